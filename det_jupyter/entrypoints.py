@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +30,9 @@ Launcher = Literal["torch_distributed", "deepspeed"]
 _IN_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _LAUNCHER = re.compile(r"(?:det_jupyter|determined)\.launch\.(torch_distributed|deepspeed)")
+_NEARLY_IN_MODULE = re.compile(r"([\w./-]*)\s*:\s*([\w.]*)")
+_SCRIPT = re.compile(r"[^=]+\.(?:py|sh)")
+_STARTS_OTHERS = re.compile(r"(?:det_jupyter|determined)\.launch\.\w+|torch\.distributed\.\w+")
 _FOR_A_SHELL = re.compile(r"[$`*?\[\]{}()~;|&<>#!\\\n]|^\s*\w+=")
 
 
@@ -94,18 +98,74 @@ def parse_entrypoint(value: str | list[str]) -> Entrypoint:
     text = value.strip()
     if text.isidentifier():
         return Captured(text)
-    if named := _IN_MODULE.fullmatch(text):
+    if (named := _IN_MODULE.fullmatch(text)) and not named[1].endswith(".py"):
         return Imported(named[1], named[2])
-    if not text:
-        raise ValueError("expected a class or function, or a command; got an empty text")
+    if problem := _find_slip(text):
+        raise ValueError(problem)
     if not _FOR_A_SHELL.search(text):
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise ValueError(f"the command cannot be read: {str(error).lower()}") from None
+            raise ValueError(f"expected a command that can be read ({error})".lower()) from None
         if program := _of_words(words):
             return program
     return Command(("sh", "-c", text))
+
+
+def entrypoint_text(value: str | list[str]) -> str:
+    """Return an entrypoint as it is shown: a list as the command line that it is.
+
+    >>> entrypoint_text(["python3", "train.py", "--name", "my run"])
+    "python3 train.py --name 'my run'"
+    """
+    return shlex.join(map(str, value)) if isinstance(value, list) else str(value).strip()
+
+
+def name_of(value: str | list[str]) -> str:
+    """Return what an entrypoint is called: its class, function, script or program; "" if nothing.
+
+    >>> name_of("python3 -m det_jupyter.launch.torch_distributed src/train.py --epochs 3")
+    'train'
+    >>> name_of("model_def:Trial"), name_of(["mpirun", "-np", "2", "./fit"])
+    ('Trial', 'mpirun')
+    """
+    with suppress(ValueError):
+        match parse_entrypoint(value):
+            case Captured(name) | Imported(_, name):
+                return name.rpartition(".")[2]
+            case Program(target, is_module=True):
+                if not _STARTS_OTHERS.fullmatch(target):
+                    return target.removesuffix(".__main__").rpartition(".")[2]
+    words = value if isinstance(value, list) else _words(value)
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "--trial" and (named := _IN_MODULE.fullmatch(word)):
+            return named[2].rpartition(".")[2]
+        if _SCRIPT.fullmatch(word):
+            return word.rpartition("/")[2].rpartition(".")[0]
+    programs = (word for word in words if "=" not in word)  # NAME=value before a command
+    return next(programs, "").rstrip("/").rpartition("/")[2]
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _find_slip(text: str) -> str | None:
+    """Return what is wrong with a text that is no command, but nearly names something."""
+    if not text:
+        return "expected a class or function, or a command; got an empty text"
+    if "\0" in text:
+        return "expected a text without the character #x0000"
+    near = _NEARLY_IN_MODULE.fullmatch(text)
+    if near is None:
+        return None
+    module = near[1].removeprefix("./").removesuffix(".py").replace("/", ".")
+    if _IN_MODULE.fullmatch(meant := f"{module}:{near[2]}"):
+        return f"expected the name of a module, a colon and a name in it; write {meant}"
+    return "expected the name of a module, a colon and a name in it, such as model_def:MyTrial"
 
 
 def _of_words(words: list[str]) -> Entrypoint | None:

@@ -20,7 +20,6 @@ IGNORED: dict[str, Any] = {
     "retention_policy": {"log_retention_days": 30},
     "resources.native_parallel": True,
     "resources.shm_size": "1.5 gb",
-    "resources.slots": 2,
     "resources.devices": ["/dev/a:/dev/b"],
     "resources.agent_label": "x",
     "environment.image": {"cpu": "a", "gpu": "b"},

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from det_jupyter.config.older import find_wrong_slots
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
-from det_jupyter.config.steps import find_bare_steps
 from det_jupyter.lengths import UNITS, parse_length
 
 MAX_GRID = 100_000
@@ -27,7 +27,7 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
         document: The document; nulls are away.
         is_part: It is not whole: what is missing may still come.
     """
-    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_bare_steps]
+    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_wrong_slots]
     if not is_part:
         checks += [_batch_size, _halving_length, _grid]
     return [problem for check in checks for problem in check(document)]
@@ -102,7 +102,10 @@ def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
     metric, time = searcher.get("time_metric"), searcher.get("max_time")
     if metric is None and time is None:
         if "max_length" not in searcher:
-            yield "searcher.max_length: missing; say how long to train, such as {epochs: 6}"
+            yield (
+                "searcher.max_length: missing; say how long to train, such as {epochs: 6} "
+                f"(searcher.name: {searcher['name']})"
+            )
     elif metric is None:
         yield f"searcher.time_metric: missing; searcher.max_time ({shown(time)}) is counted in it"
     elif time is None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from det_jupyter.config.fields import (
     Bool,
     Count,
+    EntrypointValue,
     Ignored,
     PositiveInt,
     Section,
     Text,
     Title,
-    check_entrypoint,
 )
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import (
@@ -53,7 +53,7 @@ class ExperimentConfig(Section):
     """What the experiment is about."""
     labels: Annotated[list[Text], AfterValidator(_each_once)] = []
     """Words to find the experiment by."""
-    entrypoint: Annotated[str | list[str], BeforeValidator(check_entrypoint)]
+    entrypoint: EntrypointValue
     """A class or function of the notebook, one of a module (model_def:Trial), or a command."""
     hyperparameters: dict[str, Any] = {}
     """Constants, and ranges that a search draws from; global_batch_size counts all slots."""

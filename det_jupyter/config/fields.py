@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
 
@@ -10,10 +11,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
     StrictBool,
     StrictStr,
+    Tag,
 )
 from pydantic_core import PydanticCustomError
 
@@ -36,15 +39,36 @@ def _positive(length: Length) -> Length:
     return length
 
 
-def check_entrypoint(value: Any) -> Any:
+def _shape_of_entrypoint(value: Any) -> str:
+    return "words" if isinstance(value, (list, tuple)) else "text"
+
+
+def _entrypoint_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return _meaningful(value)
+    meant = ""
+    if isinstance(value, Mapping) and len(value) == 1:  # `entrypoint: {model_def: Trial}`
+        (module, name), *_ = value.items()
+        meant = f"; write {module}:{name}" if isinstance(name, str) else ""
+    raise PydanticCustomError("entrypoint", "{reason}", {"reason": _ENTRYPOINT + meant})
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, str) and "\0" not in value:
+        return value
+    needed = "expected text"
+    if type(value) in (int, float):
+        needed = f'expected text; write "{value}"'
+    elif isinstance(value, str):
+        needed = "expected text without the character #x0000"
+    raise PydanticCustomError("entrypoint", "{reason}", {"reason": needed})
+
+
+def _meaningful(value: str | list[str]) -> str | list[str]:
     """Return the value if it means something (entrypoints.py)."""
-    is_list = isinstance(value, list) and all(isinstance(word, str) for word in value)
-    if not isinstance(value, str) and not (is_list and value and value[0]):
-        raise PydanticCustomError(
-            "entrypoint",
-            "expected a class or function of the notebook, such as MyTrial, one of a module, such "
-            "as model_def:MyTrial, or a command as text or as a list of texts",
-        )
+    if isinstance(value, list) and not (value and value[0].strip()):
+        reason = "expected a command: the name of a program, and what it is given"
+        raise PydanticCustomError("entrypoint", "{reason}", {"reason": reason})
     try:
         parse_entrypoint(value)
     except ValueError as error:
@@ -64,6 +88,10 @@ def _plain_number(value: float) -> Any:
     return int(value) if float(value).is_integer() and abs(value) <= MAX_AMOUNT else value
 
 
+_ENTRYPOINT = (
+    "expected a class or function of the notebook, such as MyTrial, one of a module, such as "
+    "model_def:MyTrial, or a command as text or as a list of texts"
+)
 _TOO_LONG = f"expected at most {MAX_TITLE} characters"
 Ignored = Any  # accepted as it is: it has no effect here, and `notices` say so
 Text = StrictStr
@@ -74,6 +102,13 @@ Count = Annotated[Int, Field(ge=0, le=MAX_AMOUNT)]
 PositiveInt = Annotated[Int, Field(ge=1, le=MAX_AMOUNT)]
 Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
 AbsolutePath = Annotated[StrictStr, Field(pattern=r"^/[^\x00]*$")]
+EntrypointValue = Annotated[
+    Annotated[str, BeforeValidator(_entrypoint_text), Tag("text")]
+    | Annotated[
+        list[Annotated[str, BeforeValidator(_word)]], AfterValidator(_meaningful), Tag("words")
+    ],
+    Discriminator(_shape_of_entrypoint),
+]
 PositiveLength = Annotated[Length, AfterValidator(_positive)]
 
 

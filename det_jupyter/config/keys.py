@@ -24,7 +24,8 @@ NO_MEANING = {
     "resources.shm_size": NO_CONTAINERS,
     "resources.devices": NO_CONTAINERS,
     "resources.agent_label": "ignored, as in Determined since 0.20",
-    "resources.slots": "ignored: the slots of a trial are resources.slots_per_trial",
+    "resources.slots": "a key of notebooks and commands: read as slots_per_trial, if that is not "
+    "given",
     "environment.image": NO_CONTAINERS,
     "environment.ports": NO_CONTAINERS,
     "environment.proxy_ports": NO_CONTAINERS,

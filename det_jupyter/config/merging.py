@@ -3,6 +3,7 @@
     scalar                          the configuration's if there is one (null is none)
     section, `data`                 key by key, at any depth
     list                            the template's entries, then the configuration's
+    entrypoint                      the configuration's if there is one, as text or as a list
     labels                          a set
     bind_mounts, devices, ports     the template's entries but for those that the configuration
                                     has too (by container_path, ...), then the configuration's
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 from det_jupyter.config.hyperparameters import is_nested
 from det_jupyter.config.keys import TAGS
+from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.paths import join, shown
 from det_jupyter.config.values import MAX_VALUES, Unread
 
@@ -84,6 +86,8 @@ def _merge_sections(
 def _merge_values(template: Any, config: Any, path: str) -> Any:
     if config is None or template is None:
         return template if config is None else config
+    if path == _VARIABLES:
+        template, config = _kinds_named(template), _kinds_named(config)
     if isinstance(config, Mapping) and isinstance(template, Mapping):
         if path in _LENGTHS:
             return config
@@ -92,7 +96,7 @@ def _merge_values(template: Any, config: Any, path: str) -> Any:
         return _merge_sections(_fitting(template, config, path), config, f"{path}.")
     if path == _VARIABLES and _is_list(config) != _is_list(template):
         return _merge_sections(_by_kind(template), _by_kind(config), f"{path}.")
-    if _is_list(config) and _is_list(template):
+    if _is_list(config) and _is_list(template) and path != "entrypoint":
         return _merge_lists(template, config, path)
     return config
 
@@ -153,6 +157,14 @@ def merge_variables(template: Any, config: Any) -> Any:
     return _merge_values(template, config, _VARIABLES)
 
 
+def _kinds_named(variables: Any) -> Any:
+    """Return environment variables with the kind that Determined once called gpu under cuda."""
+    if not isinstance(variables, Mapping) or not _is_list(variables.get("gpu")):
+        return variables
+    named = {kind: lines for kind, lines in variables.items() if kind != "gpu"}
+    return named | {"cuda": [*variables["gpu"], *(named.get("cuda") or [])]}
+
+
 def _by_kind(variables: Any) -> Mapping[str, Any]:
     """Return environment variables by kind of device: a list is for all of them."""
     if isinstance(variables, Mapping):
@@ -171,6 +183,7 @@ def origins(
         effective: What `parse_config` made of both.
     """
     found: dict[str, Origin] = {}
+    user, template = in_words_of_today(user, template)
     _trace(effective, user, template, merge(template, user), "", found)
     return found
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
+from det_jupyter.config.older import find_older
 from det_jupyter.config.paths import join, look_up
 from det_jupyter.config.traps import find_traps
 from det_jupyter.lengths import UNITS
+
+_SCRIPT = re.compile(r"[\w-]+\.py")
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
@@ -53,7 +57,18 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
+    yield from find_older(document)
     yield from find_traps(document)
+    yield from _script_alone(document)
+
+
+def _script_alone(document: Mapping[str, Any]) -> Iterator[str]:
+    entrypoint = document.get("entrypoint")
+    if isinstance(entrypoint, str) and _SCRIPT.fullmatch(script := entrypoint.strip()):
+        yield (
+            f"entrypoint: {script} is run as a program, which is looked for on PATH; for the "
+            f"script write python3 {script}."
+        )
 
 
 def _idle_policies(document: Mapping[str, Any]) -> Iterator[str]:

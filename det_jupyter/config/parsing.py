@@ -22,6 +22,7 @@ from det_jupyter.config.fields import MAX_TITLE, Section
 from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.keys import FREE_FORM
 from det_jupyter.config.merging import merge
+from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.paths import in_order, look_up, within
 from det_jupyter.config.problems import describe
 from det_jupyter.config.reading import read_yaml, with_lines
@@ -34,6 +35,7 @@ from det_jupyter.config.values import (
     is_plain,
     to_plain,
 )
+from det_jupyter.entrypoints import name_of
 from det_jupyter.errors import ConfigError
 
 _MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
@@ -59,6 +61,7 @@ def parse_config(
     template = {} if template is None else template
     for given in (document, template):
         _check_bounds(given)
+    document, template = in_words_of_today(document, template)
     sound, strange = _without_strange(merge(template, document))
     filled = _fill_computed_defaults(without_nulls(sound), default_seed)
     config, problems = _validate(filled)
@@ -75,6 +78,7 @@ def check_sanity(document: Mapping[str, Any]) -> list[str]:
     """
     try:
         _check_bounds(document)
+        document, _ = in_words_of_today(document, {})
         sound, strange = _without_strange(document)
         given = without_nulls(sound)
         _, problems = _validate(_with_storage_spelled(given), is_part=True)
@@ -222,11 +226,7 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
     """Fill the defaults that depend on other values; what is wrong there is found later."""
     filled = _with_storage_spelled(dict(document))
     if "name" not in filled:
-        entrypoint = filled.get("entrypoint")
-        if isinstance(entrypoint, str) and entrypoint.isidentifier():
-            filled["name"] = entrypoint[:MAX_TITLE]
-        else:
-            filled["name"] = "experiment"
+        filled["name"] = _default_name(filled.get("entrypoint"))
     searcher = filled.get("searcher")
     if isinstance(searcher, dict) and searcher.get("name") == "optuna":
         filled["searcher"] = {"num_rungs": default_num_rungs(searcher)} | searcher
@@ -236,6 +236,12 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
     if default_seed is not None and isinstance(reproducibility, dict):
         filled["reproducibility"] = {"experiment_seed": default_seed} | reproducibility
     return filled
+
+
+def _default_name(entrypoint: Any) -> str:
+    words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
+    name = name_of(entrypoint) if all(isinstance(word, str) for word in words) else ""
+    return name[:MAX_TITLE] if name.strip() and name.isprintable() else "experiment"
 
 
 def _validation_period(searcher: Any) -> dict[str, int]:

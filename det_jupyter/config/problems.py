@@ -14,10 +14,10 @@ from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.paths import dotted, either, look_up, shown
 from det_jupyter.config.searchers import SEARCHERS
 from det_jupyter.config.steps import explain_steps
+from det_jupyter.config.storage_replaced import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 
 STORAGES = ("shared_fs", "directory")
-_BUCKETS = ("s3", "gcs", "azure")
 _TAGS = {"searcher": set(SEARCHERS), "checkpoint_storage": set(STORAGES)}
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
@@ -42,7 +42,8 @@ _EXPECTED = {
     "string_type": "text",
 }
 _HINTS = {
-    "entrypoint": "; name the class of your trial, or a function",
+    "entrypoint": "; name a class or function of the notebook, or one of a module, such as "
+    "model_def:MyTrial, or give a command",
     "searcher": "; for one trial: {name: single, metric: ..., max_length: {epochs: 1}}",
     "searcher.name": f"; expected one of {', '.join(SEARCHERS)}",
     "searcher.metric": "; name the validation metric to judge by",
@@ -79,6 +80,8 @@ def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Leave out which kind of section pydantic looked at: it is no part of the path."""
     if loc[:2] == _VARIABLES and len(loc) > 2:
         return (*_VARIABLES, *loc[3:])
+    if loc[0] == "entrypoint":
+        return (loc[0], *loc[2:])
     if len(loc) > 1 and loc[1] in _TAGS.get(str(loc[0]), ()):
         return (loc[0], *loc[2:])
     return loc
@@ -88,7 +91,7 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
     path = dotted(loc)
     match details["type"]:
         case "missing":
-            return f"{path}: missing{_HINTS.get(path, '')}"
+            return f"{path}: missing{_HINTS.get(path, '')}{_asker(loc, document)}"
         case "extra_forbidden":
             keys = [part for part in loc if isinstance(part, str)]
             return f"{path}: {_explain_unknown(keys, document)}"
@@ -101,12 +104,19 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
     return f"{path}: got {shown(given)}, expected {_expected(details)}{_quoting(details)}"
 
 
+def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
+    """Return which key asks for another one, in brackets; "" if the section itself does."""
+    section = dotted(loc[:-1])
+    if section in TAGS and (kind := look_up(document, tag := f"{section}.{TAGS[section]}")):
+        fields = [model.model_fields.get(str(loc[-1])) for model in kinds(section).values()]
+        is_of_all = all(info is not None and info.is_required() for info in fields)
+        return "" if is_of_all else f" ({tag}: {kind})"
+    return f" ({section} is given)" if len(loc) > 2 else ""
+
+
 def _wrong_kind(path: str, tag: str, given: Any) -> str:
-    if path == "checkpoint_storage" and given in _BUCKETS:
-        return (
-            f"{path}.{tag}: got {given!r}, which this version cannot write to; "
-            f"expected {either(STORAGES)}"
-        )
+    if path == "checkpoint_storage" and given in UNWRITABLE:
+        return f"{path}.{tag}: got {given!r}, which this version cannot write to; {WAYS_OUT}"
     known = SEARCHERS if path == "searcher" else STORAGES
     near = get_close_matches(given.lower(), SEARCHERS, n=1) if isinstance(given, str) else []
     meant = f"; did you mean {near[0]}?" if near and path == "searcher" else ""

@@ -42,7 +42,7 @@ ANYTHING = "anything"
 _LARGE = 10**6
 _AMOUNT = "Amount of training."
 _FREE_TYPES = {
-    "entrypoint": "name of a class or function",
+    "entrypoint": "class, function or command",
     "environment.environment_variables": "list of NAME=value",
 }
 

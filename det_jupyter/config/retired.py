@@ -7,7 +7,6 @@ from typing import Any
 
 from det_jupyter.config.paths import look_up, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
-from det_jupyter.config.steps import searcher_in_batches
 from det_jupyter.lengths import Length, TrainingUnits, parse_length
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
@@ -20,7 +19,7 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     name = searcher.get("name") if isinstance(searcher, Mapping) else None
     if not isinstance(searcher, Mapping) or not isinstance(name, str) or name not in _REPLACED:
         return []
-    old = searcher_in_batches(document)
+    old = searcher
     fields = {"metric": "..."} | {key: old[key] for key in _KEPT if key in old}
     units = _units(document)
     replacement = _REPLACED[name](old, units)
@@ -29,15 +28,6 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     if name in _BUDGETED and _num_full_trials(old, units) is None:
         remark = " (how many trials is yours to say: nothing tells how many the budget paid for)"
     return [f"searcher.name: {name} is no more; write searcher: {_flow(written)}{remark}"]
-
-
-def _adaptive_simple(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]:
-    return {
-        "name": "adaptive_asha",
-        "max_trials": _trials(old),
-        "max_length": _length(old).to_document(),
-        **_given(old, "mode", "divisor", "max_rungs"),
-    }
 
 
 def _adaptive(old: Mapping[str, Any], units: TrainingUnits | None) -> dict[str, Any]:
@@ -87,7 +77,6 @@ def _custom(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, A
 
 _REPLACED: dict[str, Callable[[Mapping[str, Any], TrainingUnits | None], dict[str, Any]]] = {
     "adaptive": _adaptive,
-    "adaptive_simple": _adaptive_simple,
     "sync_halving": _sync_halving,
     "pbt": _pbt,
     "custom": _custom,

@@ -1,7 +1,13 @@
-"""Files of Determined before 0.13 count training in steps; what they say, in batches.
+"""Files of Determined before 0.13 count training in steps; here they are read in batches.
 
-A step is `batches_per_step` batches, 100 if the file does not say. Such a file is not converted in
-silence: each value is refused with what to write instead.
+A step is `batches_per_step` batches, 100 if the file does not say.
+
+    batches_per_step: 50            scheduling_unit: 50
+    min_validation_period: 5        min_validation_period: {batches: 250}
+    searcher.max_steps: 10          searcher.max_length: {batches: 500}
+
+A bare number is steps only in a file that has a key from the time of steps; elsewhere it counts
+batches. A configuration and its template are one file here. All that was read so gets a notice.
 """
 
 from __future__ import annotations
@@ -17,87 +23,109 @@ _DEFAULT = 100
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _LENGTHS = {"max_steps": "max_length", "target_trial_steps": "max_length"}
 _RENAMED = _LENGTHS | {"step_budget": "budget", "steps_per_round": "length_per_round"}
+_BARE = ("max_length", "budget", "length_per_round")
 
 
 def counts_in_steps(document: Mapping[str, Any]) -> bool:
     """Return whether a configuration has a key that Determined had only while it had steps."""
     searcher = document.get("searcher")
-    return "batches_per_step" in document or (
-        isinstance(searcher, Mapping) and not _RENAMED.keys().isdisjoint(searcher)
-    )
+    if document.get("batches_per_step") is not None:
+        return True
+    return isinstance(searcher, Mapping) and any(searcher.get(key) is not None for key in _RENAMED)
 
 
-def length_of_steps(document: Mapping[str, Any], steps: Any) -> Length | None:
-    """Return so many steps as a length, None if it is no number of them."""
-    amount = whole(steps)
-    return None if amount is None or amount < 0 else Length("batches", amount * _step(document)[0])
-
-
-def searcher_in_batches(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the searcher section with the names that its keys got when steps became batches."""
-    searcher = dict(document["searcher"])
-    for old, new in _RENAMED.items():
-        length = length_of_steps(document, searcher.pop(old, None))
-        if length is not None:
-            searcher.setdefault(new, length.to_document())
-    return searcher
-
-
-def explain_steps(path: str, document: Mapping[str, Any]) -> str | None:
-    """Return what to say of a key that there was with steps only; None if it is none."""
-    if path == "batches_per_step":
-        return _explain_step(document)
-    section, _, key = path.rpartition(".")
-    if section != "searcher" or key not in _LENGTHS:
-        return None
-    given = look_up(document, path)
-    if look_up(document, f"searcher.{_LENGTHS[key]}") is not None:
-        return f"searcher.{_LENGTHS[key]} has its place; remove it"
-    length = length_of_steps(document, given)
-    remedy = "{batches: ...}" if length is None else _flow(length)
-    return f"got {shown(given)}{_in_steps(document)}; write {_LENGTHS[key]}: {remedy}"
-
-
-def _explain_step(document: Mapping[str, Any]) -> str:
-    if "scheduling_unit" in document:
-        return "scheduling_unit has its place; remove it"
-    return f"there are no steps any more; write scheduling_unit: {_step(document)[0]}"
-
-
-def find_bare_steps(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem for each bare number that counted steps; elsewhere it counts batches."""
-    if not counts_in_steps(document):
-        return
-    for path in _PERIODS:
-        given = document.get(path)
-        length = length_of_steps(document, given)
-        if length is not None and length.amount > 0:
-            yield f"{path}: got {given}{_in_steps(document)}; write {_flow(length)}"
-    given = look_up(document, "searcher.max_length")
-    length = length_of_steps(document, given)
-    if length is not None and length.amount > 0:
-        yield (
-            f"searcher.max_length: got {given} in a file that counts in steps; write "
-            f"{{batches: {given}}}, or {_flow(length)} if it counts steps"
-        )
-
-
-def _in_steps(document: Mapping[str, Any]) -> str:
-    size, source = _step(document)
-    return f", in steps of {size} batches ({source})"
-
-
-def _step(document: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the batches of a step, and where that is from.
+def step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the batches of a step, and where that is from; the first that says so counts.
 
     `scheduling_unit` is what `batches_per_step` was renamed to: a file may have been changed in
     part.
     """
     for key in ("batches_per_step", "scheduling_unit"):
-        size = whole(document.get(key))
-        if size is not None and size > 0:
-            return size, key
+        for document in documents:
+            size = whole(document.get(key))
+            if size is not None and size > 0:
+                return size, key
     return _DEFAULT, "batches_per_step is not given"
+
+
+def in_batches(document: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Return a document that counts in steps of so many batches with lengths in batches.
+
+    What is no number of steps stays as it is: `explain_steps` says what is wrong with it.
+    """
+    converted = dict(document)
+    unit = whole(converted.get("batches_per_step"))
+    if unit is not None and unit > 0:
+        del converted["batches_per_step"]
+        if converted.get("scheduling_unit") is None:
+            converted["scheduling_unit"] = unit
+    for path in _PERIODS:
+        if (steps := whole(converted.get(path))) is not None and steps >= 0:
+            converted[path] = {"batches": steps * size}
+    searcher = converted.get("searcher")
+    if isinstance(searcher, Mapping):
+        converted["searcher"] = _searcher_in_batches(searcher, size)
+    return converted
+
+
+def _searcher_in_batches(searcher: Mapping[str, Any], size: int) -> dict[str, Any]:
+    converted = dict(searcher)
+    for key in _BARE:
+        if length := _length(converted.get(key), size):
+            converted[key] = length.to_document()
+    for old, new in _RENAMED.items():
+        if length := _length(converted.get(old), size):
+            del converted[old]
+            if converted.get(new) is None:
+                converted[new] = length.to_document()
+    return converted
+
+
+def _length(steps: Any, size: int) -> Length | None:
+    amount = whole(steps)
+    return None if amount is None or amount <= 0 else Length("batches", amount * size)
+
+
+def explain_steps(path: str, document: Mapping[str, Any]) -> str | None:
+    """Return what to say of what is no number of steps; None if the key is not of such a file."""
+    given = look_up(document, path)
+    needed = f"got {shown(given)}, expected a whole number above 0; write"
+    if path == "batches_per_step":
+        return f"{needed} scheduling_unit: {step_size(document)[0]}"
+    section, _, key = path.rpartition(".")
+    if section != "searcher" or key not in _LENGTHS:
+        return None
+    return f"{needed} {_LENGTHS[key]}: {{batches: ...}}"
+
+
+def find_steps(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a notice for each value in steps, as `path: sentence.`"""
+    if not counts_in_steps(document):
+        return
+    size, source = step_size(document)
+    unit = whole(document.get("batches_per_step"))
+    if unit is not None and document.get("scheduling_unit") is not None:
+        yield "batches_per_step: ignored but as the length of a step: scheduling_unit is given."
+    elif unit is not None:
+        yield f"batches_per_step: read as scheduling_unit: {unit}."
+    of_steps = f"steps of {size} batches ({source}), read as"
+    for path in _PERIODS:
+        if length := _length(document.get(path), size):
+            yield f"{path}: {document[path]} {of_steps} {_flow(length)}."
+    searcher = document.get("searcher")
+    if not isinstance(searcher, Mapping):
+        return
+    for old, new in _RENAMED.items():
+        length = _length(searcher.get(old), size)
+        if length and searcher.get(new) is not None:
+            yield f"searcher.{old}: ignored: searcher.{new} is given."
+        elif length:
+            yield f"searcher.{old}: {searcher[old]} {of_steps} {new}: {_flow(length)}."
+    if length := _length(given := searcher.get("max_length"), size):
+        yield (
+            f"searcher.max_length: {given} {of_steps} {_flow(length)}; for {given} batches write "
+            f"{{batches: {given}}}."
+        )
 
 
 def _flow(length: Length) -> str:

@@ -26,6 +26,7 @@ from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
 from det_jupyter.master.chores.series import keep_series
 from det_jupyter.master.chores.shutdown import shut_down
+from det_jupyter.master.default_storage import default_storage
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.http.guard import Guard
@@ -85,6 +86,7 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
     try:
         service = Service(Store(database))
         _take_pools(service)
+        service.default_storage = default_storage()
         for agent_id in list(service.machine.state.agents):  # until they have registered with us
             service.take(AgentAway(agent_id=agent_id))
     except Exception as error:
@@ -121,7 +123,7 @@ class _Program:
     ) -> None:
         self._service = service
         self._listener = listener
-        self._info = _describe_us(listener)
+        self._info = _describe_us(listener, service.default_storage)
         self._app = create_app(service, self._info, request_stop=self._request_stop)
         self._server = _Server(self._app, on_started=self._announce)
         self._supervisor = supervisor
@@ -256,7 +258,7 @@ class _Server(uvicorn.Server):
         self._on_started()
 
 
-def _describe_us(listener: socket.socket) -> MasterInfo:
+def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:
     host, port = listener.getsockname()
     return MasterInfo(
         url=f"http://{host}:{port}",
@@ -268,6 +270,7 @@ def _describe_us(listener: socket.socket) -> MasterInfo:
         protocol=PROTOCOL,
         python=sys.executable,
         data_dir=str(paths.data_dir()),
+        checkpoint_storage=storage,
     )
 
 

@@ -258,3 +258,4 @@ class MasterInfo(Wire):
     protocol: int
     python: str
     data_dir: str
+    checkpoint_storage: str = ""  # folder in the place of a storage without a backend here

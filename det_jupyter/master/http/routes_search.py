@@ -154,7 +154,9 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     name = request.template
     template = service.find_template(name).config if name is not None else None
     seed = secrets.randbelow(MAX_SEED + 1)
-    config, _ = complete(request.config, template, default_seed=seed)
+    config, _ = complete(
+        request.config, template, default_seed=seed, storage=service.default_storage
+    )
     await check_sampler(config)
     pools = service.machine.pools
     pool = config.resources.resource_pool or DEFAULT_POOL

@@ -74,6 +74,7 @@ class Service:
         self.machine = restore_machine(store)
         self.views = Views(self.machine, store, self.links, clock)
         self.is_leaving = False  # refuses further experiments
+        self.default_storage = ""  # the folder in the place of one that cannot be written to
         self._refusals: dict[str, str] = {}  # of agents of other versions
         self.file_problems: list[str] = []  # with files that people write for us
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
@@ -165,6 +166,7 @@ class Service:
             request.config,
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
+            storage=self.default_storage,
         )
         await check_patterns(config)
         await check_sampler(config)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import translate
 
 from det_jupyter.direction import Direction
+from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
@@ -78,7 +79,8 @@ def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
 
 def _has_words(experiment: Experiment, words: list[str]) -> bool:
     config = experiment.config
-    parts = [config.get(key) or "" for key in ("name", "description", "entrypoint")]
+    parts = [config.get(key) or "" for key in ("name", "description")]
+    parts.append(entrypoint_text(config.get("entrypoint") or ""))
     text = "\n".join([*map(str, parts), *map(str, config.get("labels") or ()),
                       experiment.notebook or ""]).casefold()  # fmt: skip
     return all(word in text for word in words)
@@ -137,7 +139,7 @@ def _row(
         hparams={} if best is None else best.hparams,
         num_trials=len(experiment.trial_ids),
         slots_per_trial=experiment.slots_per_trial,
-        entrypoint=str(config.get("entrypoint", "")),
+        entrypoint=entrypoint_text(config.get("entrypoint") or ""),
         labels=list(config.get("labels") or ()),
         description=str(config.get("description") or ""),
         gangs=sorted({allocation.state for allocation in holding}),

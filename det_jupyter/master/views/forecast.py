@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.records import to_number
 from det_jupyter.searcher.preview import PlannedTrials as Ends
 from det_jupyter.searcher.preview import Preview
@@ -109,7 +110,7 @@ class PaceFinder:
     def __init__(
         self, config: ExperimentConfig, unit: str, seconds_per_batch: float | None
     ) -> None:
-        self._entrypoint = config.entrypoint
+        self._entrypoint = entrypoint_text(config.entrypoint)
         self._unit = unit
         self._seconds_per_batch = seconds_per_batch
         self.pace: Pace | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from det_jupyter.config import choices, known_keys
 from det_jupyter.config.keys import NO_MEANING
+from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.notebook.complete.yaml_cursor import Cursor
 
 TYPES = {
@@ -55,7 +56,7 @@ def _values(cursor: Cursor, metric_names: MetricNames) -> list[str]:
     path = ".".join((*cursor.section, cursor.key or ""))
     if path == "searcher.metric":
         entrypoint = cursor.document.get("entrypoint")
-        return metric_names(entrypoint if isinstance(entrypoint, str) else None)
+        return metric_names(entrypoint_text(entrypoint) if entrypoint else None)
     return list(choices(path))
 
 

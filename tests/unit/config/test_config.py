@@ -66,10 +66,6 @@ def test_a_bare_number_is_a_length_in_batches() -> None:
     assert config.searcher.max_length == Length("batches", 500)
 
 
-def test_name_defaults_to_the_entrypoint() -> None:
-    assert parse_config(minimal(), default_seed=1).name == "MyTrial"
-
-
 def test_a_null_counts_as_absent_except_in_hyperparameters() -> None:
     config = parse_config(
         minimal(description=None, hyperparameters={"schedule": None}), default_seed=1
@@ -101,25 +97,6 @@ def test_all_problems_are_told_at_once() -> None:
         ),
         ({"max_restarts": True}, "max_restarts: got true, expected a number"),
         ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),
-        ({"entrypoint": "model:Trial"},
-         "entrypoint: got 'model:Trial', expected the name of a class or function of the "
-         "notebook, such as MyTrial; import it in the notebook (from model import Trial) and "
-         "write Trial"),
-        ({"entrypoint": "python3 train.py"},
-         "entrypoint: got 'python3 train.py', expected the name of a class or function of the "
-         "notebook, such as MyTrial; commands are not run here: docs/from-determined.md, "
-         "\"Commands as entrypoints\", says what to write"),
-        ({"entrypoint": ["./train.sh"]},
-         "entrypoint: got ['./train.sh'], expected the name of a class or function of "
-         "the notebook, such as MyTrial; commands are not run here: docs/from-determined.md, "
-         "\"Commands as entrypoints\", says what to write"),
-        ({"entrypoint": "python3 -m x.launch --trial a.b:MyTrial"},
-         "entrypoint: got 'python3 -m x.launch --trial a.b:MyTrial', expected the name of a class "
-         "or function of the notebook, such as MyTrial; import it in the notebook (from a.b "
-         "import MyTrial) and write MyTrial"),
-        ({"entrypoint": "my-trial"},
-         "entrypoint: got 'my-trial', expected the name of a class or function of the notebook, "
-         "such as MyTrial"),
         ({"environment": {"environment_variables": {"tpu": ["A=1"]}}},
          "environment.environment_variables: got {'tpu': ['A=1']}, expected a list of "
          "NAME=value, or lists by cpu, cuda and rocm, not tpu"),
@@ -137,8 +114,8 @@ def test_all_problems_are_told_at_once() -> None:
         ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
         ({"slots_per_trial": 5},
          "slots_per_trial: unknown key; did you mean resources.slots_per_trial?"),
-        ({"batches_per_step": 5},
-         "batches_per_step: there are no steps any more; write scheduling_unit: 5"),
+        ({"batches_per_step": 0},
+         "batches_per_step: got 0, expected a whole number above 0; write scheduling_unit: 100"),
         ({"zzz": 5}, "zzz: unknown key; remove it"),
         ({"profiling": {"zzz": 5}},
          "profiling.zzz: unknown key; expected one of begin_on_batch, enabled, end_after_batch, "
@@ -281,11 +258,6 @@ def test_the_searchers_metric_has_a_name() -> None:
     searcher = {"name": "single", "metric": "", "max_length": 10}
     (problem,) = problems_of(minimal(searcher=searcher))
     assert problem.startswith("searcher.metric: got '', expected one line of text")
-
-
-def test_an_entrypoint_that_is_no_name_is_one_problem() -> None:
-    (problem,) = problems_of(minimal(entrypoint="not\na name"))
-    assert problem.startswith("entrypoint: ")
 
 
 @pytest.mark.parametrize("length", [2**53 + 1, {"epochs": 1e300}])

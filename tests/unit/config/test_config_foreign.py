@@ -15,7 +15,11 @@ TYPED = {
     "retention_policy", "optimizations.tensor_fusion_cycle_time",
     "optimizations.grad_updates_size_file",
 }  # fmt: skip
-UNWRITTEN = "which this version cannot write to; expected shared_fs or directory"
+UNWRITTEN = (
+    "which this version cannot write to; submit it with --checkpoint-storage FOLDER, start the "
+    "master with DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER, or write {type: directory, "
+    "container_path: FOLDER}"
+)
 EVERYTHING = """
 version: 0
 name: everything
@@ -154,7 +158,8 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
         ({"environment": {"environment_variables": {"rocm": ["A=1"]}}},
          "environment.environment_variables.rocm: ignored: slots are of kind cpu or cuda here."),
         ({"resources": {"slots": 4}},
-         "resources.slots: ignored: the slots of a trial are resources.slots_per_trial."),
+         "resources.slots: a key of notebooks and commands: read as slots_per_trial, if that is "
+         "not given."),
         ({"workspace": "team"},
          "workspace: ignored: there are no workspaces here; use labels."),
         ({"project": "mine"}, "project: ignored: there are no projects here; use labels."),
@@ -213,14 +218,14 @@ def test_what_is_ignored_is_kept_as_it_is_with_one_notice(path: str, value: Any)
         ({"type": "gcs", "prefix": "a/.."}, [f"type: got 'gcs', {UNWRITTEN}"]),
         ({"type": "azure", "container": "c", "connection_string": "x"},
          [f"type: got 'azure', {UNWRITTEN}"]),
-        ({"type": "hdfs"},
-         ["type: got 'hdfs', expected one of shared_fs, directory"]),
+        ({"type": "hdfs"}, [f"type: got 'hdfs', {UNWRITTEN}"]),
+        ({"type": "nfs"}, ["type: got 'nfs', expected one of shared_fs, directory"]),
         ({"host_path": "/a", "storage_path": "/b"},
          ["storage_path: got '/b', expected a relative path, or one within "
           "checkpoint_storage.host_path (/a)"]),
         ({"host_path": "/a", "storage_path": "../b"},
          ["storage_path: got '../b', expected a path without .."]),
-        ({"type": "directory"}, ["container_path: missing"]),
+        ({"type": "directory"}, ["container_path: missing (checkpoint_storage.type: directory)"]),
         ({"bucket": "b"},
          ["bucket: unknown key; expected one of container_path, host_path, "
           "save_experiment_best, save_trial_best, save_trial_latest, storage_path, type"]),

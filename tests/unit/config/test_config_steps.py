@@ -1,13 +1,12 @@
-"""Files of Determined before 0.13: what they count in steps is told in batches."""
+"""Files of Determined before 0.13: what they count in steps is read in batches."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
-from det_jupyter.config import check_sanity, parse_config, parse_yaml
+from det_jupyter.config import check_sanity, notices, origins, parse_config, parse_yaml
 from det_jupyter.errors import ConfigError
 
 OLD = """
@@ -30,45 +29,50 @@ def searcher_problems(searcher: str, rest: str = "") -> list[str]:
     return problems_of(f"entrypoint: A\nsearcher: {searcher}\n{rest}")
 
 
-def test_every_value_in_steps_is_told_in_batches_one_line_for_each() -> None:
-    in_steps = "in steps of 500 batches (batches_per_step); write"
-    assert problems_of(OLD) == [
-        "batches_per_step: there are no steps any more; write scheduling_unit: 500",
-        f"min_checkpoint_period: got 4, {in_steps} {{batches: 2000}}",
-        f"min_validation_period: got 2, {in_steps} {{batches: 1000}}",
-        f"searcher.max_steps: got 20, {in_steps} max_length: {{batches: 10000}}",
-    ]
-
-
-def test_what_the_lines_say_to_write_is_accepted() -> None:
-    new = OLD
-    for problem in problems_of(OLD):
-        path, _, remedy = problem.partition(": ")
-        key, written = path.rpartition(".")[2], remedy.partition("; write ")[2]
-        entry = written if not written.startswith("{") else f"{key}: {written}"
-        new = re.sub(rf"{key}: \d+", entry, new)
-    config = parse_config(parse_yaml(new), default_seed=1)
+def test_every_value_in_steps_is_read_in_batches() -> None:
+    config = parse_config(parse_yaml(OLD), default_seed=1)
     assert config.scheduling_unit == 500
     assert str(config.searcher.max_length) == "10000 batches"
     assert str(config.min_validation_period) == "1000 batches"
     assert str(config.min_checkpoint_period) == "2000 batches"
+    assert parse_config(config.to_document()) == config
+    assert notices(config.to_document()) == []
+
+
+def test_each_of_them_gets_a_notice() -> None:
+    of_steps = "steps of 500 batches (batches_per_step), read as"
+    assert notices(parse_yaml(OLD)) == [
+        "batches_per_step: read as scheduling_unit: 500.",
+        f"min_checkpoint_period: 4 {of_steps} {{batches: 2000}}.",
+        f"min_validation_period: 2 {of_steps} {{batches: 1000}}.",
+        f"searcher.max_steps: 20 {of_steps} max_length: {{batches: 10000}}.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("rest", "batches"),
     [("", 1000), ("batches_per_step: 7", 70), ("scheduling_unit: 50", 500),
-     ("batches_per_step: null", 1000), ("batches_per_step: none", 1000)],
+     ("batches_per_step: null", 1000), ("batches_per_step: 7\nscheduling_unit: 50", 70)],
 )  # fmt: skip
 def test_a_step_is_as_long_as_the_file_says_or_100_batches(rest: str, batches: int) -> None:
-    found = searcher_problems("{name: single, metric: e, target_trial_steps: 10}", rest)
-    assert found[-1].endswith(f"; write max_length: {{batches: {batches}}}")
+    searcher = "{name: single, metric: e, target_trial_steps: 10}"
+    document = parse_yaml(f"entrypoint: A\nsearcher: {searcher}\n{rest}")
+    config = parse_config(document, default_seed=1)
+    assert str(config.searcher.max_length) == f"{batches} batches"
+
+
+def test_what_is_no_number_of_steps_is_told_with_what_to_write() -> None:
+    found = searcher_problems("{name: single, metric: e, max_steps: x}", "batches_per_step: 0")
+    assert found == [
+        "batches_per_step: got 0, expected a whole number above 0; write scheduling_unit: 100",
+        "searcher.max_steps: got 'x', expected a whole number above 0; write max_length: "
+        "{batches: ...}",
+    ]
 
 
 @pytest.mark.parametrize(
     ("searcher", "replacement"),
     [
-        ("{name: adaptive_simple, metric: e, max_steps: 8, max_trials: 9}",
-         "{name: adaptive_asha, metric: e, max_trials: 9, max_length: {batches: 800}}"),
         ("{name: adaptive, metric: e, target_trial_steps: 10, step_budget: 640, max_rungs: 3}",
          "{name: adaptive_asha, metric: e, max_trials: 274, max_length: {batches: 1000}, "
          "max_rungs: 3} (about as many trials as the budget paid for)"),
@@ -112,35 +116,71 @@ def test_a_bare_number_counts_batches_where_nothing_counts_steps() -> None:
     assert str(config.min_validation_period) == "5 batches"
 
 
-def test_a_bare_length_in_a_file_of_steps_is_asked_about() -> None:
-    found = searcher_problems("{name: single, metric: e, max_length: 50}", "batches_per_step: 10")
-    assert found[1] == (
-        "searcher.max_length: got 50 in a file that counts in steps; write {batches: 50}, or "
-        "{batches: 500} if it counts steps"
+def test_a_bare_length_in_a_file_of_steps_counts_steps() -> None:
+    document = parse_yaml(
+        "entrypoint: A\nsearcher: {name: single, metric: e, max_length: 50}\nbatches_per_step: 10"
+    )
+    assert str(parse_config(document, default_seed=1).searcher.max_length) == "500 batches"
+    assert notices(document)[1] == (
+        "searcher.max_length: 50 steps of 10 batches (batches_per_step), read as {batches: 500}; "
+        "for 50 batches write {batches: 50}."
     )
 
 
-def test_what_was_replaced_already_is_only_to_be_removed() -> None:
-    assert searcher_problems(
-        "{name: single, metric: e, max_length: {batches: 5}, max_steps: 5}",
-        "batches_per_step: 10\nscheduling_unit: 20",
-    ) == [
-        "batches_per_step: scheduling_unit has its place; remove it",
-        "searcher.max_steps: searcher.max_length has its place; remove it",
+def test_what_was_replaced_already_has_no_effect() -> None:
+    document = parse_yaml(
+        "entrypoint: A\nbatches_per_step: 10\nscheduling_unit: 20\n"
+        "searcher: {name: single, metric: e, max_length: {batches: 5}, max_steps: 5}"
+    )
+    config = parse_config(document, default_seed=1)
+    assert (config.scheduling_unit, str(config.searcher.max_length)) == (20, "5 batches")
+    assert notices(document) == [
+        "batches_per_step: ignored but as the length of a step: scheduling_unit is given.",
+        "searcher.max_steps: ignored: searcher.max_length is given.",
     ]
 
 
 @pytest.mark.parametrize(
-    ("part", "problems"),
+    ("template", "document", "read"),
     [
-        ({"searcher": {"max_steps": 3}},
-         ["searcher.max_steps: got 3, in steps of 100 batches (batches_per_step is not given); "
-          "write max_length: {batches: 300}"]),
-        ({"min_validation_period": 3}, []),
-        ({"searcher": {"max_steps": "x"}},
-         ["searcher.max_steps: got 'x', in steps of 100 batches (batches_per_step is not given); "
-          "write max_length: {batches: ...}"]),
+        ({"batches_per_step": 50, "min_validation_period": 2}, {"searcher": {"max_steps": 3}},
+         ("150 batches", "100 batches", 50)),
+        ({"searcher": {"max_steps": 3}}, {"batches_per_step": 7, "min_validation_period": 1},
+         ("21 batches", "7 batches", 7)),
+        ({"searcher": {"max_length": {"epochs": 3}}}, {"searcher": {"max_steps": 3}},
+         ("300 batches", "0 batches", 100)),
+        ({"searcher": {"max_steps": 3}, "batches_per_step": 5},
+         {"searcher": {"max_length": {"epochs": 3}}, "scheduling_unit": 9},
+         ("3 epochs", "1 epochs", 9)),
     ],
 )  # fmt: skip
-def test_a_template_may_count_in_steps_too(part: dict[str, Any], problems: list[str]) -> None:
-    assert check_sanity(part) == problems
+def test_a_configuration_and_its_template_may_count_in_steps(
+    template: dict[str, Any], document: dict[str, Any], read: tuple[str, str, int]
+) -> None:
+    searcher = {"name": "single", "metric": "e"} | document.pop("searcher", {})
+    whole = {"entrypoint": "A", "searcher": searcher} | document
+    assert check_sanity(template) == []
+    config = parse_config(whole, default_seed=1, template=template)
+    found = (config.searcher.max_length, config.min_validation_period)
+    assert (*map(str, found), config.scheduling_unit) == read
+
+
+def test_what_was_read_in_batches_is_the_user_s_all_the_same() -> None:
+    user, template = parse_yaml(OLD), {"max_restarts": 1, "min_checkpoint_period": 3}
+    effective = parse_config(user, default_seed=1, template=template).to_document()
+    found = origins(user, template, effective)
+    paths = ("scheduling_unit", "searcher.max_length.batches", "min_checkpoint_period.batches")
+    assert [found[path] for path in paths] == ["you", "you", "you"]
+
+
+def test_the_successor_of_adaptive_simple_has_its_place() -> None:
+    document = parse_yaml(
+        "entrypoint: A\nsearcher: {name: adaptive_simple, metric: e, max_steps: 8, max_trials: 1}"
+    )
+    config = parse_config(document, default_seed=1)
+    assert (config.searcher.name, str(config.searcher.max_length)) == (
+        "adaptive_asha", "800 batches",
+    )  # fmt: skip
+    assert notices(document)[1] == (
+        "searcher.name: adaptive_simple is no more; read as adaptive_asha, which replaced it."
+    )

@@ -18,6 +18,7 @@ from det_jupyter.config import (
     origins,
     parse_config,
     to_yaml,
+    with_default_storage,
 )
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import UNITS, Length, parse_length
@@ -62,7 +63,11 @@ def unknown_template(name: str, known: Iterable[str]) -> str:
 
 
 def complete(
-    document: Mapping[str, Any], template: Mapping[str, Any] | None, *, default_seed: int
+    document: Mapping[str, Any],
+    template: Mapping[str, Any] | None,
+    *,
+    default_seed: int,
+    storage: str = "",
 ) -> tuple[ExperimentConfig, dict[str, str]]:
     """Return the effective configuration, and the origins of its values by path.
 
@@ -70,10 +75,12 @@ def complete(
         document: What the user wrote.
         template: What it is laid over.
         default_seed: The experiment's seed, if neither gives one.
+        storage: The folder in the place of a storage that cannot be written to; "": none.
 
     Raises:
         ConfigError: Everything that is wrong with the whole.
     """
+    document, _ = with_default_storage(document, template or {}, storage)
     config = parse_config(document, default_seed=default_seed, template=template)
     found = origins(document, template or {}, config.to_document())
     return config, {path: origin for path, origin in found.items() if origin != "default"}
