@@ -156,7 +156,7 @@ def _words(text: str) -> list[str]:
 def _find_slip(text: str) -> str | None:
     """Return what is wrong with a text that is no command, but nearly names something."""
     if not text:
-        return "expected a class or function, or a command; got an empty text"
+        return "expected a class or function, or a command"
     if "\0" in text:
         return "expected a text without the character #x0000"
     near = _NEARLY_IN_MODULE.fullmatch(text)

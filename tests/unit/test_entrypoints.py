@@ -53,7 +53,7 @@ def test_an_entrypoint_means_code_or_a_command(value: str | list[str], meaning: 
 
 @pytest.mark.parametrize("value", ["", "  ", "python3 'train.py"])
 def test_what_means_nothing_is_refused(value: str) -> None:
-    with pytest.raises(ValueError, match=r"expected a class|cannot be read"):
+    with pytest.raises(ValueError, match="expected a "):
         parse_entrypoint(value)
 
 

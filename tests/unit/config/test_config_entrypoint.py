@@ -54,7 +54,7 @@ def test_the_entrypoint_names_the_experiment(entrypoint: str | list[str], name: 
         (5, [f"entrypoint: got 5, {OF_ANY_KIND}"]),
         ({"model_def": "Trial"},
          [f"entrypoint: got {{'model_def': 'Trial'}}, {OF_ANY_KIND}; write model_def:Trial"]),
-        ("", ["entrypoint: got '', expected a class or function, or a command; got an empty text"]),
+        ("", ["entrypoint: got '', expected a class or function, or a command"]),
         ([], ["entrypoint: got [], expected a command: the name of a program, and what it is "
               "given"]),
         ([" "], ["entrypoint: got [' '], expected a command: the name of a program, and what it "

@@ -41,7 +41,7 @@ def ids(given: dict[str, Any]) -> str:
 
 
 def test_the_table_has_every_key_that_a_notice_names() -> None:
-    assert NO_EFFECT.keys() <= IGNORED.keys()
+    assert NO_EFFECT.keys() - {"resources.slots"} <= IGNORED.keys()  # that one may count
 
 
 def told(commands: Iterable[Any], kind: type) -> Any:
