@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.client.drafts import located, set_from_yaml
+from det_jupyter.client.drafts import located
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError
+from det_jupyter.verbs.drafts import set_from_yaml
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.preview import render_text
 from det_jupyter.wire import PreviewRequest
