@@ -146,7 +146,7 @@ class CodeNames:
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith(_OURS)
+    return frame.filename.startswith((_OURS, "<frozen runpy>"))
 
 
 def _last_error_in(message: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Rank, Words
-from det_jupyter.entrypoints import parse_entrypoint
+from det_jupyter.entrypoints import Command, Entrypoint, Program, parse_entrypoint
 from det_jupyter.lengths import Length
 from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 from det_jupyter.wire.capsule import Capsule
@@ -61,6 +61,16 @@ class GangPlan(Wire):
     sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
     orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
 
+    @property
+    def entrypoint(self) -> Entrypoint:
+        """What the ranks run."""
+        return parse_entrypoint(self.config.get("entrypoint") or self.capsule.entrypoint)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the ranks are programs, whose exit codes say how the run ended."""
+        return isinstance(self.entrypoint, Program | Command)
+
     def process_ranks(self) -> list[int]:
         """Return the ranks that the agent starts a process for.
 
@@ -68,7 +78,7 @@ class GangPlan(Wire):
         first of each computer, and the process starts the others itself, or does their work.
         """
         ranks = list(range(len(self.slots)))
-        if parse_entrypoint(self.config["entrypoint"]).per == "slot":
+        if self.entrypoint.per == "slot":
             return ranks
         homes = self.agent_ids or [""] * len(ranks)
         return [rank for rank in ranks if homes.index(homes[rank]) == rank]

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from ipykernel import kernelapp
+from ipykernel import iostream, kernelapp
 from ipykernel.displayhook import ZMQDisplayHook
 from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core import history, interactiveshell
+from IPython.core.magics import script
 
 
 def _import_without_debugpy() -> None:
@@ -39,6 +41,16 @@ _import_without_debugpy()
 for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.platform.asyncio"):
     importlib.import_module(_late)
 
+
+class _NoExits:
+    """Takes the place of `atexit`: the exits of the process are the trainer's, and it may not
+    wait for the kernel's thread in them."""
+
+    register = unregister = staticmethod(lambda *arguments: None)
+
+
+for _module in (history, interactiveshell, iostream, kernelapp, script):
+    vars(_module)["atexit"] = _NoExits
 
 _RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
 

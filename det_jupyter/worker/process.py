@@ -31,8 +31,10 @@ from typing import NoReturn, TextIO
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.system.pdeathsig import die_with
-from det_jupyter.system.rundir import RunDir
+from det_jupyter.system.processes import end_all_with
+from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
+from det_jupyter.worker.variables import OF_A_RANK, set_variables
 
 _STREAMS = ("stdin", "stdout", "stderr")
 
@@ -46,9 +48,10 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    die_with(parent_pid)
+    if spec.plan.entrypoint.per == "slot":  # else it first ends what it has started
+        die_with(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
-    os.environ.update(environment(spec.plan, spec.place, _captured(spec)))
+    set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))
 
 
 def environment(
@@ -65,7 +68,10 @@ def environment(
     """
     chosen = dict(line.split("=", 1) for line in _own_variables(plan, place) if "=" in line)
     named = {name: captured[name] for name in _own_variables(plan, place) if name in captured}
-    return {**chosen, **named, **_torchrun_variables(place), **_device_variables(plan, place)}
+    torchruns = _torchrun_variables(place)
+    if plan.entrypoint.per == "computer":
+        torchruns = {name: torchruns[name] for name in torchruns.keys() - OF_A_RANK}
+    return {**chosen, **named, **torchruns, **_device_variables(plan, place)}
 
 
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
@@ -175,35 +181,38 @@ def _keep_temporary_files(folder: Path) -> None:
         settings["tempdir"] = str(folder)
 
 
-def watch_lifeline(lifeline_fd: int | None, *, after_s: float, then: Callable[[], None]) -> None:
+def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) -> None:
     """Start a thread that kills this rank when its agent ends, however busy the main thread is.
 
     The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
     agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
+    What a program has started dies too, also in other process groups.
 
     Args:
-        lifeline_fd: The read end; None if there is no agent.
+        spec: The rank.
         after_s: When to call `then`.
         then: Called once, in the same thread.
     """
     threading.Thread(
-        target=_watch, args=(lifeline_fd, after_s, then), name="lifeline", daemon=True
+        target=_watch, args=(spec, after_s, then), name="lifeline", daemon=True
     ).start()
 
 
-def _watch(lifeline_fd: int | None, after_s: float, then: Callable[[], None]) -> None:
-    poll = select.poll()
+def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:
+    poll, lifeline_fd = select.poll(), spec.place.lifeline_fd
     if lifeline_fd is not None:
         poll.register(lifeline_fd, select.POLLIN | select.POLLHUP)
     if poll.poll(after_s * 1000):
-        _end()
+        _end(spec)
     then()
     if lifeline_fd is not None:
         poll.poll()
-        _end()
+        _end(spec)
 
 
-def _end() -> NoReturn:
+def _end(spec: RankSpec) -> NoReturn:
+    if spec.plan.is_program:
+        end_all_with(RUN_VARIABLE, spec.run_dir)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # the data-loader workers too
     os._exit(1)

@@ -24,32 +24,37 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import CodeType
 from typing import Any, NoReturn
 
 from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels, code_key, load_capsule
+from det_jupyter.capsule import cell_labels, code_key
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.control import ControlPage
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.lost import is_lost_peer, is_lost_worker
-from det_jupyter.core.tracebacks import CodeNames, Explanation
-from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
-from det_jupyter.printed import last_lines, read_end
+from det_jupyter.core.tracebacks import CodeNames
+from det_jupyter.entrypoints import Captured, Command, Imported, Program
+from det_jupyter.errors import InvalidHP
+from det_jupyter.printed import read_end
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.training.events import Reason
-from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
+from det_jupyter.records import Notice, RankStarted, RunEnded
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
+from det_jupyter.worker.command import CommandRun
+from det_jupyter.worker.endings import ExitedWith, finish_failed
+from det_jupyter.worker.entrypoint import load_entrypoint
+from det_jupyter.worker.failures import explain, make_failure
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline
-from det_jupyter.worker.work import FunctionRun, Work
+from det_jupyter.worker.program import ProgramRun
+from det_jupyter.worker.variables import left_out
+from det_jupyter.worker.work import FunctionRun, Work, steps_noted
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
-_LAST_LINES = 10  # that a rank printed before its error
-_SECONDARY_DELAY_S = 0.5
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
 
 
@@ -60,24 +65,9 @@ def run_rank(spec: RankSpec) -> NoReturn:
         code = rank.live()
     except BaseException as error:  # the boundary of the process: exits of user code too
         code = rank.fail(error)
+        if isinstance(rank.work, ProgramRun):
+            finish_failed(code)
     _leave(code)
-
-
-def _explain(names: CodeNames, error: BaseException, code: CodeType | None) -> Explanation:
-    """Explain the error, even if its own methods raise."""
-    try:
-        return names.explain(error, code)
-    except BaseException as unspeakable:  # the rank must report its failure in any case
-        line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
-        return Explanation(error=line, traceback=f"{line}\n", where="")
-
-
-def _last_printed(output: str, explanation: Explanation) -> str:
-    """Return the last lines of the output, if the explanation lacks them."""
-    text = last_lines(output, _LAST_LINES, most=300)
-    if not text.strip() or text in explanation.printed:
-        return ""
-    return f"It printed at last:\n{text}\n\n"
 
 
 class Rank:
@@ -89,7 +79,9 @@ class Rank:
         self.journal = Journal(self.folder.journal(spec.place.rank))
         self.blobs = BlobStore(Path(spec.data_dir) / "blobs")
         self.code_dir = Path(spec.data_dir) / "code" / code_key(spec.plan.capsule)
-        self.names = CodeNames({}, [self.code_dir, Path(spec.plan.cwd)])
+        has_context = spec.plan.capsule.context is not None
+        self.workplace = Path(self.folder.workplace(spec.plan.cwd, has_context=has_context))
+        self.names = CodeNames({}, [self.code_dir, self.workplace])
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         self.work: Work | None = None
         self._num_notices = 0
@@ -104,18 +96,24 @@ class Rank:
             self._namespace,
         )
         threading.excepthook = self._report_thread
-        watch_lifeline(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
+        watch_lifeline(self.spec, after_s=_KERNEL_AFTER_S, then=kernel.start)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
         started = RankStarted(
             at=time.time(), pid=os.getpid(), backend=backend, device=str(self.device)
         )
         self.journal.write(started)
-        os.chdir(plan.cwd)
-        sys.path.insert(0, plan.cwd)  # as in the notebook
+        os.chdir(self.workplace)
+        for name in left_out(self.spec):
+            self._notice(f"the environment variable {name} is left out: it would be too long")
+        named = plan.entrypoint
+        if isinstance(named, Program | Command):
+            self._run(named, kernel.start_soon)
+            return 0  # the agent reports the end, because programs may also leave by os._exit
+        sys.path.insert(0, str(self.workplace))  # as in the notebook
         if place.world_size > 1:
             rendezvous.keep_group()
-        entrypoint = self._load_entrypoint()
+        entrypoint = self._load_entrypoint(named)
         config = parse_config(plan.config)
         secret = bytes.fromhex(self.spec.secret)
         distributed = rendezvous.join(
@@ -169,12 +167,44 @@ class Rank:
         self.work = run = FunctionRun(function, context, counter)
         return run.run()
 
+    def _run(self, named: Program | Command, on_first_step: Callable[[], None]) -> None:
+        """Run the program or command to its end."""
+        plan, place = self.spec.plan, self.spec.place
+        page = ControlPage(self.folder.control)
+        noted = partial(steps_noted, page, len(plan.slots))
+        first = plan.checkpoint.steps_completed if plan.checkpoint else 0
+        if isinstance(named, Command):
+            self.work = command = CommandRun(named, steps=noted, first=first)
+            command.run()
+            return
+        counter = core.StepCounter(
+            first,
+            self.journal if place.rank == 0 else None,
+            on_first_step,
+            page.batch_writer(place.rank),
+        )
+        join = None
+        if named.per == "slot":
+            join = rendezvous.offer_group(self.spec, self.device)
+        core.set_process(
+            core.Process(
+                run=core.Run.of(self.spec),
+                rank=place.rank,
+                device=self.device,
+                journal=self.journal,
+                on_steps=counter.note,
+                join=join,
+            )
+        )
+        self.work = program = ProgramRun(named, steps=noted, first=first)
+        program.run()
+
     def fail(self, error: BaseException) -> int:
         """Journal why this rank ends, and return the exit code."""
         trained = self.work.trained if self.work else 0
         trial = self.work.trial if self.work else None
         code = error.code_in(trial) if isinstance(error, TrialMistake) else None
-        explanation = _explain(self.names, error, code)
+        explanation = explain(self.names, error, code)
         message = explanation.error
         if isinstance(error, InvalidHP):
             steps = self.work.steps_completed if self.work else 0
@@ -187,24 +217,9 @@ class Rank:
         with suppress(Exception):  # the user's code may have closed or replaced the stream
             # A traceback begins on a line of its own, not behind a progress bar.
             sys.stderr.write("\n" * (before[-1:] not in ("", "\n")) + explanation.printed)
-        is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
-        if is_secondary:
-            message = f"another rank is gone: {message}"
-            time.sleep(_SECONDARY_DELAY_S)
-        # A failure before the first batch repeats, unless an earlier run came further, or another
-        # process caused it: a data-loader worker may be killed when memory is short.
-        is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
-        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_others
-        failure = RankFailure(
-            at=time.time(),
-            rank=self.spec.place.rank,
-            error=message,
-            traceback=_last_printed(before, explanation) + explanation.traceback,
-            where=explanation.where,
-            final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
-        )
+        failure = make_failure(self.spec, error, explanation, trained=trained, printed=before)
         self.journal.write(failure)
-        return 1
+        return error.code if isinstance(error, ExitedWith) else 1
 
     def _printed_before(self) -> str:
         """Return the end of what this rank printed."""
@@ -218,7 +233,7 @@ class Rank:
         error = ended.exc_value
         if error is None or isinstance(error, SystemExit):
             return
-        explanation = _explain(self.names, error, None)
+        explanation = explain(self.names, error)
         with suppress(Exception):  # the user's code may have closed or replaced the stream
             sys.stderr.write(explanation.printed)
         place = f" ({explanation.where})" if explanation.where else ""
@@ -228,16 +243,19 @@ class Rank:
             f"rank {rank}: the thread {name!r} ended with {explanation.error}{place}; the "
             "training goes on without it, and the log has the traceback"
         )
+        self._notice(text)
+
+    def _notice(self, text: str) -> None:
         if self._num_notices < _MAX_NOTICES:
             self._num_notices += 1
-            self.journal.write(Notice(at=time.time(), rank=rank, text=text))
+            self.journal.write(Notice(at=time.time(), rank=self.spec.place.rank, text=text))
 
-    def _load_entrypoint(self) -> Any:
+    def _load_entrypoint(self, entrypoint: Captured | Imported) -> Any:
         capsule = self.spec.plan.capsule
-        self.names = CodeNames(
-            cell_labels(capsule, self.blobs), [self.code_dir, Path(self.spec.plan.cwd)]
-        )
-        return load_capsule(capsule, self.blobs, self.code_dir)
+        if capsule.sources:
+            labels = cell_labels(capsule, self.blobs)
+            self.names = CodeNames(labels, [self.code_dir, self.workplace])
+        return load_entrypoint(capsule, self.blobs, self.code_dir, self.workplace, entrypoint)
 
     def _context(
         self,

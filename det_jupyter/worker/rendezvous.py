@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # see torch's stubs
+from torch.distributed import (  # type: ignore[attr-defined]  # see torch's stubs
+    FileStore,
+    PrefixStore,
+    Store,
+)
+from torch.distributed.distributed_c10d import _get_default_group
+from torch.distributed.rendezvous import _rendezvous_handlers
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.objects import check_members
 from det_jupyter.errors import LaunchError
-from det_jupyter.wire import GangPlan, RankPlace
+from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 from det_jupyter.worker.prompt_store import PromptStore
+
+Met = tuple[Store, int, int]  # store, rank, world size
 
 # For a rank that hangs. gloo notices a dead rank at once; NCCL would wait this long, but the agent
 # ends the gang before.
@@ -149,3 +158,50 @@ def keep_group() -> None:
     for module in (dist, dist.distributed_c10d):  # scripts use both names
         setattr(module, "init_process_group", init_process_group)  # noqa: B010
         setattr(module, "destroy_process_group", destroy_process_group)  # noqa: B010
+
+
+def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], DistributedContext]:
+    """Have a script's `init_process_group()` meet the gang's ranks; return how `core.init()` does.
+
+    The script decides whether and when there is a group, and its backend. As under torchrun it may
+    end the group and make another. `init_method="env://"`, which is the default, means the gang's
+    own store instead of a port that is open to every user.
+
+    Args:
+        spec: The rank.
+        device: The rank's.
+
+    Raises:
+        LaunchError: The rank cannot use its GPU.
+    """
+    place, secret = spec.place, bytes.fromhex(spec.secret)
+    if device.type == "cuda":
+        _check_cuda_is_fresh()
+    if place.master_addr.startswith("127."):
+        _stay_on_loopback()
+    met: list[str] = []  # the names of the groups' stores
+    by_port = _rendezvous_handlers["env"]
+
+    def meet(url: str, timeout: timedelta = _STORE_TIMEOUT, **options: Any) -> Iterator[Met]:
+        size = re.search(r"world_size=(\d+)", url)
+        if size is not None and int(size[1]) != place.world_size:
+            yield from by_port(url, timeout=timeout, **options)
+            return
+        store = _store(spec.store, place.world_size, choose_backend(spec.plan))
+        met.append(f"script {len(met)}")
+        yield PrefixStore(met[-1], store), place.rank, place.world_size
+
+    begin = dist.init_process_group
+
+    @wraps(begin)
+    def init_process_group(*args: Any, **options: Any) -> None:
+        num_before = len(met)
+        begin(*args, **options)
+        is_ours = len(met) > num_before and place.world_size > 1
+        if is_ours and "cpu:gloo" in dist.get_backend_config():
+            check_members(_get_default_group(), met[-1], secret)
+
+    _rendezvous_handlers["env"] = meet
+    for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has the name
+        setattr(module, "init_process_group", init_process_group)  # noqa: B010
+    return partial(DistributedContext.from_torch_distributed, secret=secret)

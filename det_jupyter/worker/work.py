@@ -15,6 +15,7 @@ from types import FrameType, FunctionType
 from typing import Any, Protocol
 
 from det_jupyter.calls import call
+from det_jupyter.control import ControlPage
 from det_jupyter.core import Context, StepCounter
 from det_jupyter.pytorch.training.events import Reason
 
@@ -36,6 +37,11 @@ class Work(Protocol):
     def trained(self) -> int: ...
     def live(self) -> dict[str, Any]:
         """Return the present variables, for the rank's kernel."""
+
+
+def steps_noted(page: ControlPage, world_size: int) -> int:
+    """Return the steps completed that the ranks of a program have noted; 0 if none has."""
+    return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
 
 
 class FunctionRun:

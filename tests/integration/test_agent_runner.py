@@ -49,7 +49,7 @@ class SleepingRanks:
 
     async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses:
         self.processes = [subprocess.Popen(["sleep", "3600"], process_group=0) for _ in specs]
-        pids = [process.pid for process in self.processes]
+        pids = {rank: process.pid for rank, process in enumerate(self.processes)}
         return RankProcesses(pids=pids, exits=asyncio.Queue(), note="")
 
 

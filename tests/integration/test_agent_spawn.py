@@ -32,7 +32,7 @@ def spawn_gang(spawner: Spawner, run: Run) -> list[int]:
     lifeline, write_end = os.pipe()
     try:
         specs = make_specs(run, lifeline_fd=lifeline, num_threads=1)
-        return spawner.spawn_gang(specs, note="").pids
+        return list(spawner.spawn_gang(specs, note="").pids.values())
     finally:
         os.close(lifeline)
         os.close(write_end)

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
-from det_jupyter.system.processes import birth_of, exit_status_of
-from det_jupyter.system.rundir import RunDir
+from det_jupyter.system.processes import birth_of, end_all_with, exit_status_of
+from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProcesses:
-    """All ranks of a gang, just started; `pids` in rank order, `note` says how they started."""
+    """The processes of a gang, just started; `pids` by rank, `note` says how they started."""
 
-    pids: list[int]
+    pids: dict[int, int]
     exits: asyncio.Queue[RankExit]
     note: str
 
@@ -84,10 +84,10 @@ def exit_code_of(pid: int) -> int | None:
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
-def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
+def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
     """Write the processes that the next agent has to end if this one is killed."""
     records = []
-    for rank, pid in enumerate(pids):
+    for rank, pid in pids.items():
         if birth := birth_of(pid):
             records.append(ProcessRecord(rank=rank, pid=pid, birth=birth))
     paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
@@ -106,6 +106,7 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
     deadline = time.monotonic() + timeout_s
     while any(map(_lives, survivors)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+    end_all_with(RUN_VARIABLE, str(run_dir.path))  # a launcher's workers
 
 
 def _lives(record: ProcessRecord) -> bool:

@@ -62,9 +62,11 @@ class Spawner:
             _undo(started)
             if not isinstance(error, (OSError, subprocess.SubprocessError)):
                 raise
-            raise StartFailed(f"rank {len(started)} could not be started: {error}") from error
+            raise StartFailed(
+                f"rank {specs[len(started)].place.rank} could not be started: {error}"
+            ) from error
         self._ranks += started
-        pids = [spawned.process.pid for spawned in started]
+        pids = {spawned.rank: spawned.process.pid for spawned in started}
         return RankProcesses(pids=pids, exits=exits, note=note)
 
     def reap(self) -> None:

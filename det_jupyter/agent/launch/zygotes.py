@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
@@ -44,6 +45,14 @@ _LOOK_S = 1.0  # how often the agent itself looks for ranks that have ended
 _MAX_ZYGOTES = 3  # each has torch in memory; idle ones beyond this are closed
 
 
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A request to fork these ranks, and the promise of its answer."""
+
+    ranks: list[int]
+    answer: asyncio.Future[RankProcesses | ForkRefused]
+
+
 class Zygote:
     """One fork server. Made by `Zygote.connect`."""
 
@@ -61,7 +70,7 @@ class Zygote:
         self._writer = writer
         self._ready: asyncio.Future[ZygoteReady] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(self._log_readiness)
-        self._forks: dict[str, asyncio.Future[RankProcesses | ForkRefused]] = {}
+        self._forks: dict[str, _Fork] = {}
         self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
         self._is_silent = False  # it did not answer a request, and has sent nothing since
         self._listening = asyncio.create_task(self._listen())
@@ -98,7 +107,7 @@ class Zygote:
             return self._silence(allocation_id)
         answer: asyncio.Future[RankProcesses | ForkRefused]
         answer = asyncio.get_running_loop().create_future()
-        self._forks[allocation_id] = answer
+        self._forks[allocation_id] = _Fork([spec.place.rank for spec in specs], answer)
         request = ForkGang.of(specs, until=time.monotonic() + _PATIENCE_S)
         self._writer.write(request.model_dump_json().encode() + b"\n")
         # A second at a time: if this process was stopped too, the answer may be there afterwards.
@@ -147,8 +156,8 @@ class Zygote:
             case GangForked():
                 self._on_forked(report)
             case ForkRefused():
-                if (answer := self._forks.pop(report.allocation_id, None)) is not None:
-                    answer.set_result(report)
+                if (fork := self._forks.pop(report.allocation_id, None)) is not None:
+                    fork.answer.set_result(report)
             case RankExited():
                 self._on_exited(report.pid, report.exit_code)
 
@@ -171,14 +180,16 @@ class Zygote:
             before = unreaped
 
     def _on_forked(self, report: GangForked) -> None:
-        if report.allocation_id not in self._forks:  # too late: see fork_gang
+        fork = self._forks.pop(report.allocation_id, None)
+        if fork is None:  # too late: see fork_gang
             for pid in report.pids:
                 kill_group(pid)
             return
         exits: asyncio.Queue[RankExit] = asyncio.Queue()
-        self._ranks |= {pid: (rank, exits) for rank, pid in enumerate(report.pids)}
-        self._forks.pop(report.allocation_id).set_result(
-            RankProcesses(pids=report.pids, exits=exits, note="forked from the zygote")
+        pids = dict(zip(fork.ranks, report.pids, strict=True))
+        self._ranks |= {pid: (rank, exits) for rank, pid in pids.items()}
+        fork.answer.set_result(
+            RankProcesses(pids=pids, exits=exits, note="forked from the zygote")
         )
 
     def _fail(self, reason: str) -> None:
@@ -201,8 +212,9 @@ class Zygote:
                 )
             )
         self._fail(_last_line(self._process))
-        for allocation_id, answer in self._forks.items():
-            answer.set_result(ForkRefused(allocation_id=allocation_id, reason="the zygote died"))
+        for allocation_id, fork in self._forks.items():
+            refused = ForkRefused(allocation_id=allocation_id, reason="the zygote died")
+            fork.answer.set_result(refused)
         self._forks.clear()
 
     async def _end_ranks(self) -> None:

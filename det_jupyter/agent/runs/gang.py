@@ -15,6 +15,7 @@ Rules:
     because the gang was killed.
  3. A rank that exits with 0 leaves the others running: they may still have work to do. It is
     noted as the first that ended: if no rank reports the end of the run, it ended too early.
+    Programs and commands may end early: of them the exit code is all that counts.
  4. The first cause counts: a kill after a failure is not reported. `killed` is an order of the
     master, `lost` means that the fork server or this agent died.
 
@@ -23,7 +24,7 @@ Pure, but for the function `kill_group` that it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from det_jupyter.agent.launch.processes import RankExit
@@ -44,12 +45,18 @@ class Gang:
 
     Args:
         allocation_id: The allocation.
-        world_size: Number of ranks.
+        ranks: The ranks that are processes of the agent.
         kill_group: Ends a rank's process group, given its pid; must not raise.
+        may_end_early: Whether a rank that exits with 0 has done its work, whatever the others do.
     """
 
     def __init__(
-        self, allocation_id: str, world_size: int, *, kill_group: Callable[[int], None]
+        self,
+        allocation_id: str,
+        ranks: Iterable[int],
+        *,
+        kill_group: Callable[[int], None],
+        may_end_early: bool = False,
     ) -> None:
         self.allocation_id = allocation_id
         self.state = GangState.STARTING
@@ -59,9 +66,10 @@ class Gang:
         self.lost = False
         self.error = ""
         self.error_is_final = True
-        self.exit_codes: dict[int, int | None] = dict.fromkeys(range(world_size))
+        self.exit_codes: dict[int, int | None] = dict.fromkeys(ranks)
         self._living: dict[int, int] = {}  # rank -> pid
         self._kill_group = kill_group
+        self._may_end_early = may_end_early
 
     @property
     def is_over(self) -> bool:
@@ -73,9 +81,9 @@ class Gang:
         """The pids of the ranks that have not exited, by rank."""
         return dict(self._living)
 
-    def started(self, pids: Sequence[int]) -> None:
-        """Note that all ranks exist; `pids` in rank order."""
-        self._living = dict(enumerate(pids))
+    def started(self, pids: Mapping[int, int]) -> None:
+        """Note that all ranks exist; `pids` by rank."""
+        self._living = dict(pids)
         self.state = GangState.RUNNING
         if self.killed or self.lost:
             self._end()
@@ -102,7 +110,8 @@ class Gang:
         """Note the end of one rank."""
         del self._living[rank_exit.rank]
         self.exit_codes[rank_exit.rank] = rank_exit.exit_code
-        if self.first_ended is None and self.state is GangState.RUNNING:
+        is_early = rank_exit.exit_code != 0 or not self._may_end_early
+        if is_early and self.first_ended is None and self.state is GangState.RUNNING:
             self.first_ended = rank_exit.rank
         if rank_exit.exit_code != 0 and self.state is GangState.RUNNING:
             if rank_exit.exit_code is None:

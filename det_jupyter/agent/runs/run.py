@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from det_jupyter import control
 from det_jupyter.agent.launch.processes import end_survivors
+from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.output_tail import last_words
 from det_jupyter.agent.runs.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels
-from det_jupyter.errors import NotFound
+from det_jupyter.context import unpack_context
+from det_jupyter.errors import LaunchError, NotFound
 from det_jupyter.lengths import Length
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
@@ -66,6 +68,12 @@ class Run:
         return len(self.plan.slots)
 
     @property
+    def workplace(self) -> str:
+        """The folder that its ranks work in."""
+        has_context = self.plan.capsule.context is not None
+        return self.dir.workplace(self.plan.cwd, has_context=has_context)
+
+    @property
     def is_alive(self) -> bool:
         """Whether its ranks exist, or are about to."""
         return self.exited is None
@@ -87,7 +95,23 @@ class Run:
         control.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
-    def note_started(self, *, at: float, pids: list[int], note: str) -> None:
+    def fill_workplace(self) -> None:
+        """Make the copy of the context directory; without one, see that the folder is there.
+
+        Raises:
+            LaunchError: The ranks cannot work there.
+        """
+        context = self.plan.capsule.context
+        if context is None:
+            if problem := paths.find_missing_folder(self.plan.cwd):
+                raise LaunchError(problem)
+            return
+        try:
+            unpack_context(context, BlobStore(paths.data_dir() / "blobs"), self.dir.work)
+        except NotFound as error:
+            raise LaunchError(f"the context directory is not stored any more: {error}") from None
+
+    def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
         """Prepare the report of the start."""
         self.started = GangStarted(
             allocation_id=self.id,
@@ -99,13 +123,16 @@ class Run:
                     connection_file=str(self.dir.connection_file(rank)),
                     output_file=str(self.dir.output(rank)),
                 )
-                for rank, pid in enumerate(pids)
+                for rank, pid in pids.items()
             ],
             note=note,
         )
 
     def note_exited(self, exited: GangExited) -> None:
         """Note how the gang ended, also in a file for the next agent process."""
+        if self.plan.is_program:
+            with suppress(OSError, ValueError):  # user code may have removed the folder
+                write_end(self.plan, self.dir, exited)
         self.exited = exited
         try:
             paths.write_private(self.dir.exit, exited.model_dump_json())
@@ -126,7 +153,7 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
         output = self.dir.output(rank)
-        words = last_words(output, self._labels(), self.plan.cwd)
+        words = last_words(output, self._labels(), self.workplace)
         return exited.model_copy(update={"batch": batch, "last_words": words})
 
     def _labels(self) -> Mapping[str, str]:
@@ -209,7 +236,7 @@ def _adopt(folder: RunDir, now: float) -> Run | None:
         run.exited = GangExited.model_validate_json(folder.exit.read_bytes())
     if run.exited is None:
         logger.warning("allocation=%s was lost with its agent", plan.allocation_id)
-        codes: dict[int, int | None] = dict.fromkeys(range(len(plan.slots)))
+        codes: dict[int, int | None] = dict.fromkeys(plan.process_ranks())
         run.note_exited(
             GangExited(allocation_id=plan.allocation_id, at=now, exit_codes=codes, lost=True)
         )

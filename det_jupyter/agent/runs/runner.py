@@ -31,7 +31,8 @@ from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.specs import check_agents, make_specs
 from det_jupyter.errors import LaunchError
-from det_jupyter.system.paths import find_missing_folder
+from det_jupyter.system.processes import end_all_with
+from det_jupyter.system.rundir import RUN_VARIABLE
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
@@ -190,7 +191,10 @@ class Runner:
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
         run = new_run(plan, sockets=next(self._socket_dirs))
-        active = _ActiveRun(run=run, gang=Gang(run.id, run.world_size, kill_group=kill_group))
+        gang = Gang(
+            run.id, plan.process_ranks(), kill_group=kill_group, may_end_early=plan.is_program
+        )
+        active = _ActiveRun(run=run, gang=gang)
         runs[run.id] = run
         try:
             run.prepare()
@@ -225,8 +229,7 @@ class Runner:
         """Start the gang's ranks and wait until all have ended."""
         run, gang = active.run, active.gang
         check_agents(run.plan, self._runs)
-        if problem := find_missing_folder(run.plan.cwd):
-            raise LaunchError(problem)
+        await asyncio.to_thread(run.fill_workplace)
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
         )
@@ -237,6 +240,8 @@ class Runner:
         self._note_started(active, processes)
         while not gang.is_over:
             gang.rank_exited(await processes.exits.get())
+        if run.plan.is_program:
+            await asyncio.to_thread(end_all_with, RUN_VARIABLE, str(run.dir.path))
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run

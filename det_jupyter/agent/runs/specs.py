@@ -35,7 +35,7 @@ def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec
         run.plan,
         lifeline_fd=lifeline_fd,
         num_threads=num_threads,
-        master_port=_free_port() if run.world_size > 1 else 0,
+        master_port=_free_port() if run.world_size > 1 or run.plan.is_program else 0,
     )
     store, secret = run.sockets / f"store-{secrets.token_hex(4)}", secrets.token_hex(32)
     return [
@@ -55,7 +55,10 @@ def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec
 def rank_places(
     plan: GangPlan, *, lifeline_fd: int, num_threads: int, master_port: int
 ) -> list[RankPlace]:
-    """Return the place of each rank."""
+    """Return the place of each rank that is a process.
+
+    A process that does the work of its computer has the place of the first rank there.
+    """
     homes = plan.agent_ids or [""] * len(plan.slots)
     groups = list(dict.fromkeys(homes))
     return [
@@ -71,7 +74,7 @@ def rank_places(
             lifeline_fd=lifeline_fd,
             num_threads=num_threads,
         )
-        for rank, home in enumerate(homes)
+        for rank, home in ((rank, homes[rank]) for rank in plan.process_ranks())
     ]
 
 

@@ -19,9 +19,9 @@ class Kills:
 
 def make_gang(world_size: int = 3, *, started: bool = True) -> tuple[Gang, Kills]:
     kills = Kills()
-    gang = Gang("1.1.1", world_size, kill_group=kills)
+    gang = Gang("1.1.1", range(world_size), kill_group=kills)
     if started:
-        gang.started([100 + rank for rank in range(world_size)])
+        gang.started({rank: 100 + rank for rank in range(world_size)})
     return gang, kills
 
 
@@ -72,7 +72,7 @@ def test_gang_that_was_killed_before_it_started_is_ended_as_soon_as_it_exists() 
     gang, kills = make_gang(2, started=False)
     gang.kill()
     assert gang.state is GangState.STARTING
-    gang.started([100, 101])
+    gang.started({0: 100, 1: 101})
     assert (gang.state, kills.pids) == (GangState.ENDING, [100, 101])
 
 

@@ -69,7 +69,7 @@ def test_start_comes_first_and_exit_last(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.dir.journal(0).write_text("{}\n")
     run.dir.output(1).write_text("hello\n")
-    run.note_started(at=1.0, pids=[10, 11], note="")
+    run.note_started(at=1.0, pids={0: 10, 1: 11}, note="")
     run.exited = make_exit(run)
     batch = Outbox({run.id: run}).next_batch(now=0.0)
     assert outline(batch.reports) == [
@@ -84,7 +84,7 @@ def test_start_comes_first_and_exit_last(tmp_path: Path) -> None:
 def test_start_is_told_until_the_master_has_it(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     outbox = Outbox({run.id: run})
-    run.note_started(at=1.0, pids=[10, 11], note="")
+    run.note_started(at=1.0, pids={0: 10, 1: 11}, note="")
     assert outline(outbox.next_batch(now=0.0).reports) == ["gang_started"]
     batch = outbox.next_batch(now=0.0)
     assert outline(batch.reports) == ["gang_started"]

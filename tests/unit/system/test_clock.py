@@ -145,7 +145,7 @@ def test_a_rank_that_outlived_its_agent_is_ended_after_a_step(
     by_s: float,
 ) -> None:
     run = RunDir(tmp_path)
-    write_records(run, [sleeper.pid])
+    write_records(run, {0: sleeper.pid})
     set_clock(monkeypatch, by_s)
     end_survivors(run)
     assert sleeper.wait(timeout=5) == -signal.SIGKILL

@@ -1,0 +1,97 @@
+"""How the run of programs ended: from their exit codes, and what their ranks have journaled.
+
+A program says only by its exit code that it is done: its last statement may be `os._exit`, and a
+launcher's workers are no children of ours. So the agent writes the end into the chief's journal:
+
+    every process has exited with 0, and         is added to the chief's journal
+    a rank's journal ends with a failure         nothing: the launcher hides that a worker failed
+    a rank has said how the run ended            nothing
+    a rank left because it was asked to          RunEnded preempted
+    else                                         TargetReached, and RunEnded completed
+
+A worker that a launcher starts again after a failure journals more, so its failure is not its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from det_jupyter.control import ControlPage
+from det_jupyter.lengths import Length
+from det_jupyter.records import RunEnded, TargetReached, to_line
+from det_jupyter.system.rundir import RunDir
+from det_jupyter.wire import GangExited, GangPlan
+
+_TAIL_BYTES = 256 * 1024
+
+
+def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
+    """Add the end of the run to the chief's journal, if the processes have ended well.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    is_cut = exited.killed or exited.lost or exited.error
+    if is_cut or any(code != 0 for code in exited.exit_codes.values()):
+        return
+    tails = [_tail(folder.journal(rank)) for rank in range(len(plan.slots))]
+    last = {tail[-1].get("kind") for tail in tails if tail}
+    if "failure" in last or any(r.get("kind") == "run_ended" for tail in tails for r in tail):
+        return
+    page = ControlPage(folder.control)
+    try:
+        steps = _steps(plan, page, [record for tail in tails for record in tail])
+        lines = [] if page.is_acknowledged() else [_reached(plan, page, steps, exited.at)]
+    finally:
+        page.close()
+    reason: Literal["completed", "preempted"] = "completed" if lines else "preempted"
+    lines.append(to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps)))
+    _append(folder.journal(0), "".join(lines))
+
+
+def _steps(plan: GangPlan, page: ControlPage, records: list[dict[str, Any]]) -> int:
+    """Return the steps completed, as far as the ranks have said."""
+    noted = [page.batch_of(rank) for rank in range(len(plan.slots))]
+    told = [record.get("steps_completed") for record in records]
+    first = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
+    return max([first, *(steps for steps in (*noted, *told) if isinstance(steps, int))])
+
+
+def _reached(plan: GangPlan, page: ControlPage, steps: int, at: float) -> str:
+    found = page.target()
+    amount = max(plan.target.amount, found[0]) if found else plan.target.amount
+    target = Length(plan.target.unit, amount)
+    return to_line(TargetReached(at=at, steps_completed=steps, target=target))
+
+
+def _tail(journal: Path) -> list[dict[str, Any]]:
+    """Return the last records of a journal, as JSON has them."""
+    try:
+        with journal.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:  # no worker of this rank has journaled
+        return []
+    records = []
+    for line in lines:
+        with suppress(ValueError):  # the first may be cut
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
+    return records
+
+
+def _append(journal: Path, text: str) -> None:
+    with journal.open("ab+") as file:
+        if file.tell() and _last_byte(file.fileno()) != b"\n":  # a record that was cut off
+            text = f"\n{text}"
+        file.write(text.encode())
+
+
+def _last_byte(descriptor: int) -> bytes:
+    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1)
