@@ -33,6 +33,8 @@ ARROWS: dict[str, set[str]] = {
     "scheduler": {"config"},
     "session": {"config"},
     "autostart": {"config", "session"},
+    "__main__": {"cli"},
+    "cli": {"autostart", "client", "config", "master", "session", "verbs", "view"},
     "client": {"config", "diagnosis", "session", "view"},
     "diagnosis": set(),
     "feeder": {"autostart", "client", "config", "live", "session", "view"},

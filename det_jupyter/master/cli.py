@@ -27,13 +27,15 @@ def run(options: argparse.Namespace) -> int:
         return 1
 
 
-def _start(options: argparse.Namespace) -> int:
+def start(options: argparse.Namespace) -> int:
+    """Start the master, if it does not run."""
     info = ensure_master()
     print(f"The master runs: pid {info.pid}, {info.url}")
     return 0
 
 
-def _stop(options: argparse.Namespace) -> int:
+def stop(options: argparse.Namespace) -> int:
+    """End the master, of whatever version it is."""
     info = announced_master()  # of another version, too: to upgrade, one has to stop it
     if info is None:
         print("No master runs.")
@@ -55,7 +57,8 @@ def _stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def _status(options: argparse.Namespace) -> int:
+def status(options: argparse.Namespace) -> int:
+    """Say whether the master runs, and what; return 0 if it does, else 3."""
     info = find_master()
     if info is None:
         print("null" if options.json else f"No master runs.\n{_places()}")
@@ -95,4 +98,4 @@ def _in_words(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_VERBS = {"start": _start, "stop": _stop, "status": _status}
+_VERBS = {"start": start, "stop": stop, "status": status}

@@ -15,7 +15,7 @@ from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import shown
 from det_jupyter.wire import CheckpointView, ExperimentView
-from det_jupyter.words import count, date, size
+from det_jupyter.words import date, length, size
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
            "Path")  # fmt: skip
@@ -162,7 +162,7 @@ def _copied(client: Client, chosen: Sequence[CheckpointView], folder: str | Path
         metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
         lines.append(
             f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
-            f"{count(view.steps_completed, 'batch')}{metric}) to {path}"
+            f"{length({'batches': view.steps_completed})}{metric}) to {path}"
         )
     return "\n".join(lines)
 

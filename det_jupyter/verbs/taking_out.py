@@ -59,5 +59,6 @@ def download_code(call: Call) -> str:
         files = count(capsule.context.num_files, "file")
         said.append(f"Wrote the {files} of the folder of experiment {given.id} to {folder}")
     if capsule.payload:
-        said += [f"Wrote {path}" for path in call.experiment(given.id).code().write(folder)]
+        written = call.experiment(given.id).code().write(folder)
+        said.append(f"Wrote {count(len(written), 'source')} of experiment {given.id} to {folder}")
     return "\n".join(said) or f"Experiment {given.id} brought no code of its own."

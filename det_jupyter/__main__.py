@@ -1,0 +1,7 @@
+"""`python -m det_jupyter`: the `det` command."""
+
+import sys
+
+from det_jupyter.cli.__main__ import main
+
+sys.exit(main())

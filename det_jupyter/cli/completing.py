@@ -1,0 +1,100 @@
+"""Completion by Tab: scripts for three shells, all of which ask `det completion words`.
+
+A library for it (argcomplete, shtab) would not know experiments and templates, which the master is
+asked for; and the parser has all the words already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from det_jupyter.cli.calls import connect_to_running
+from det_jupyter.cli.table import shell_parser
+from det_jupyter.client.client import Client
+from det_jupyter.errors import DetError
+from det_jupyter.verbs.completing import words_after
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.wire import ExperimentQuery
+
+_MOST = 200  # experiments that are offered, newest first
+
+# Without a word of ours, each falls back on the names of files.
+_SCRIPTS = {
+    "bash": """\
+_det() {
+    local IFS=$'\\n'
+    COMPREPLY=($(det completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _det det""",
+    "zsh": """\
+_det() {
+    local -a found
+    found=(${(f)"$(det completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+compdef _det det""",
+    "fish": """\
+function __det_words
+    set -l given (commandline -opc) (commandline -ct)
+    det completion words -- $given[2..] 2>/dev/null
+end
+complete -c det -a '(__det_words)'""",
+}
+
+
+def script(call: Call) -> str:
+    """Return the script for a shell."""
+    return _SCRIPTS[call.options.verb.name]
+
+
+def words(call: Call) -> str:
+    """Return what fits at the end of a line, each on a line of its own."""
+    *given, typed = call.options.line or [""]
+    found = words_after(shell_parser(), given, _known())
+    return "\n".join(word for word in found if word.startswith(typed))
+
+
+def _known() -> dict[str, Callable[[], list[str]]]:
+    asked = {
+        "id": _experiments,
+        "ids": _experiments,
+        "experiment": _experiments,
+        "ahead_of": _experiments,
+        "behind": _experiments,
+        "name": _templates,
+        "template": _templates,
+        "agent": _agents,
+        "pool": _pools,
+        "trial": _trials,
+    }
+    return {name: partial(_asked, ask) for name, ask in asked.items()}
+
+
+def _asked(ask: Callable[[Client], list[str]]) -> list[str]:
+    """Return the answer of the master that runs; nothing if there is none: Tab starts none."""
+    try:
+        return ask(Client(connect_to_running()))
+    except DetError:
+        return []
+
+
+def _experiments(client: Client) -> list[str]:
+    rows = client.find(ExperimentQuery(archived=True, limit=_MOST)).rows
+    return [str(row.id) for row in rows]
+
+
+def _templates(client: Client) -> list[str]:
+    return [template.name for template in client.templates()]
+
+
+def _agents(client: Client) -> list[str]:
+    return [agent.id for pool in client.pools() for agent in pool.agents]
+
+
+def _pools(client: Client) -> list[str]:
+    return [pool.name for pool in client.pools()]
+
+
+def _trials(client: Client) -> list[str]:
+    return [str(task.trial_id) for task in client.tasks(limit=_MOST)]
