@@ -1,0 +1,95 @@
+"""`determined.experimental.client`: experiments, trials and checkpoints from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.wire import State as ExperimentState
+from det_jupyter.wire import State as TrialState
+from determined._lacking import asked_of
+from determined.experimental.client._checkpoint import Checkpoint, DownloadMode
+from determined.experimental.client._determined import Determined, note_ignored
+from determined.experimental.client._experiment import Experiment
+from determined.experimental.client._sorting import CheckpointSortBy, OrderBy, TrialSortBy
+from determined.experimental.client._trial import Trial, TrialMetrics
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointSortBy",
+    "Determined",
+    "DownloadMode",
+    "Experiment",
+    "ExperimentState",
+    "OrderBy",
+    "Trial",
+    "TrialMetrics",
+    "TrialSortBy",
+    "TrialState",
+    "create_experiment",
+    "get_checkpoint",
+    "get_experiment",
+    "get_trial",
+    "iter_trials_metrics",
+    "list_experiments",
+    "login",
+    "logout",
+]
+
+
+def login(*args: Any, **kwargs: Any) -> None:
+    """Do nothing but say so: there is one master for each user, which needs no login."""
+    note_ignored("login")
+
+
+def logout() -> None:
+    """Do nothing."""
+
+
+def create_experiment(
+    config: str | Path | Mapping[str, Any],
+    model_dir: str | Path | None = None,
+    includes: Iterable[str | Path] | None = None,
+    parent_id: int | None = None,
+    project_id: int | None = None,
+    template: str | None = None,
+) -> Experiment:
+    """Submit an experiment; see `Determined.create_experiment`."""
+    return Determined().create_experiment(
+        config, model_dir, includes, parent_id, project_id, template
+    )
+
+
+def get_experiment(experiment_id: int) -> Experiment:
+    """Return an experiment."""
+    return Determined().get_experiment(experiment_id)
+
+
+def list_experiments(**which: Any) -> list[Experiment]:
+    """Return the experiments that match; see `Determined.list_experiments`."""
+    return Determined().list_experiments(**which)
+
+
+iter_experiments = list_experiments
+
+
+def get_trial(trial_id: int) -> Trial:
+    """Return a trial."""
+    return Determined().get_trial(trial_id)
+
+
+def get_checkpoint(uuid: str) -> Checkpoint:
+    """Return a checkpoint, of any experiment."""
+    return Determined().get_checkpoint(uuid)
+
+
+def iter_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+    """Yield the reports of a group of metrics, of several trials."""
+    for trial_id in trial_ids:
+        yield from get_trial(trial_id).iter_metrics(group)
+
+
+stream_trials_metrics = iter_trials_metrics
+
+__getattr__ = asked_of(__name__)

@@ -1,0 +1,150 @@
+"""`Determined`: the door to the master, of which each user has one. It needs no login."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.autostart import connect
+from det_jupyter.client import Client
+from det_jupyter.client.finding import make_query
+from determined._lacking import error
+from determined.experimental.client._checkpoint import Checkpoint
+from determined.experimental.client._experiment import Experiment
+from determined.experimental.client._trial import Trial
+
+_log = logging.getLogger("determined")
+
+
+class Determined:
+    """Finds and makes experiments. Starts the master if there is none.
+
+    Args:
+        master, user, password, token, cert_path, cert_name, noverify: Have no meaning here, where
+            a master is its user's own; a notice says so.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        cert_path: str | None = None,
+        cert_name: str | None = None,
+        noverify: bool = False,
+    ) -> None:
+        given: dict[str, Any] = {
+            "master": master,
+            "user": user,
+            "password": password,
+            "token": token,
+        }
+        given |= {"cert_path": cert_path, "cert_name": cert_name, "noverify": noverify}
+        note_ignored(*(name for name, value in given.items() if value))
+
+    def create_experiment(
+        self,
+        config: str | Path | Mapping[str, Any],
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        parent_id: int | None = None,
+        project_id: int | None = None,
+        template: str | None = None,
+    ) -> Experiment:
+        """Submit an experiment, and return its handle at once.
+
+        Args:
+            config: The configuration, or the file that holds it.
+            model_dir: The context directory: ranks work in a copy of it.
+            includes: More files and folders for the copy.
+            parent_id, project_id: Have no meaning here.
+            template: Name of the template to lay the configuration over.
+
+        Raises:
+            ConfigError: Everything that is wrong with the configuration.
+        """
+        from determined.experimental.client._creating import create
+
+        note_ignored(
+            *(
+                name
+                for name, value in (("parent_id", parent_id), ("project_id", project_id))
+                if value
+            )
+        )
+        return Experiment(
+            client(), create(client(), config, model_dir, list(includes or ()), template)
+        )
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """Return an experiment.
+
+        Raises:
+            NotFound: There is none of this number.
+        """
+        return Experiment(client(), client().experiment(int(experiment_id)).id)
+
+    def list_experiments(
+        self,
+        sort_by: Any = None,
+        order_by: Any = None,
+        experiment_ids: Iterable[int] | None = None,
+        labels: Iterable[str] | None = None,
+        users: Iterable[str] | None = None,
+        states: Iterable[Any] | None = None,
+        name: str | None = None,
+        project_id: int | None = None,
+    ) -> list[Experiment]:
+        """Return the experiments that match, oldest first; archived ones too."""
+        named = [str(getattr(state, "value", state)) for state in states or ()]
+        query = make_query(
+            name=name or "", label=labels, state=named, archived=True, sort="oldest"
+        )
+        found = [row.id for row in client().find(query).rows]
+        wanted = None if experiment_ids is None else {*experiment_ids}
+        return [Experiment(client(), each) for each in found if wanted is None or each in wanted]
+
+    iter_experiments = list_experiments
+    get_experiments = list_experiments
+
+    def get_trial(self, trial_id: int) -> Trial:
+        """Return a trial.
+
+        Raises:
+            NotFound: There is none of this number.
+        """
+        return Trial(client(), client().trial(int(trial_id)).id)
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        """Return a checkpoint, of any experiment.
+
+        Raises:
+            NotFound: There is none of this uuid.
+        """
+        view = client().checkpoint(uuid)
+        hparams = client().trial(view.trial_id).hparams
+        return Checkpoint(view, Path(client().session.info.data_dir), hparams)
+
+    def __getattr__(self, name: str) -> Any:
+        raise error("determined.experimental.client", name)
+
+
+@cache
+def client() -> Client:
+    """Return this process's client of the master; starts the master if there is none."""
+    return Client(connect())
+
+
+def note_ignored(*names: str) -> None:
+    """Say once which arguments have no meaning here."""
+    for name in names:
+        _note(name)
+
+
+@cache
+def _note(name: str) -> None:
+    _log.warning("%s= has no meaning in det_jupyter, whose master is your own: ignored", name)
