@@ -1,0 +1,291 @@
+"""Checks that the code which an entrypoint names is there, and can be read; nothing is imported.
+
+The code is that of a context directory, as it is about to travel.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import assert_never
+
+from det_jupyter.context import ContextPlan
+from det_jupyter.context.live import LiveEntries
+from det_jupyter.context.modules import describe_syntax_error, is_always_pythons, modules_among
+from det_jupyter.context.walking import Entry
+from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
+
+_MAX_NAMES = 12  # that a message lists
+# A folder of these names would take the place of what ranks have loaded.
+_IN_RANKS = ("IPython", "det_jupyter", "ipykernel", "numpy", "pydantic", "torch", "yaml", "zmq")
+_OURS = ("det_jupyter", "determined")  # Determined's launchers mean ours
+_DYNAMIC = re.compile(r"\b(?:globals|exec|setattr|__getattr__)\b")  # names may be made by these
+_FIRST_WORD = re.compile(r"[\w./+-]+")
+_OF_SHELLS = {
+    ".", "[", "[[", "alias", "case", "cd", "command", "do", "else", "eval", "exec", "exit",
+    "export", "for", "function", "if", "local", "nohup", "set", "shopt", "source", "test", "then",
+    "time", "trap", "true", "ulimit", "umask", "unset", "until", "wait", "while",
+}  # fmt: skip
+
+
+def find_code_problems(
+    entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path, python: str
+) -> list[str]:
+    """Return what is wrong with the code that an entrypoint names, a line each.
+
+    Args:
+        entrypoint: What the configuration names.
+        plan: The context directory; None: ranks work in `cwd` itself.
+        cwd: The folder that the experiment is submitted from.
+        python: The interpreter of the ranks: what it has installed is known if it is this one.
+    """
+    code = _Code(plan, cwd, is_same=os.path.realpath(python) == os.path.realpath(sys.executable))
+    problems = [
+        f"context: {file} would take the place of the installed {name}, which ranks need; "
+        "rename it"
+        for name, file in code.modules.items()
+        if name in _IN_RANKS and plan is not None
+    ]
+    match entrypoint:
+        case Captured(name=name):
+            problems += code.check_captured(name)
+        case Imported(module=module, name=name):
+            problems += code.check_name(module, name)
+        case Program(is_module=True, target=module, args=args):
+            problems += code.check_runnable(module, args)
+        case Program(target=script):
+            problems += code.check_script(script)
+        case Command(argv=argv):
+            problems += code.check_command(argv)
+        case _:
+            assert_never(entrypoint)
+    return [each if each.startswith("context") else f"entrypoint: {each}" for each in problems]
+
+
+def find_shadowing(plan: ContextPlan) -> list[str]:
+    """Return a notice for each module at the top that takes the place of one of Python's."""
+    return [
+        f"context: {file} has the name of a module of Python: whatever imports {name} in the "
+        "ranks gets it"
+        for name, file in modules_among(plan.entries).items()
+        if name in sys.stdlib_module_names and not is_always_pythons(name)
+    ]
+
+
+class _Code:
+    def __init__(self, plan: ContextPlan | None, cwd: Path, *, is_same: bool) -> None:
+        self._entries: Mapping[str, Entry] = LiveEntries(cwd) if plan is None else plan.entries
+        self._ignored = [] if plan is None else plan.ignored
+        self._place = (
+            f"folder {cwd}" if plan is None else f"context directory {plan.folder}".strip()
+        )
+        self._is_same = is_same
+        self.modules = modules_among(self._entries)
+
+    def check_captured(self, name: str) -> Iterator[str]:
+        found = [
+            f"{module}:{name}"
+            for module, file in self.modules.items()
+            if file.endswith(".py") and name in (_names_in(self._text(file)) or ())
+        ]
+        hint = f"; did you mean {found[0]}?" if found else ", as in model_def:MyTrial"
+        yield (
+            f"got {name!r}, which would be a class or function of a notebook; name its module "
+            f"too{hint}"
+        )
+
+    def check_name(self, module: str, name: str) -> Iterator[str]:
+        if problem := self._find_missing(module):
+            yield problem
+            return
+        file = self._file_of(module)
+        if file is None:  # it is installed
+            return
+        text = self._text(file)
+        if problem := _find_syntax_error(text, file):
+            yield problem
+            return
+        first = name.partition(".")[0]
+        names = _names_in(text)
+        if names is None or first in names:
+            return
+        near = get_close_matches(first, names, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        made = ", ".join(_made_in(text)[:_MAX_NAMES]) or "none"
+        yield f"{file} has no {first}{hint} (classes and functions there: {made})"
+
+    def check_runnable(self, module: str, args: tuple[str, ...]) -> Iterator[str]:
+        if module.partition(".")[0] in _OURS:
+            scripts = [each for each in args if each.endswith(".py") and not each.startswith("-")]
+            yield from self.check_script(scripts[0]) if scripts else ()
+            return
+        if problem := self._find_missing(module):
+            yield problem
+            return
+        path = module.replace(".", "/")
+        if path in self._entries and f"{path}/__main__.py" not in self._entries:
+            if f"{path}.py" not in self._entries:
+                yield f"{path}/ has no __main__.py, so `python -m {module}` runs nothing"
+            return
+        file = f"{path}.py" if f"{path}.py" in self._entries else f"{path}/__main__.py"
+        if file in self._entries:
+            yield from filter(None, [_find_syntax_error(self._text(file), file)])
+
+    def check_script(self, script: str) -> Iterator[str]:
+        if os.path.isabs(script):
+            if not os.path.isfile(script):
+                yield f"there is no file {script}"
+            return
+        name = os.path.normpath(script)
+        entry = self._entries.get(name)
+        if entry is None:
+            yield self._no_file(name)
+        elif entry.kind == "folder":
+            if f"{name}/__main__.py" not in self._entries:
+                yield f"{name} is a folder without a __main__.py; name the script in it"
+        elif problem := _find_syntax_error(self._text(name), name):
+            yield problem
+
+    def check_command(self, argv: tuple[str, ...]) -> Iterator[str]:
+        program = argv[0]
+        if argv[:2] == ("sh", "-c") and len(argv) == 3:
+            program = _first_word(argv[2])
+            if not program or program in _OF_SHELLS:
+                return
+        if os.path.isabs(program):
+            if not os.access(program, os.X_OK):
+                yield f"there is no program {program}"
+        elif "/" in program:
+            name = os.path.normpath(program)
+            entry = self._entries.get(name)
+            if entry is None:
+                yield self._no_file(name)
+            elif entry.kind == "file" and not entry.is_executable:
+                yield f"{name} is not executable: `chmod +x` it, or name its interpreter"
+        elif shutil.which(program) is None:
+            bare = os.path.normpath(program)
+            here = f"; did you mean ./{bare}?" if bare in self._entries else ""
+            yield f"there is no program {program} on this computer{here}"
+
+    def _find_missing(self, module: str) -> str:
+        """Return a problem if a module is neither in the context nor installed."""
+        top = module.partition(".")[0]
+        path = module.replace(".", "/")
+        if top in self.modules and is_always_pythons(top):
+            file = self.modules[top]
+            return f"the module {top} is Python's own, and {file} cannot take its place; rename it"
+        if f"{path}.py" in self._entries or path in self._entries:
+            return ""
+        if top in self.modules or top in self._entries:
+            parent = path.rpartition("/")[0]
+            below = {
+                name.removeprefix(f"{parent}/")
+                for name in self._entries
+                if parent and name.startswith(f"{parent}/")
+            }
+            return self._no_module(module, f"{path}.py", modules_among(below))
+        if self._is_same and find_spec(top) is None:
+            return self._no_module(module, f"{path}.py", self.modules)
+        return ""
+
+    def _no_module(self, module: str, file: str, known: dict[str, str]) -> str:
+        parent = module.rpartition(".")[0]
+        prefix = f"{parent}." if parent else ""
+        near = get_close_matches(module.rpartition(".")[2], known, 1)
+        hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+        has = ", ".join(f"{prefix}{name}" for name in list(known)[:_MAX_NAMES]) or "none"
+        return (
+            f"there is no module {module} in the {self._place}{self._where(file)}, nor an "
+            f"installed one{hint} (modules there: {has})"
+        )
+
+    def _no_file(self, name: str) -> str:
+        near = get_close_matches(name, self._entries, 1, cutoff=0.5)
+        hint = self._where(name) or (f"; did you mean {near[0]}?" if near else "")
+        return f"there is no {name} in the {self._place}{hint}"
+
+    def _where(self, name: str) -> str:
+        found = [each for each in self._ignored if name == each or name.startswith(each)]
+        return f" (.detignore leaves {found[0]} out)" if found else ""
+
+    def _file_of(self, module: str) -> str | None:
+        path = module.replace(".", "/")
+        names = (f"{path}/__init__.py", f"{path}.py")
+        return next((name for name in names if name in self._entries), None)
+
+    def _text(self, name: str) -> bytes:
+        try:
+            return self._entries[name].read()
+        except OSError:  # packing tells it
+            return b""
+
+
+def _parse(text: bytes) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes: ranks show them
+        return ast.parse(text)
+
+
+def _find_syntax_error(text: bytes, name: str) -> str:
+    try:
+        _parse(text)
+    except SyntaxError as error:
+        return describe_syntax_error(error, name)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"{name} cannot be read: {error}"
+    return ""
+
+
+def _names_in(text: bytes) -> set[str] | None:
+    """Return the names that a module binds at its top level; None: that cannot be told."""
+    if _DYNAMIC.search(text.decode("utf-8", "replace")):
+        return None
+    try:
+        tree = _parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    names: set[str] = set()
+    for node in ast.walk(tree):  # deeper ones too: a name too many does no harm
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.alias(name="*"):
+                return None
+            case ast.alias(name=name, asname=asname):
+                names.add(asname or name.partition(".")[0])
+    return names
+
+
+def _made_in(text: bytes) -> list[str]:
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return [node.name for node in _parse(text).body if isinstance(node, kinds)]
+
+
+def _first_word(text: str) -> str:
+    """Return the program that a shell would run first; "" if that is not plain to see.
+
+    >>> _first_word("OMP_NUM_THREADS=1 ./run.sh | tee log"), _first_word("$HOME/x")
+    ('./run.sh', '')
+    """
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        return ""
+    for word in words:
+        if re.match(r"\w+=", word):
+            continue
+        return word if _FIRST_WORD.fullmatch(word) else ""
+    return ""

@@ -1,0 +1,205 @@
+"""Submits an experiment from a configuration and a folder, without a notebook: `det e create`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client.checks import find_open_storage, find_slot_problems
+from det_jupyter.client.client import Client
+from det_jupyter.client.code_checks import find_code_problems, find_shadowing
+from det_jupyter.client.drafts import Draft, lay_over, with_template
+from det_jupyter.client.environment import find_unset, take_along
+from det_jupyter.client.experiment import Experiment
+from det_jupyter.config import ExperimentConfig, notices, read_yaml
+from det_jupyter.context import ContextPlan, plan_context
+from det_jupyter.context.packing import pack_plan
+from det_jupyter.entrypoints import entrypoint_text, parse_entrypoint
+from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.words import printable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An experiment that could be submitted: everything was checked, nothing was sent.
+
+    Args:
+        config: Its effective configuration, but for a seed that the master draws.
+        plan: What travels (`plan.files` by path with sizes); None without a context directory.
+        notices: What people should know, each in a sentence.
+        draft: The configuration as it was written.
+        options: Those of `CreateExperiment` that were given.
+        where: What problems begin with.
+    """
+
+    config: ExperimentConfig
+    plan: ContextPlan | None
+    notices: list[str]
+    draft: Draft
+    options: dict[str, Any]
+    where: str = ""
+
+
+def create(client: Client, text: str, **options: Any) -> Experiment:
+    """Submit an experiment and return its handle.
+
+    Its options are those of `prepare`, by which and `submit` a caller learns more.
+    """
+    return submit(client, prepare(client, text, **options))
+
+
+def prepare(
+    client: Client,
+    text: str,
+    *,
+    context: Path | str | None = None,
+    includes: Sequence[Path | str] = (),
+    file: Path | str | None = None,
+    template: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    checkpoint_storage: str | Mapping[str, Any] | None = None,
+    is_paused: bool = False,
+    queue_anyway: bool = False,
+    python: str = sys.executable,
+) -> Prepared:
+    """Check everything about an experiment; send nothing.
+
+    Args:
+        client: The master's.
+        text: The configuration, YAML.
+        context: The context directory, whose copy the ranks work in; None: they work in the
+            present folder itself.
+        includes: Files and folders to add to the context, by their own names.
+        file: Where the text is from: problems begin with it, and lists show it.
+        template: Name of the template that the configuration is laid over.
+        changes: Laid over the configuration (`verbs.overrides.read_overrides` reads them).
+        checkpoint_storage: Takes the place of the configuration's whole section: a folder, or a
+            section.
+        is_paused: The experiment waits to be activated.
+        queue_anyway: Submit it though no pool can run it now.
+        python: Interpreter of the ranks.
+
+    Raises:
+        ConfigError: Everything that is wrong with text, template, configuration, context and
+            code, those of the text with their lines.
+    """
+    folder = _folder(context)
+    reading = lay_over(read_yaml(text), [changes] if changes else [])
+    document = reading.document
+    if checkpoint_storage is not None:
+        reading = lay_over(reading, [{"checkpoint_storage": _storage(checkpoint_storage)}])
+        document = reading.document | {"checkpoint_storage": _storage(checkpoint_storage)}
+    draft = with_template(reading, document, lambda name: client.template(name).config, template)
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
+    plan = None
+    if context is not None or includes:
+        plan = plan_context(context, include=includes)
+        problems += plan.problems
+    merged = draft.merged()
+    if plan is None or not plan.problems:
+        problems += _code_problems(merged.get("entrypoint"), plan, Path(folder), python)
+    where = f"{file}: " if file is not None else ""
+    if problems or config is None:
+        problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
+        raise _located(draft, problems, where)
+    found = notices(merged) + find_unset(merged, in_notebook=False) + find_open_storage(merged)
+    if plan is not None:
+        found += plan.notices + find_shadowing(plan)
+    return Prepared(
+        config=config,
+        plan=plan,
+        notices=found,
+        draft=draft,
+        options={
+            "python": python,
+            "cwd": folder,
+            "notebook": None if file is None else printable(os.path.abspath(file)),
+            "is_paused": is_paused,
+            "queue_anyway": queue_anyway,
+        },
+        where=where,
+    )
+
+
+def submit(client: Client, prepared: Prepared) -> Experiment:
+    """Send what was prepared, and return the handle of the experiment.
+
+    Raises:
+        CaptureError: Files of the context directory have changed meanwhile, and cannot be read.
+        ConfigError: The master refuses it.
+    """
+    blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+    capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
+    capsule = take_along(capsule, prepared.config.to_document(), blobs)
+    request = CreateExperiment(
+        config=prepared.draft.document,
+        template=prepared.draft.template_name,
+        capsule=capsule,
+        **prepared.options,
+    )
+    try:
+        return Experiment(client, client.create(request).id)
+    except ConfigError as error:
+        raise _located(prepared.draft, error.problems, prepared.where) from None
+
+
+def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:
+    """Return the capsule of a module or command, with its context directory as a blob.
+
+    Raises:
+        CaptureError: Files of the context directory cannot be read.
+    """
+    return Capsule(
+        entrypoint=entrypoint,
+        sources=blobs.put(json.dumps({}).encode()),
+        packages=_packages(),
+        context=None if plan is None else pack_plan(plan, blobs).ref,
+        notices=[] if plan is None else plan.notices,
+    )
+
+
+def _packages() -> dict[str, str]:
+    found = {"Python": platform.python_version()}
+    for name in ("det-jupyter", "torch"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _storage(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(given, str):
+        folder = os.path.abspath(os.path.expanduser(given))
+        return {"type": "directory", "container_path": folder}
+    return dict(given)
+
+
+def _code_problems(entrypoint: Any, plan: ContextPlan | None, cwd: Path, python: str) -> list[str]:
+    if not isinstance(entrypoint, str | list) or not entrypoint:
+        return []  # it is missing, or the configuration's own check tells it
+    with suppress(ValueError, TypeError, AttributeError):
+        return find_code_problems(parse_entrypoint(entrypoint), plan, cwd, python)
+    return []
+
+
+def _folder(context: Path | str | None) -> str:
+    try:
+        return os.path.abspath(os.path.expanduser(os.curdir if context is None else context))
+    except FileNotFoundError:
+        raise CaptureError(
+            ["the folder that this runs in is not there any more; cd into one that is"]
+        ) from None
+
+
+def _located(draft: Draft, problems: Sequence[str], where: str) -> ConfigError:
+    return ConfigError([f"{where}{each}" for each in draft.located(problems).problems])
