@@ -20,6 +20,8 @@ from det_jupyter.config import (
     merge,
     parse_config,
     take_template,
+    unwritable_storage,
+    with_default_storage,
 )
 from det_jupyter.errors import ConfigError, NotFound
 
@@ -33,12 +35,14 @@ class Draft:
         document: What is written there, with the options of the magic's line laid over it.
         template_name: The template's name, if one is given.
         template: What is in it; None: there is none of that name.
+        remarks: What was changed in the document before it is submitted, for the user to read.
     """
 
     reading: Reading
     document: dict[str, Any]
     template_name: str | None = None
     template: dict[str, Any] | None = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def merged(self) -> dict[str, Any]:
         """Return the whole document, not completed and not checked."""
@@ -66,6 +70,7 @@ def with_template(
     document: dict[str, Any],
     find: Callable[[str], dict[str, Any]],
     given: str | None = None,
+    storage: Callable[[], str] = str,
 ) -> Draft:
     """Return the draft of a document, over the template that it or a line names.
 
@@ -74,6 +79,8 @@ def with_template(
         document: The document, with what is laid over it; its key `template` is taken away.
         find: Returns what is in a template.
         given: The template that a line names (`--template`).
+        storage: Returns the master's folder for checkpoints, "" if it has none; called if the
+            configuration's own storage cannot be written to.
     """
     name, problems = take_template(document, given)
     template: dict[str, Any] | None = {}
@@ -84,7 +91,16 @@ def with_template(
         template = None
         problems.append(f"{'template' if given is None else '--template'}: {error}")
     reading.problems.extend(problems)
-    return Draft(reading=reading, document=document, template_name=name, template=template)
+    remarks: list[str] = []
+    if template is not None and unwritable_storage(document, template):
+        document, remarks = with_default_storage(document, template, storage())
+    return Draft(
+        reading=reading,
+        document=document,
+        template_name=name,
+        template=template,
+        remarks=remarks,
+    )
 
 
 def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:

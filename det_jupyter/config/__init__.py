@@ -10,7 +10,11 @@ from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
 from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.seeds import trial_seed
-from det_jupyter.config.storage_replaced import with_default_storage, with_storage
+from det_jupyter.config.storage_replaced import (
+    unwritable_storage,
+    with_default_storage,
+    with_storage,
+)
 from det_jupyter.config.writing import to_yaml
 from det_jupyter.lengths import Length, TrainingUnits
 
@@ -39,6 +43,7 @@ __all__ = [
     "take_template",
     "to_yaml",
     "trial_seed",
+    "unwritable_storage",
     "with_default_storage",
     "with_storage",
 ]

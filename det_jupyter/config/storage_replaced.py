@@ -41,9 +41,16 @@ def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
     }
 
 
+def unwritable_storage(document: Mapping[str, Any], template: Mapping[str, Any]) -> str:
+    """Return the kind of a configuration's storage if it cannot be written to here, else ""."""
+    storages = [{"checkpoint_storage": d.get("checkpoint_storage")} for d in (template, document)]
+    kind = look_up(merge(*storages), "checkpoint_storage.type")
+    return kind if kind in UNWRITABLE else ""
+
+
 def with_default_storage(
     document: Mapping[str, Any], template: Mapping[str, Any], folder: str
-) -> tuple[Mapping[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Return a configuration with the master's folder, if its storage cannot be written to.
 
     The second is a notice about it, if so.
@@ -53,9 +60,8 @@ def with_default_storage(
         template: What it is laid over; empty if over nothing.
         folder: An absolute path; "": the master has none.
     """
-    storages = [{"checkpoint_storage": d.get("checkpoint_storage")} for d in (template, document)]
-    kind = look_up(merge(*storages), "checkpoint_storage.type")
-    if not folder or kind not in UNWRITABLE:
-        return document, []
+    kind = unwritable_storage(document, template)
+    if not folder or not kind:
+        return dict(document), []
     notice = f"checkpoint_storage: {kind} has no backend here; checkpoints go to {folder}, as "
     return with_storage(document, folder), [f"{notice}the master's {VARIABLE} says."]

@@ -32,7 +32,9 @@ from tests.processes import wait_until
 @pytest.fixture(scope="module")
 def info(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MasterInfo]:
     """Return where a real master with an agent of two slots is."""
-    with master_process(tmp_path_factory.mktemp("home")) as master:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch, master_process(home) as master:
+        patch.setenv("DET_JUPYTER_CHECKPOINT_STORAGE", "/var/tmp/of the master")
         info = master.start()
         master.agent(info)
         yield info
@@ -75,6 +77,20 @@ def test_a_name_that_is_not_the_loopback_is_refused(http: httpx.Client, host: st
 def test_the_master_says_who_it_is_but_not_its_token(http: httpx.Client, info: MasterInfo) -> None:
     said = MasterInfo.model_validate(http.get("/master").json())
     assert said == info.model_copy(update={"token": ""})
+
+
+def test_checkpoints_that_cannot_go_to_a_bucket_go_to_the_folder_of_the_master(
+    http: httpx.Client, info: MasterInfo
+) -> None:
+    assert info.checkpoint_storage == "/var/tmp/of the master"
+    bucket = {"type": "s3", "bucket": "b", "save_trial_best": 3}
+    answer = submit(http, checkpoint_storage=bucket)
+    assert answer.status_code == 201, answer.text
+    stored = http.get(f"/experiments/{answer.json()['id']}/config").json()["config"]
+    assert stored["checkpoint_storage"] == {
+        "type": "directory", "container_path": "/var/tmp/of the master",
+        "save_experiment_best": 0, "save_trial_best": 3, "save_trial_latest": 1,
+    }  # fmt: skip
 
 
 def test_the_contract_is_published(http: httpx.Client) -> None:

@@ -15,7 +15,12 @@ from det_jupyter.client.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
-from det_jupyter.notebook.submit.submitting import Caller, submit_draft, template_named
+from det_jupyter.notebook.submit.submitting import (
+    Caller,
+    storage_of_master,
+    submit_draft,
+    template_named,
+)
 
 _SHORT = {"slots": "resources.slots_per_trial"}
 _FILES = (".yaml", ".yml")
@@ -72,7 +77,8 @@ def submit(
         allow_large=allow_large,
     )
     try:
-        return submit_draft(with_template(reading, reading.document, template_named), caller)
+        draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
+        return submit_draft(draft, caller)
     except ConfigError as error:
         found = [each for each in error.problems if name or "entrypoint: missing" not in each]
         raise ConfigError([f"{where}{problem}" for problem in found]) from None

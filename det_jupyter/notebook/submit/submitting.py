@@ -128,7 +128,7 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     """
     reading = read_yaml(below_magic(cell))
     document = _with_options(reading.document, options)
-    return with_template(reading, document, template_named, options.template)
+    return with_template(reading, document, template_named, options.template, storage_of_master)
 
 
 def template_named(name: str) -> dict[str, Any]:
@@ -136,10 +136,15 @@ def template_named(name: str) -> dict[str, Any]:
     return connection.client().template(name).config
 
 
+def storage_of_master() -> str:
+    """Return the master's folder for checkpoints that cannot go where they should."""
+    return connection.client().session.info.checkpoint_storage
+
+
 def print_notices(draft: Draft) -> None:
     """Print what of the configuration has no effect, and where it trusts every user."""
     merged = draft.merged()
-    for notice in notices(merged) + find_unset(merged) + find_open_storage(merged):
+    for notice in draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged):
         print(f"Note: {notice}")
 
 

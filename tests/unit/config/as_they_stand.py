@@ -322,14 +322,16 @@ searcher: {name: single, metric: loss, max_length: {epochs: 1}}
 bind_mounts: []
 checkpoint_policy: best
 checkpoint_storage: {access_key: null, checkpoint_path: null, container_path: null,
-  host_path: /tmp, propagation: rprivate, save_experiment_best: 0, save_trial_best: 1, save_trial_latest: 1,
+  host_path: /tmp, propagation: rprivate,
+  save_experiment_best: 0, save_trial_best: 1, save_trial_latest: 1,
   storage_path: determined-checkpoint, tensorboard_path: null, type: shared_fs}
 data: {}
 debug: false
 description: null
 entrypoint: python3 -m determined.launch.torch_distributed --trial model_def:MNistTrial
 environment: {add_capabilities: [], drop_capabilities: [],
-  environment_variables: {cpu: [], cuda: [], rocm: []}, force_pull_image: false, image: {cpu: a, cuda: b, rocm: c}, pod_spec: null,
+  environment_variables: {cpu: [], cuda: [], rocm: []}, force_pull_image: false,
+  image: {cpu: a, cuda: b, rocm: c}, pod_spec: null,
   ports: {}, proxy_ports: [], registry_auth: null}
 hyperparameters: {global_batch_size: {type: const, val: 64}}
 integrations: null
@@ -340,7 +342,8 @@ min_checkpoint_period: {batches: 0}
 min_validation_period: {batches: 0}
 name: exported
 optimizations: {aggregation_frequency: 1, auto_tune_tensor_fusion: false,
-  average_aggregated_gradients: true, average_training_metrics: true, grad_updates_size_file: null, gradient_compression: false,
+  average_aggregated_gradients: true, average_training_metrics: true,
+  grad_updates_size_file: null, gradient_compression: false,
   mixed_precision: O0, tensor_fusion_cycle_time: 1, tensor_fusion_threshold: 64}
 pbs: {}
 perform_initial_validation: false
