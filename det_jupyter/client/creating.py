@@ -22,6 +22,7 @@ from det_jupyter.client.drafts import Draft, lay_over, with_template
 from det_jupyter.client.environment import find_unset, take_along
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, notices, read_yaml
+from det_jupyter.config.storage_replaced import with_storage
 from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.context.packing import pack_plan
 from det_jupyter.entrypoints import entrypoint_text, parse_entrypoint
@@ -68,7 +69,7 @@ def prepare(
     file: Path | str | None = None,
     template: str | None = None,
     changes: Mapping[str, Any] | None = None,
-    checkpoint_storage: str | Mapping[str, Any] | None = None,
+    checkpoint_storage: str | None = None,
     is_paused: bool = False,
     queue_anyway: bool = False,
     python: str = sys.executable,
@@ -84,8 +85,7 @@ def prepare(
         file: Where the text is from: problems begin with it, and lists show it.
         template: Name of the template that the configuration is laid over.
         changes: Laid over the configuration (`verbs.overrides.read_overrides` reads them).
-        checkpoint_storage: Takes the place of the configuration's whole section: a folder, or a
-            section.
+        checkpoint_storage: The folder for checkpoints, whatever the configuration says.
         is_paused: The experiment waits to be activated.
         queue_anyway: Submit it though no pool can run it now.
         python: Interpreter of the ranks.
@@ -98,8 +98,8 @@ def prepare(
     reading = lay_over(read_yaml(text), [changes] if changes else [])
     document = reading.document
     if checkpoint_storage is not None:
-        reading = lay_over(reading, [{"checkpoint_storage": _storage(checkpoint_storage)}])
-        document = reading.document | {"checkpoint_storage": _storage(checkpoint_storage)}
+        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # no problem of its line
+        document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
     draft = with_template(reading, document, lambda name: client.template(name).config, template)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     plan = None
@@ -175,13 +175,6 @@ def _packages() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-def _storage(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(given, str):
-        folder = os.path.abspath(os.path.expanduser(given))
-        return {"type": "directory", "container_path": folder}
-    return dict(given)
 
 
 def _code_problems(entrypoint: Any, plan: ContextPlan | None, cwd: Path, python: str) -> list[str]:
