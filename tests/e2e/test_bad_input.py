@@ -105,7 +105,9 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
         ("%det_experiment logs 9999", "9999"),
         ("import det_jupyter; det_jupyter.experiment('x')",
          "NotFound: there is no experiment of the name 'x'; `%det_experiment list` has"),
-        (GOOD.replace("SmallTrial", "Not A Name"), "line 2: entrypoint: got 'Not A Name'"),
+        (GOOD.replace("SmallTrial", "trials.py:SmallTrial"),
+         "line 2: entrypoint: got 'trials.py:SmallTrial', expected the name of a module, a colon "
+         "and a name in it; write trials:SmallTrial"),
         (GOOD.replace("%%det_experiment", "%%det_experiment --dry-run --slots 10"),
          "line 5: resources.slots_per_trial: got 10, but "),
     ],
