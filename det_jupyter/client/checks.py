@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.client import Client
+from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.storages import folder_of
 from det_jupyter.system.ownership import find_open
 
 
 def find_slot_problems(
-    document: dict[str, Any], client: Client, *, queue_anyway: bool = False
+    document: Mapping[str, Any], client: Client, *, queue_anyway: bool = False
 ) -> list[str]:
     """Return a problem if there is no such pool, or if it can never run that many slots.
 
     With `queue_anyway` the latter is none.
     """
+    document, _ = in_words_of_today(document, {})
     resources = document.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")

@@ -9,6 +9,7 @@ from typing import Any
 
 from det_jupyter.calls import find_function_problem
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
+from det_jupyter.config.older import in_words_of_today
 from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
 
 
@@ -32,17 +33,19 @@ def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[s
     return [f"entrypoint: {problem}" for problem in found]
 
 
-def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
+def find_batch_size_problems(document: Mapping[str, Any]) -> list[str]:
     """Return a problem if a trial class is to train without a batch size that it needs.
 
     It is no part of the configuration's own checks: a function needs none.
     """
+    document, _ = in_words_of_today(document, {})
     resources, hparams = document.get("resources"), document.get("hyperparameters")
     slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
     is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
     if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
         where = "hyperparameters.global_batch_size"
-        return [f"{where}: missing; give the batch size of all slots together"]
+        asker = f"resources.slots_per_trial: {slots}"
+        return [f"{where}: missing; give the batch size of all slots together ({asker})"]
     return find_missing_batch_size(document)
 
 

@@ -88,8 +88,9 @@ def test_an_unknown_name_is_answered_with_what_could_be_meant() -> None:
 
 def test_only_a_trial_on_several_slots_needs_a_batch_size() -> None:
     missing = ["hyperparameters.global_batch_size: missing; give the batch size of all slots "
-               "together"]  # fmt: skip
+               "together (resources.slots_per_trial: 2)"]  # fmt: skip
     assert find_batch_size_problems({"resources": {"slots_per_trial": 2}}) == missing
+    assert find_batch_size_problems({"resources": {"slots": 2}}) == missing
     assert find_batch_size_problems({"resources": {"slots_per_trial": 1}}) == []
     given = {"resources": {"slots_per_trial": 2}, "hyperparameters": {"global_batch_size": 8}}
     assert find_batch_size_problems(given) == []
