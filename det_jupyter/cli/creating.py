@@ -1,15 +1,114 @@
-"""`det experiment create`: a configuration and a folder become an experiment."""
+"""`det experiment create`: a configuration and a folder become an experiment.
+
+What Determined's command printed is printed here in the same words, for scripts that look for it.
+"""
 
 from __future__ import annotations
 
-from det_jupyter.errors import DetError
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from det_jupyter.cli.following import follow
+from det_jupyter.cli.trying import try_here
+from det_jupyter.client.creating import Prepared, prepare, submit
+from det_jupyter.client.drafts import read_file
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.overrides import read_overrides
 
 
-def create(call: Call) -> str:
-    """Submit an experiment.
+def create(call: Call) -> int:
+    """Submit an experiment; return the exit status."""
+    given = call.options
+    if given.local and not given.test_mode:
+        raise UsageError(f"{given.words}: --local needs --test-mode: it trains one batch, here")
+    prepared = _prepared(call)
+    for notice in prepared.notices:
+        print(f"Note: {notice}", file=sys.stderr)
+    if given.test_mode:
+        print("Experiment configuration validation succeeded! 🎉")
+        return _try(call, prepared)
+    number = _submit(call, prepared)
+    if given.paused:
+        print(f"It is paused; `det e activate {number}` lets it run.", file=sys.stderr)
+    return follow(call.client, number) if given.follow else 0
 
-    Raises:
-        DetError: Always, for now.
+
+def _prepared(call: Call) -> Prepared:
+    given = call.options
+    file = Path(given.config_file)
+    changes = read_overrides(given.overrides, None)
+    if given.title is not None:
+        changes["name"] = given.title
+    return prepare(
+        call.client,
+        sys.stdin.read() if given.config_file == "-" else read_file(file),
+        context=given.model_def,
+        includes=given.include,
+        file="stdin" if given.config_file == "-" else file,
+        template=given.template,
+        changes=changes,
+        checkpoint_storage=given.checkpoint_storage,
+        is_paused=given.paused,
+        queue_anyway=given.queue_anyway,
+    )
+
+
+def _submit(call: Call, prepared: Prepared) -> int:
+    """Send it; return the experiment's number."""
+    if prepared.plan is not None:
+        print(f"Preparing files to send to master... {prepared.plan}", flush=True)
+    experiment = submit(call.client, prepared)
+    print(f"Created experiment {experiment.id}", flush=True)
+    return experiment.id
+
+
+def _try(call: Call, prepared: Prepared) -> int:
+    """Train and validate one batch, here or as an experiment that is archived after it."""
+    given = call.options
+    if given.local:
+        status = try_here(prepared.config, Path(given.model_def or "."))
+    else:
+        document = tried(prepared.draft.merged(), prepared.config)
+        small = prepare(
+            call.client,
+            yaml.safe_dump(document),
+            context=given.model_def,
+            includes=given.include,
+            file=given.config_file,
+            queue_anyway=given.queue_anyway,
+        )
+        number = _submit(call, small)
+        status = follow(call.client, number)
+        if status in (0, 1):  # else it goes on
+            call.client.order(number, "archive")
+    if status == 0:
+        print("Model definition test succeeded! 🎉")
+    return status
+
+
+def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
+    """Return a configuration that trains and validates one batch of one trial.
+
+    Args:
+        document: The configuration as it is written.
+        config: The same, complete.
     """
-    raise DetError("not yet")
+    searcher = config.to_document()["searcher"]
+    kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
+    storage = document.get("checkpoint_storage") or {}
+    if not isinstance(storage, dict):
+        raise ConfigError([f"checkpoint_storage: got {storage!r:.60}, expected a section"])
+    saves = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
+    return document | {
+        "description": f"[test-mode] {config.description or config.name}",
+        "scheduling_unit": 1,
+        "min_validation_period": {"batches": 1},
+        "checkpoint_storage": storage | saves,
+        "searcher": {"name": "single", **kept, "max_length": {"batches": 1}},
+        "max_restarts": 0,
+    }

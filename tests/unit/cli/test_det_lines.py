@@ -1,0 +1,313 @@
+"""Lines of `det`: what they mean, what they print, and their exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.cli.shell_words import in_shell_words
+from det_jupyter.cli.table import SHELL, shell_parser
+from det_jupyter.verbs import arguments, queue_changes
+from det_jupyter.verbs.grammar import Group, Later, Verb, parse
+from det_jupyter.verbs.table import DET, EXPERIMENT
+from det_jupyter.wire import LEVELS
+from det_jupyter.wire.finding import Sort
+from tests.unit.cli.conftest import Master, Typed
+
+
+def verbs_of(group: Group) -> Iterator[Verb]:
+    for member in group.members:
+        if isinstance(member, Group):
+            yield from verbs_of(member)
+        else:
+            yield member
+
+
+@pytest.mark.parametrize("group", [EXPERIMENT, DET, SHELL], ids=lambda group: group.name)
+def test_each_verb_has_its_function(group: Group) -> None:
+    for verb in verbs_of(group):
+        assert isinstance(verb.run, Later)
+        assert callable(verb.run.resolve()), verb
+
+
+def test_what_is_written_twice_is_the_same() -> None:
+    assert list(arguments.LEVELS) == list(LEVELS)
+    assert Sort.__args__ == arguments.SORTS  # type: ignore[attr-defined]  # of a Literal
+    assert list(arguments.OPERATIONS) == list(queue_changes.OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("e", "det experiment list"),
+        ("e ls -a", "det experiment list"),
+        ("experiment --csv", "det experiment list"),
+        ("e create a.yaml dir -f", "det experiment create"),
+        ("e create a.yaml dir --follow-first-trial --config a=1 --config b=2 -i x -i y",
+         "det experiment create"),
+        ("e create a.yaml --local --test-mode", "det experiment create"),
+        ("e create a.yaml dir --paused --template t --publish", "det experiment create"),
+        ("e describe 3,5 --metrics --outdir x", "det experiment describe"),
+        ("e wait 3 --polling-interval 5", "det experiment wait"),
+        ("e logs 3 -f --tail 5 --rank-id 1 --level info", "det experiment logs"),
+        ("e logs 3 --timestamp-before 2026-01-31 --timestamp-after 2d --json",
+         "det experiment logs"),
+        ("e lt 3 --json", "det experiment list-trials"),
+        ("e lc 3 --best 2", "det experiment list-checkpoints"),
+        ("e unpause 3", "det experiment activate"),
+        ("e label add 3 a b", "det experiment label add"),
+        ("e set max-slots 3 none", "det experiment set max-slots"),
+        ("e set 3 --priority 1", "det experiment set"),
+        ("e set gc-policy 3 --save-experiment-best 1 --save-trial-best 1 --save-trial-latest 1 -y",
+         "det experiment set gc-policy"),
+        ("e download 3 --top-n 2 --sort-by error --smaller-is-better true -o x",
+         "det experiment download"),
+        ("e download-model-def 3 --output-dir x", "det experiment download-model-def"),
+        ("e continue 3 --config-file x.yaml --config a=1 -f", "det experiment continue"),
+        ("e fork 3 --checkpoint u", "det experiment fork"),
+        ("e explain searcher", "det experiment ?"),
+        ("t describe 3 --metrics-summary --json", "det trial describe"),
+        ("t download 3 --latest -o x", "det trial download"),
+        ("trial kill 3", "det trial kill"),
+        ("t logs 3 --head 3", "det trial logs"),
+        ("c describe u", "det checkpoint describe"),
+        ("checkpoint download u -o x", "det checkpoint download"),
+        ("task", "det task list"),
+        ("task logs 3", "det task logs"),
+        ("s", "det slot list"),
+        ("a disable left --drain", "det agent disable"),
+        ("j ls -p night", "det job list"),
+        ("job update 3 --priority 1", "det job update"),
+        ("tpl", "det template list"),
+        ("e lc 3 --be 2", "det experiment list-checkpoints"),  # the beginning of --best
+        ("tpl create x f.yaml", "det template create"),
+        ("template rm x", "det template delete"),
+        ("rp --json", "det pool list"),
+        ("resource-pool list", "det pool list"),
+        ("master logs -f --tail 5", "det master logs"),
+        ("master config show", "det master config"),
+        ("tensorboard start 3 4 --no-serve", "det tensorboard start"),
+        ("preview-search x.yaml", "det preview-search"),
+        ("slots", "det slots"),
+        ("queue", "det queue"),
+        ("why --experiment 3", "det why"),
+        ("version", "det version"),
+    ],
+)  # fmt: skip
+def test_the_lines_of_determined_are_lines_here(line: str, words: str) -> None:
+    options = parse(shell_parser(), line)
+    group, *rest = words.split()[1:]
+    assert options.words.split()[0] == "det"
+    assert options.verb.name == (rest[-1] if rest else group) or options.verb.name == ""
+
+
+def test_the_examples_of_the_help_are_lines() -> None:
+    lines = [
+        line.split("  ")[1] for line in SHELL.examples.splitlines()[1:] if line[:5] == "  det"
+    ]
+    assert len(lines) > 5
+    for line in lines:
+        for one in line.split(" && "):
+            parse(shell_parser(), one.removeprefix("det "))
+
+
+def test_the_list_has_the_columns_of_determined(det: Typed) -> None:
+    said = det("e")
+    assert said.status == 0
+    header, row, *_ = said.out.splitlines()
+    assert header.split("  ")[0] == "ID"
+    for name in ("Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
+                 "Resource Pool"):  # fmt: skip
+        assert name in header
+    assert row.split()[0] == "8"
+    assert "night" in row
+    rows = json.loads(det("e list --json").out)
+    assert [each["ID"] for each in rows] == [8, 7]
+    assert rows[0]["Parent ID"] == 3
+    assert rows[0]["Progress"] == 0.5
+    [head, *cells] = csv.reader(det("e list --csv").out.splitlines())
+    assert head == list(rows[0])
+    assert len(cells) == 2
+
+
+def test_a_list_is_taken_page_by_page(det: Typed, master: Master) -> None:
+    rows = json.loads(det("e list --json --limit 1 --offset 1").out)
+    assert [each["ID"] for each in rows] == [7]
+    assert master.asked[-1].limit == 2
+
+
+def test_a_description_is_three_tables(det: Typed, tmp_path: Path) -> None:
+    said = det("e describe 7").out
+    assert [line for line in said.splitlines() if line.endswith(":")] == [
+        "Experiment:", "Trials:", "Workloads:",
+    ]  # fmt: skip
+    document = json.loads(det("e describe 7 --json --metrics").out)
+    assert document["experiment"][0]["Experiment ID"] == 7
+    assert document["trials"][0]["H-Params"]["lr"] == 0.05
+    rows = document["workloads"]
+    assert [row["# of Batches"] for row in rows] == [10, 20, 30]
+    assert rows[1]["Training Metric: loss"] == 1.0
+    assert rows[1]["Validation Metric: error"] == 0.4
+    assert [row["Checkpoint"] for row in rows] == ["COMPLETED"] * 3
+    assert [row["Validation"] for row in rows] == [None, "COMPLETED", None]
+    assert det("e", "describe", "7,8", "--outdir", str(tmp_path / "new")).status == 0
+    files = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert files == ["experiments.csv", "trials.csv", "workloads.csv"]
+    text = (tmp_path / "new" / "experiments.csv").read_text()
+    assert len(text.splitlines()) == 3
+
+
+def test_the_best_checkpoints_are_those_validated(det: Typed) -> None:
+    rows = json.loads(det("e lc 7 --best 5 --json").out)
+    assert [row["Validation Metric"] for row in rows] == [0.5, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("e pause 7", (7, "pause")),
+        ("e unpause 7", (7, "activate")),
+        ("e kill 7", (7, "kill")),
+        ("e set name 7 wide", (7, {"name": "wide"})),
+        ("e set max-slots 7 none", (7, {"max_slots": "none"})),
+        ("e set priority 7 3", (7, {"priority": 3})),
+        ("e set resource-pool 7 night", (7, {"resource_pool": "night"})),
+        ("e label rm 7 a", (7, {"remove_labels": ["a"]})),
+    ],
+)
+def test_an_experiment_is_steered(det: Typed, master: Master, line: str, asked: Any) -> None:
+    said = det(line)
+    assert (said.status, said.err) == (0, "")
+    assert master.asked == [asked]
+
+
+def logged(text: str) -> list[str]:
+    return [line.rpartition("| ")[2] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("e logs 7", [1, 2, 3, 4, 5]),
+        ("t logs 1 --tail 2", [4, 5]),
+        ("task logs 1 --head 2", [1, 2]),
+        ("e logs 7 --allocation-id 7.1.2", [3, 4, 5]),
+        ("e logs 7 --allocation-id 7.1.2 --tail 1", [5]),
+        ("e logs 7 -f", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_logs_are_the_lines_and_nothing_else(det: Typed, line: str, lines: list[int]) -> None:
+    assert logged(det(line).out) == [f"line {i}" for i in lines]
+
+
+def test_logs_for_programs_are_a_document_on_each_line(det: Typed) -> None:
+    rows = [json.loads(line) for line in det("t logs 1 --json").out.splitlines()]
+    assert [(row["log"], row["rank_id"]) for row in rows][:2] == [("line 1", 1), ("line 2", 0)]
+
+
+def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
+    master.lines = []
+    said = det("t logs 1")
+    assert (said.status, said.out) == (0, "")
+    assert said.err == "Trial 1: its ranks have printed nothing yet.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("slt", "invalid choice: 'slt'; did you mean slot?"),
+        ("e pause x", "det experiment pause: argument ID: got 'x', expected the number"),
+        ("e set 7", "det experiment set: nothing to change; give --name"),
+        ("-m host e", "det: -m: det talks to your own master on this computer"),
+        ("workspace list", "there is no `det workspace`: there are no workspaces"),
+        ("e logs 7 --stdtype stdout", "is not recorded here; leave the option out"),
+        ("e logs 7 --head 1 --tail 1", "not allowed with argument"),
+        ("e logs 7 --allocation-id 7", "--allocation-id: got '7', expected EXPERIMENT.TRIAL.RUN"),
+        ("template set x", "det template set: give a file with YAML"),
+        ("e download 7 --sort-by error", "give --sort-by and --smaller-is-better together"),
+    ],
+)
+def test_a_wrong_line_is_told_in_one(det: Typed, line: str, problem: str) -> None:
+    said = det(line)
+    assert said.status == 2
+    assert said.out == ""
+    assert problem in said.err
+    assert said.err.count("\n") == 1
+    assert "%" not in said.err
+
+
+def test_what_is_refused_is_told_in_the_words_of_a_shell(det: Typed) -> None:
+    said = det("e describe 99")
+    assert (said.status, said.out) == (1, "")
+    assert said.err == "there is no experiment 99; there are: 7, 8\n"
+    said = det("e move 7 a b")
+    assert said.status == 1
+    assert said.err.startswith("there are no workspaces and no projects here")
+    assert (
+        in_shell_words("  !kill 3\n%%det_experiment fork 7") == "  kill 3\ndet experiment fork 7"
+    )
+
+
+def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_MASTER", "https://somewhere")
+    said = det("e pause 7")
+    assert said.status == 0
+    assert said.err.startswith("Note: DET_MASTER has no effect")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("e des", ["describe"]),
+        ("e kill ", ["8", "7", "--help"]),
+        ("e set ", ["name", "description", "priority", "8", "7"]),
+        ("template show d", ["digits"]),
+        ("e logs 7 --level w", ["warning"]),
+        ("e logs 7 --le", ["--level"]),
+        ("nonsense ", []),
+    ],
+)
+def test_tab_offers_words(
+    det: Typed, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
+) -> None:
+    from det_jupyter.cli import completing
+
+    monkeypatch.setattr(completing, "connect_to_running", lambda: None)
+    monkeypatch.setattr(completing, "Client", lambda session: Master())
+    offered = det("completion", "words", "--", *line.split(" ")).out.splitlines()
+    assert set(words) <= set(offered)
+    assert words or not offered
+
+
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        ("version", ("torch", "IPython", "httpx", "pydantic", "yaml")),
+        ("e --help", ("torch", "IPython", "httpx", "pydantic", "yaml")),
+        ("e list", ("torch", "IPython", "tqdm", "det_jupyter.notebook", "det_jupyter.diagnosis")),
+    ],
+)
+def test_little_is_imported(tmp_path: Path, line: str, absent: tuple[str, ...]) -> None:
+    code = (
+        "import sys\nfrom det_jupyter.cli.__main__ import main\n"
+        f"main({line.split()!r})\n"
+        f"print([name for name in {absent!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={"DET_JUPYTER_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    line = f"{sys.executable} -m det_jupyter e --help | true"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
