@@ -1,4 +1,4 @@
-"""`--local --test-mode`: one batch of a trial, or the whole script, right here without a master."""
+"""`--local --test-mode`: one batch of a trial, or the whole script, here and without a master."""
 
 from __future__ import annotations
 
