@@ -306,7 +306,7 @@ def to_finite(value: Any) -> float | None:
 
 def to_line(record: Record) -> str:
     """Return the record as one line of JSON, line end included, in ASCII."""
-    if isinstance(record, (BatchMetrics, BatchTimings)):  # long lists of numbers
+    if isinstance(record, (BatchMetrics, BatchTimings, MetricsReported)):  # long, or often
         try:
             line = to_json(record, inf_nan_mode="strings")
         except PydanticSerializationError:

@@ -1,27 +1,48 @@
 """The Core API: metrics, checkpoints, preemption and collectives for any training code."""
 
-from det_jupyter.core.checkpoint import CheckpointContext, read_metadata
+from det_jupyter.core.checkpoint import CheckpointContext, DownloadMode
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import (
     CONTROL_TIMEOUT,
     DistributedContext,
     local_chief_first,
 )
+from det_jupyter.core.drafts import read_metadata
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.managed import Process, Run, managed_context, set_process
-from det_jupyter.core.opening import get_cluster_info, init
+from det_jupyter.core.opening import end_script, get_cluster_info, init
+from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
-from det_jupyter.core.searcher import SearcherContext
+from det_jupyter.core.searcher import SearcherContext, SearcherMode
 from det_jupyter.core.steps import StepCounter
-from det_jupyter.core.train import RecordList, RecordSink, TrainContext
+from det_jupyter.core.tensorboard import TensorboardMode
+from det_jupyter.core.train import EarlyExitReason, RecordList, RecordSink, TrainContext
+
+# Determined's names. Here a context is the same outside of experiments, and info is one object.
+ClusterInfo = TrialInfo
+DummyCheckpointContext = CheckpointContext
+DummyDistributedContext = DistributedContext
+DummyPreemptContext = PreemptContext
+DummyProfilerContext = ProfilerContext
+DummySearcherContext = SearcherContext
+DummyTrainContext = TrainContext
 
 __all__ = [
     "CONTROL_TIMEOUT",
     "CheckpointContext",
+    "ClusterInfo",
     "Context",
     "DistributedContext",
+    "DownloadMode",
+    "DummyCheckpointContext",
+    "DummyDistributedContext",
+    "DummyPreemptContext",
+    "DummyProfilerContext",
+    "DummySearcherContext",
+    "DummyTrainContext",
+    "EarlyExitReason",
     "OrdersContext",
     "PreemptContext",
     "PreemptMode",
@@ -31,10 +52,15 @@ __all__ = [
     "RecordSink",
     "Run",
     "SearcherContext",
+    "SearcherMode",
+    "SearcherOperation",
     "StepCounter",
+    "TensorboardMode",
     "TrainContext",
     "TrialInfo",
+    "Unit",
     "current",
+    "end_script",
     "get_cluster_info",
     "init",
     "local_chief_first",

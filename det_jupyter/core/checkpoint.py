@@ -1,98 +1,47 @@
-"""Saves and restores folders as checkpoints, whatever is in them."""
+"""Saves and restores folders as checkpoints, whatever is in them.
+
+The chief stores them, or with `shard=True` all ranks together (sharded.py).
+"""
 
 from __future__ import annotations
 
-import json
-import platform
-import shutil
-import time
+import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
-import torch
-
-from det_jupyter._version import __version__
-from det_jupyter.bounds import find_value_problem
+from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext, local_chief_first
-from det_jupyter.core.train import RecordSink, checked_steps
+from det_jupyter.core.drafts import (
+    CheckpointDraft,
+    check_steps,
+    plain_metadata,
+    read_metadata,
+    versions,
+)
+from det_jupyter.core.folders import Folder, Selector, copy_files, list_folder
+from det_jupyter.core.sharded import ShardedCheckpoint
+from det_jupyter.core.train import RecordSink
 from det_jupyter.errors import CheckpointError
-from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import CheckpointStorage, Draft
-
-METADATA_FILE = "metadata.json"
+from det_jupyter.storage import CheckpointStorage
 
 
-class CheckpointDraft:
-    """A checkpoint that is being written; made by CheckpointContext.begin on the chief.
+class DownloadMode(Enum):
+    """How the ranks of a computer download.
 
-    Attributes:
-        uuid: Name of the checkpoint.
+    LocalWorkersShareDownload: all of them call; the first copies, the others wait for it.
+    NoSharedDownload: each copies for itself, into a folder of its own.
     """
 
-    def __init__(
-        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
-    ) -> None:
-        self.uuid = str(metadata["uuid"])
-        self._storage = storage
-        self._sink = sink
-        self._metadata = dict(metadata)
-        self._draft: Draft | None = None
-
-    def open(self) -> Path:
-        """Return the empty folder to fill. First removes drafts of writers that died.
-
-        It may run in another thread, as `sync` may; it writes no record.
-        """
-        self._draft = self._storage.begin(self.uuid)
-        return self._draft.path
-
-    def sync(self) -> None:
-        """Sync the files so far to the disk, so that `commit` waits less."""
-        self._opened().sync()
-
-    def commit(self) -> None:
-        """Make it a checkpoint and record it; if this raises, do neither."""
-        draft = self._opened()
-        text = json.dumps(self._metadata, indent=2, default=str)
-        (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
-        size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
-        try:
-            draft.commit()
-            self._record(size_bytes)
-        except Exception:
-            # Without a record the master does not know it, and would never delete it.
-            with suppress(OSError):  # report the first failure
-                self._storage.delete(self.uuid)
-            raise
-
-    def _record(self, size_bytes: int) -> None:
-        record = CheckpointSaved(
-            at=time.time(),
-            uuid=self.uuid,
-            steps_completed=self._metadata["steps_completed"],
-            path=str(self._storage.find(self.uuid)),
-            size_bytes=size_bytes,
-            metadata=self._metadata,
-        )
-        self._sink.write(record)
-
-    def discard(self) -> None:
-        """Remove the draft. May be called twice, and before `open`."""
-        if self._draft is not None:
-            self._draft.discard()
-
-    def _opened(self) -> Draft:
-        if self._draft is None:
-            raise RuntimeError("checkpoint: this one has no folder yet; call open() first")
-        return self._draft
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
-class CheckpointContext:
-    """The checkpoints of one trial. Only the chief stores; every rank may read.
+class CheckpointContext(Part):
+    """The checkpoints of one trial. Every rank may read.
 
     Args:
         storage: Stores them.
@@ -113,25 +62,47 @@ class CheckpointContext:
         self._distributed = distributed
         self._belongs_to = dict(belongs_to)
 
-    def begin(self, metadata: Mapping[str, Any]) -> CheckpointDraft:
+    def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
         """Return a draft to fill and commit later; does not use the disk yet.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
         """
-        self._check(metadata)
-        full = {"uuid": str(uuid.uuid4()), **self._belongs_to, **_versions(), **metadata}
-        return CheckpointDraft(self._storage, self._sink, full)
+        if not self._distributed.is_chief:
+            raise RuntimeError(
+                "checkpoint: only the chief (rank 0) stores checkpoints, and this is rank "
+                f"{self._distributed.rank}; guard the call with "
+                "`if context.distributed.rank == 0`, or give shard=True on all ranks"
+            )
+        plain = plain_metadata(metadata)
+        check_steps(plain)
+        # Also if it is another checkpoint's metadata: a name and owner of its own.
+        own = {"uuid": str(uuid.uuid4()), **self._belongs_to, **versions()}
+        return CheckpointDraft(self._storage, self._sink, {**own, **plain, **own})
 
     @contextmanager
-    def store_path(self, metadata: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    def store_path(
+        self, metadata: Mapping[str, Any] | None = None, *, shard: bool = False
+    ) -> Iterator[tuple[Path, str]]:
         """Yield an empty folder to fill, and the uuid of its checkpoint.
 
         The checkpoint exists after the block; if the block raises, it is discarded.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
+            shard: Whether all ranks fill it: all must call it in step. Each gets a folder of its
+                own, and the checkpoint is the union of them, and of their metadata.
+
+        Raises:
+            ValueError: Metadata that cannot be stored; nothing is written then.
+            CheckpointError: Several ranks have different files or metadata of the same name.
+            RuntimeError: Without `shard`, another rank than the chief.
         """
+        self.check_open("checkpoint.store_path")
+        if shard:
+            with ShardedCheckpoint(self._distributed, self.begin).store_path(metadata) as place:
+                yield place
+            return
         draft = self.begin(metadata)
         path = draft.open()
         try:
@@ -141,58 +112,127 @@ class CheckpointContext:
             draft.discard()
             raise
 
-    def upload(self, folder: Path | str, metadata: Mapping[str, Any]) -> str:
-        """Store a copy of the folder as a checkpoint and return its uuid."""
-        with self.store_path(metadata) as (path, name):
-            shutil.copytree(folder, path, dirs_exist_ok=True)
-        return name
+    def upload(
+        self,
+        ckpt_dir: Folder | None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Store a copy of the folder as a checkpoint and return its uuid.
+
+        Args:
+            ckpt_dir: The folder. With `shard`, None on a rank that has nothing.
+            metadata: Anything JSON can hold; `steps_completed` is required.
+            shard: Whether all ranks upload: all must call it in step. The checkpoint is the union
+                of their files and of their metadata. A folder that several ranks of a computer
+                give is stored once.
+            selector: Gets relative paths (those of folders end with "/"), and says which to store.
+
+        Raises:
+            CheckpointError: There is no such folder; or several ranks have different files or
+                metadata of the same name. Nothing is written then.
+            ValueError: Metadata that cannot be stored; nothing is written then.
+            RuntimeError: Without `shard`, another rank than the chief.
+        """
+        self.check_open("checkpoint.upload")
+        if shard:
+            sharded = ShardedCheckpoint(self._distributed, self.begin)
+            return sharded.upload(ckpt_dir, metadata, selector)
+        draft = self.begin(metadata)
+        found = list_folder("checkpoint.upload", ckpt_dir or "", selector)
+        path = draft.open()
+        try:
+            copy_files(ckpt_dir or "", path, files=found.files, folders=found.folders)
+            draft.commit()
+        except BaseException:
+            draft.discard()
+            raise
+        return draft.uuid
 
     @contextmanager
-    def restore_path(self, uuid: str) -> Iterator[Path]:
+    def restore_path(
+        self,
+        storage_id: str,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> Iterator[Path]:
         """Yield the folder of a checkpoint, for reading only.
 
+        Nothing is copied, so it has all files in either mode, whatever is selected.
+
         Raises:
             CheckpointError: It does not exist.
         """
-        yield self._find("restore_path", uuid)
+        _check_mode("restore_path", download_mode)
+        yield self._find("restore_path", storage_id)
 
-    def download(self, uuid: str, folder: Path | str) -> None:
+    def download(
+        self,
+        storage_id: str,
+        ckpt_dir: Folder,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> None:
         """Copy a checkpoint into the folder, which is made if necessary.
 
-        Collective among the ranks of a computer: the first copies.
+        Collective among the ranks of a computer, but in the mode NoSharedDownload.
+
+        Args:
+            storage_id: The checkpoint's uuid.
+            ckpt_dir: The folder.
+            download_mode: Whether the ranks of a computer share one copy.
+            selector: Gets relative paths (those of folders end with "/"), and says which to copy;
+                in a shared copy is what any of the ranks selects.
 
         Raises:
             CheckpointError: It does not exist.
+            ValueError: The ranks that share a copy give different folders.
         """
-        path = self._find("download", uuid)
+        _check_mode("download", download_mode)
+        path = self._find("download", storage_id)
+        found = list_folder("checkpoint.download", path, selector)
+        files, folders = found.files, found.folders
+        if download_mode is DownloadMode.NoSharedDownload:
+            copy_files(path, ckpt_dir, files=files, folders=folders)
+            return
+        target = os.path.realpath(ckpt_dir)
+        shares = self._distributed.allgather_local((target, files, folders))
+        targets = dict.fromkeys(share[0] for share in shares)
+        if len(targets) > 1:
+            raise ValueError(
+                f"checkpoint.download: got different folders on the ranks of this computer "
+                f"({', '.join(targets)}), which share one copy; give the same, or "
+                "DownloadMode.NoSharedDownload"
+            )
         with local_chief_first(self._distributed):
             if self._distributed.local_rank == 0:
-                shutil.copytree(path, folder, dirs_exist_ok=True)
+                files = files.union(*(share[1] for share in shares))
+                folders = folders.union(*(share[2] for share in shares))
+                copy_files(path, ckpt_dir, files=files, folders=folders)
 
-    def get_metadata(self, uuid: str) -> dict[str, Any]:
+    def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""
-        return read_metadata(self._find("get_metadata", uuid))
+        return read_metadata(self._find("get_metadata", storage_id))
 
-    def delete(self, uuid: str) -> None:
+    def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage."""
-        _check_uuid("delete", uuid)
-        self._storage.delete(uuid)
+        _check_uuid("delete", storage_id)
+        self._storage.delete(storage_id)
 
     def _find(self, call: str, uuid: object) -> Path:
         return self._storage.find(_check_uuid(call, uuid))
 
-    def _check(self, metadata: Mapping[str, Any]) -> None:
-        if not self._distributed.is_chief:
-            raise RuntimeError(
-                "checkpoint: only the chief (rank 0) stores checkpoints, and this is rank "
-                f"{self._distributed.rank}; guard the call with `if context.distributed.rank == 0`"
-            )
-        try:
-            checked_steps(metadata.get("steps_completed"))
-        except ValueError as error:
-            raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
-        if problem := find_value_problem(dict(metadata)):
-            raise ValueError(f"checkpoint: metadata: got {problem}")
+
+def _check_mode(call: str, mode: object) -> None:
+    if not isinstance(mode, DownloadMode):
+        raise ValueError(
+            f"checkpoint.{call}: download_mode: got {mode!r:.60}, expected one of "
+            f"{', '.join(f'DownloadMode.{each.name}' for each in DownloadMode)}"
+        )
 
 
 def _check_uuid(call: str, uuid: object) -> str:
@@ -203,32 +243,3 @@ def _check_uuid(call: str, uuid: object) -> str:
         f"checkpoint.{call}: got {uuid!r:.100}, expected the uuid of a checkpoint"
         f"{f'; {remedy}' if uuid is None else ', a string'}"
     )
-
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the metadata of the checkpoint in this folder.
-
-    Raises:
-        CheckpointError: The folder is not a checkpoint.
-    """
-    try:
-        metadata: dict[str, Any] = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
-    return metadata
-
-
-def _own_bytes(file: Path) -> int:
-    """Return the size of the file; 0 if it is a link to a file that exists elsewhere too."""
-    status = file.stat()
-    return status.st_size if S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "det_jupyter_version": __version__,
-        "torch_version": torch.__version__,
-        "python_version": platform.python_version(),
-    }

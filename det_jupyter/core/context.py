@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from det_jupyter.core.checkpoint import CheckpointContext
+from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.orders import OrdersContext
@@ -51,14 +52,28 @@ class Context:
         default_factory=list, init=False, repr=False, compare=False
     )
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether a `with` block of it is running."""
+        return bool(self._outer)
+
     def __enter__(self) -> Self:
         self._outer.append(current())
         set_current(self)
+        self._set_open(True)
         return self
 
     def __exit__(self, *error: object) -> None:
         self.profiler.flush()
-        set_current(self._outer.pop())
+        outer = self._outer.pop()
+        # A script in an experiment has one context, which init() returns again after the block.
+        set_current(self if outer is None and self.info is not None else outer)
+        self._set_open(False)
+
+    def _set_open(self, is_open: bool) -> None:
+        part: Part
+        for part in (self.train, self.checkpoint, self.preempt, self.searcher):
+            part.is_open = is_open
 
 
 _current: Context | None = None

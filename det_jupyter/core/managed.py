@@ -30,7 +30,8 @@ from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.train import TrainContext
+from det_jupyter.core.tensorboard import tensorboard_folder
+from det_jupyter.core.train import BestValidation, TrainContext
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import RunDir
@@ -186,19 +187,32 @@ def managed_context(
     page = own_page if distributed.is_chief else None
     ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
     storage = LocalStorage(default_root(config.checkpoint_storage.folder, run.data_dir))
-    train = TrainContext(journal, distributed, on_steps=on_steps)
+    train = TrainContext(
+        journal,
+        distributed,
+        on_steps=on_steps,
+        best=BestValidation(
+            config.searcher.metric, config.searcher.smaller_is_better, plan.best_metric
+        ),
+        tensorboard=tensorboard_folder(run.data_dir, plan.experiment_id, plan.trial_id),
+    )
+    preempt = PreemptContext(own_page, distributed)
     is_timed = config.profiling.enabled is not False
     return Context(
         distributed=distributed,
         train=train,
         checkpoint=CheckpointContext(storage, journal, distributed, ids),
-        preempt=PreemptContext(own_page, distributed),
+        preempt=preempt,
         searcher=SearcherContext(
             plan.target,
             is_last=plan.target_is_last,
             page=page,
             distributed=distributed,
             sink=journal,
+            train=train,
+            metric=config.searcher.metric,
+            full_length=config.searcher.max_length,
+            on_leave=preempt.acknowledge_preemption_signal,
         ),
         sink=journal,
         profiler=ProfilerContext(journal if is_timed else None, train.get_steps),

@@ -10,6 +10,7 @@ plain script or notebook                 a new context, by itself or with `distr
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import logging
 import os
@@ -27,6 +28,7 @@ from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.steps import StepCounter
+from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 from det_jupyter.core.uncaught import report_uncaught
 from det_jupyter.errors import ConfigError
@@ -45,8 +47,9 @@ def init(
     distributed: DistributedContext | None = None,
     checkpoint_storage: str | Path | None = None,
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     sink: RecordSink | None = None,
-    length: Length | None = None,
+    length: Length | int | None = None,
 ) -> Context:
     """Return the context of this process. Use it in a `with` block.
 
@@ -58,29 +61,47 @@ def init(
             a rank those of its gang.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's. Not in an experiment.
         preempt_mode: Which ranks may ask whether to leave.
+        tensorboard_mode: Whether `train.upload_tensorboard_files` may be called.
         sink: Gets the records; by default they are kept in `context.sink.records`. Not in an
             experiment.
-        length: The length of `context.searcher`. Not in an experiment.
+        length: How far the operations of `context.searcher` train; a number is of batches, and
+            by default it is 1. Not in an experiment.
 
     Raises:
         ConfigError: Arguments that the experiment's configuration decides, or that do not fit.
     """
-    _check(distributed, preempt_mode)
+    _check(distributed, preempt_mode, tensorboard_mode, length)
     given = {"checkpoint_storage": checkpoint_storage, "sink": sink, "length": length}
-    rank_context = current()
-    if rank_context is not None and rank_context.info is not None:
+    context = current()
+    if context is not None and context.is_entered:
+        is_same = context.info is not None
+        found = "the same context" if is_same else "another context, whose reports are apart"
+        logger.warning("core.init: called inside of the block of another; it returns %s", found)
+    if context is not None and context.info is not None:
         _refuse(given)
-        _check_place(distributed, rank_context.distributed)
-        rank_context.preempt.mode = preempt_mode
-        return rank_context
-    run = managed.find_run()
-    if run is not None:
+        _check_place(distributed, context.distributed)
+    elif (run := managed.find_run()) is not None:
         _refuse(given)
         context = _managed(run, distributed)
-        context.preempt.mode = preempt_mode
         set_current(context)
-        return context
-    return _local(distributed or DistributedContext(), given, preempt_mode)
+    else:
+        context = _local(distributed or DistributedContext(), given)
+    context.preempt.mode = preempt_mode
+    context.train.tensorboard_mode = tensorboard_mode
+    return context
+
+
+def end_script() -> None:
+    """Write what the context of a script still holds (called at the end of the script)."""
+    context = current()
+    if context is None or context.info is None:
+        return
+    context.profiler.flush()
+    if context.train.is_open:
+        logger.warning(
+            "core.init: the script has ended without closing its context; use it as "
+            "`with core.init(...) as context:`"
+        )
 
 
 def get_cluster_info() -> TrialInfo | None:
@@ -95,25 +116,25 @@ def get_cluster_info() -> TrialInfo | None:
     return run.info() if run is not None else None
 
 
-def _local(
-    distributed: DistributedContext, given: dict[str, Any], preempt_mode: PreemptMode
-) -> Context:
+def _local(distributed: DistributedContext, given: dict[str, Any]) -> Context:
     sink = given["sink"] or RecordList()
     folder = given["checkpoint_storage"]
     storage = LocalStorage(default_root(str(folder) if folder else None, data_dir()))
     storage.check_writable()
+    length = given["length"]
     train = TrainContext(sink, distributed)
     return Context(
         distributed=distributed,
         train=train,
         checkpoint=CheckpointContext(storage, sink, distributed, {}),
-        preempt=PreemptContext(None, distributed, preempt_mode),
+        preempt=PreemptContext(None, distributed),
         searcher=SearcherContext(
-            given["length"] or _ANY_LENGTH,
+            Length("batches", length) if isinstance(length, int) else length or _ANY_LENGTH,
             is_last=True,
             page=None,
             distributed=distributed,
             sink=sink,
+            train=train,
         ),
         sink=sink,
         profiler=ProfilerContext(sink, train.get_steps),
@@ -122,6 +143,7 @@ def _local(
 
 def _managed(run: managed.Run, distributed: DistributedContext | None) -> Context:
     """Return the context of a script in an experiment."""
+    atexit.register(end_script)
     process = managed.get_process()
     if distributed is None:
         joined = process.join() if process is not None and process.join is not None else None
@@ -201,17 +223,30 @@ def _claim(journal: Journal) -> None:
         logger.debug("journals cannot be locked here: %s", error)
 
 
-def _check(distributed: object, preempt_mode: object) -> None:
+def _check(
+    distributed: object, preempt_mode: object, tensorboard_mode: object, length: object
+) -> None:
     problems = []
     if distributed is not None and not isinstance(distributed, DistributedContext):
         problems.append(
             f"core.init: distributed: got {type(distributed).__name__}, expected a "
             "DistributedContext"
         )
-    if not isinstance(preempt_mode, PreemptMode):
+    kinds = (
+        ("preempt_mode", preempt_mode, PreemptMode),
+        ("tensorboard_mode", tensorboard_mode, TensorboardMode),
+    )
+    for name, mode, kind in kinds:
+        if not isinstance(mode, kind):
+            problems.append(
+                f"core.init: {name}: got {mode!r:.60}, expected one of "
+                f"{', '.join(f'{kind.__name__}.{each.name}' for each in kind)}"
+            )
+    is_whole = isinstance(length, int) and not isinstance(length, bool) and length >= 1
+    if length is not None and not is_whole and not isinstance(length, Length):
         problems.append(
-            f"core.init: preempt_mode: got {preempt_mode!r:.60}, expected one of "
-            f"{', '.join(f'PreemptMode.{mode.name}' for mode in PreemptMode)}"
+            f"core.init: length: got {length!r:.60}, expected a number of batches, at least 1, or "
+            "a Length"
         )
     if problems:
         raise ConfigError(problems)

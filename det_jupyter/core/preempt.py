@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from det_jupyter.control import ControlPage
+from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 
 
@@ -21,7 +22,7 @@ class PreemptMode(Enum):
     WorkersAskMaster = "WORKERS_ASK_MASTER"
 
 
-class PreemptContext:
+class PreemptContext(Part):
     """Whether this run was asked to save its state and leave.
 
     Args:
@@ -63,6 +64,7 @@ class PreemptContext:
         Raises:
             RuntimeError: Another rank than the chief asks in the mode ChiefOnly.
         """
+        self.check_open("preempt.should_preempt")
         is_asked = self._ask()
         if is_asked and auto_ack:
             self.acknowledge_preemption_signal()

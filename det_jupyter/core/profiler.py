@@ -22,10 +22,12 @@ import numpy
 from numpy.typing import NDArray
 
 from det_jupyter.core.train import RecordSink
+from det_jupyter.core.values import is_number, shown
 from det_jupyter.measures import SECTION
 from det_jupyter.records import PartTimes, StepTimes
 
 PERIOD_NS = 1_000_000_000
+_LEAST_INTERVAL_S = 0.1
 MAX_NAMES, MAX_LENGTH = 64, 100
 _NS_PER_S = 1e9
 
@@ -55,6 +57,37 @@ class ProfilerContext:
         self._names: set[str] = set()
         self._writing = Lock()
         self._began_at = perf_counter_ns()
+
+    def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
+        """Record sections and counters, as is done from the beginning.
+
+        Metrics of the system are sampled by the agent, as the section `profiling` of the
+        configuration says; the arguments, Determined's, are checked and change nothing there.
+
+        Args:
+            sampling_interval: Seconds, at least 0.1.
+            samples_per_report: At least 1.
+
+        Raises:
+            ValueError: They are not.
+        """
+        if not is_number(sampling_interval) or not sampling_interval >= _LEAST_INTERVAL_S:
+            raise ValueError(
+                f"profiler.on: sampling_interval: got {shown(sampling_interval)}, expected a "
+                f"number of seconds, at least {_LEAST_INTERVAL_S}"
+            )
+        if not isinstance(samples_per_report, int) or not samples_per_report >= 1:
+            raise ValueError(
+                f"profiler.on: samples_per_report: got {shown(samples_per_report)}, expected a "
+                "whole number, at least 1"
+            )
+        self._is_on = self._sink is not None
+
+    def off(self) -> None:
+        """Record no more sections and counters, until `on`. May be called twice."""
+        if not self._is_driven:
+            self.flush()
+        self._is_on = False
 
     def section(self, name: str) -> Section:
         """Return a context manager that times its block, as a part of the trial's timings.

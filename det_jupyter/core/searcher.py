@@ -3,22 +3,42 @@
 The plan of the run has the target. If the run does not end there, it reports that it has reached
 it, and waits in its slots. The answer is a word of the control page, within milliseconds: a
 farther target for a promoted trial, which continues at once, or the request to leave.
+
+A script goes through the targets as operations:
+
+    for op in context.searcher.operations():
+        while steps < op.length:                # an absolute length, in the unit of max_length
+            steps = train_a_batch(...)
+        op.report_completed(validate(...))      # then waits for the next one, or the end
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
 
-from det_jupyter.config import Length
 from det_jupyter.control import ControlPage
+from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.train import RecordSink, checked_steps
+from det_jupyter.core.operation import SearcherOperation, Unit
+from det_jupyter.core.train import RecordSink, TrainContext
+from det_jupyter.core.values import checked_steps
+from det_jupyter.lengths import Length
 from det_jupyter.records import TargetReached
 
 _PAUSES_S = (0.001, 0.02)  # first and longest, between two looks at the control page
 
 
-class SearcherContext:
+class SearcherMode(Enum):
+    """Which ranks go through the operations: all, in step with the chief, or the chief alone."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+
+
+class SearcherContext(Part):
     """The target of this run.
 
     Args:
@@ -27,6 +47,10 @@ class SearcherContext:
         page: The chief's control page; None on other ranks and outside of experiments.
         distributed: The ranks.
         sink: Gets the chief's report that the target is reached.
+        train: Gets the reports of operations; None: there are no operations.
+        metric: Name of the searcher metric.
+        full_length: The trial's length, if it is known; by default the target.
+        on_leave: Called when a rank has to leave instead of getting another operation.
     """
 
     def __init__(
@@ -37,12 +61,92 @@ class SearcherContext:
         page: ControlPage | None,
         distributed: DistributedContext,
         sink: RecordSink,
+        train: TrainContext | None = None,
+        metric: str = "searcher metric",
+        full_length: Length | None = None,
+        on_leave: Callable[[], object] = lambda: None,
     ) -> None:
         self.target = target
         self.is_last = is_last
         self._page = page
         self._distributed = distributed
         self._sink = sink
+        self._train = train
+        self._metric = metric
+        self._full_length = full_length
+        self._on_leave = on_leave
+
+    def get_configured_units(self) -> Unit:
+        """Return the unit of the lengths: that of `searcher.max_length`."""
+        return Unit(self.target.unit)
+
+    def operations(
+        self,
+        searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
+        auto_ack: bool = True,
+    ) -> Iterator[SearcherOperation]:
+        """Yield how far to train, until the search has no more for this run.
+
+        Each has a `length`, counted from the trial's beginning. Call `report_completed` on it
+        before the next one. When they end, save what is not saved yet, and end the script.
+        Collective in the mode WorkersAskChief: all ranks must go through them.
+
+        Args:
+            searcher_mode: Whether all ranks go through them.
+            auto_ack: Whether the end of the operations acknowledges a request to leave.
+
+        Raises:
+            RuntimeError: An operation was not completed; or ChiefOnly, and this is not the chief.
+        """
+        self.check_open("searcher.operations")
+        if not isinstance(searcher_mode, SearcherMode):
+            raise ValueError(
+                f"searcher.operations: got {searcher_mode!r:.60}, expected one of "
+                f"{', '.join(f'SearcherMode.{mode.name}' for mode in SearcherMode)}"
+            )
+        is_shared = searcher_mode is SearcherMode.WorkersAskChief
+        if not is_shared and not self._distributed.is_chief:
+            raise RuntimeError(
+                "searcher.operations: only the chief (rank 0) goes through them in "
+                f"SearcherMode.ChiefOnly, and this is rank {self._distributed.rank}"
+            )
+        return self._operations(self._distributed if is_shared else None, auto_ack)
+
+    def _operations(
+        self, together: DistributedContext | None, auto_ack: bool
+    ) -> Iterator[SearcherOperation]:
+        """Yield operations; `together` are the ranks that do the same."""
+        assert self._train is not None
+        while True:
+            operation = SearcherOperation(
+                self.target,
+                full_length=self._full_length or self.target,
+                metric=self._metric,
+                is_chief=self._distributed.is_chief,
+                train=self._train,
+            )
+            yield operation
+            is_asked, problem = _of_chief(
+                together, (self._is_asked_to_leave(), operation.problem())
+            )
+            if not is_asked and problem:
+                raise RuntimeError(problem)
+            if problem or not self._goes_on(together):
+                has_more = problem or not self.is_last  # in a later run
+                if auto_ack and has_more:
+                    self._on_leave()
+                return
+
+    def _goes_on(self, together: DistributedContext | None) -> bool:
+        """Report that the target is reached, and return whether there is a farther one."""
+        if self.is_last:  # the report follows when the script has ended
+            return self._follow(self._farther(), together)
+        assert self._train is not None
+        self.report_reached(self._train.get_steps())
+        return self._follow(self._look() if self._distributed.is_chief else None, together)
+
+    def _is_asked_to_leave(self) -> bool:
+        return self._page is not None and self._page.is_raised("preempt")
 
     def report_reached(self, steps_completed: int) -> None:
         """Report that the trial has trained, validated and saved up to its target."""
@@ -60,25 +164,29 @@ class SearcherContext:
 
         Collective: all ranks must call it.
         """
-        page = self._page
-        found = page.target() if page is not None else None
-        return self._follow(found if found and found[0] > self.target.amount else None)
+        return self._follow(self._farther(), self._distributed)
 
     def await_next(self) -> bool:
         """Wait for a farther `target` (True) or the request to leave (False).
 
         Collective: all ranks must call it.
         """
-        return self._follow(self._look() if self._distributed.is_chief else None)
+        found = self._look() if self._distributed.is_chief else None
+        return self._follow(found, self._distributed)
 
-    def _follow(self, found: tuple[int, bool] | None) -> bool:
-        """Take over the chief's target on all ranks."""
-        found = self._distributed.broadcast(found)
+    def _follow(self, found: tuple[int, bool] | None, together: DistributedContext | None) -> bool:
+        """Take over the chief's target."""
+        found = _of_chief(together, found)
         if found is None:
             return False
         amount, self.is_last = found
         self.target = Length(self.target.unit, amount)
         return True
+
+    def _farther(self) -> tuple[int, bool] | None:
+        """Return the target of the control page if it is farther."""
+        found = self._page.target() if self._page is not None else None
+        return found if found and found[0] > self.target.amount else None
 
     def _look(self) -> tuple[int, bool] | None:
         """Return the next target, or None if the run was asked to leave."""
@@ -86,9 +194,12 @@ class SearcherContext:
             return None
         pause_s, longest_s = _PAUSES_S
         while not self._page.is_raised("preempt"):
-            found = self._page.target()
-            if found is not None and found[0] > self.target.amount:
+            if found := self._farther():
                 return found
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
         return None
+
+
+def _of_chief(together: DistributedContext | None, value: Any) -> Any:
+    return together.broadcast(value) if together is not None else value

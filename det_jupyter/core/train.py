@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
-import torch
-
-from det_jupyter.bounds import MAX_COUNT, find_value_problem
+from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.tensorboard import TensorboardMode
+from det_jupyter.core.values import (
+    by_name,
+    checked_amounts,
+    checked_metrics,
+    checked_steps,
+    is_number,
+    shown,
+    to_json_value,
+)
 from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     Progress,
     Record,
+    RunEnded,
+    to_finite,
 )
 
-_SHOWN = 60  # characters of a value that is refused
+logger = logging.getLogger(__name__)
+
+_METADATA = "metadata"  # the group of metrics that has what set_metadata is given
 
 
 class RecordSink(Protocol):
@@ -38,13 +53,44 @@ class RecordList:
         self.records.append(record)
 
 
-class TrainContext:
+class EarlyExitReason(Enum):
+    """Why a trial ends before its length."""
+
+    INVALID_HP = "invalid_hp"
+    USER_REQUESTED_STOP = "stopped"
+
+
+class BestValidation:
+    """The best searcher metric that is known in this process.
+
+    Args:
+        metric: Name of the searcher metric.
+        smaller_is_better: Whether smaller values of it are.
+        value: The experiment's best when this run began; None: there was none.
+    """
+
+    def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
+        self.metric = metric
+        self.value = value
+        self._best = min if smaller_is_better else max
+
+    def note(self, metrics: Mapping[str, Any]) -> None:
+        """Take the metrics of a validation into account."""
+        value = to_finite(metrics.get(self.metric))
+        if value is not None:
+            self.value = value if self.value is None else self._best(self.value, value)
+
+
+class TrainContext(Part):
     """Reports of the chief. Values are checked alike in experiments and outside.
 
     Args:
         sink: Gets the reports.
         distributed: This rank's place.
         on_steps: Called with the steps completed at each report and each `note_steps`.
+        best: The searcher metric; None outside of experiments.
+        tensorboard: Folder for files that TensorBoard shows; by default `tensorboard`.
+        tensorboard_mode: Whether `upload_tensorboard_files` may be called.
     """
 
     def __init__(
@@ -53,11 +99,20 @@ class TrainContext:
         distributed: DistributedContext,
         *,
         on_steps: Callable[[int], None] = lambda steps_completed: None,
+        best: BestValidation | None = None,
+        tensorboard: Path | None = None,
+        tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     ) -> None:
         self._sink = sink
         self._distributed = distributed
         self._on_steps = on_steps
+        self._best = best
+        self._tensorboard = tensorboard
+        self.tensorboard_mode = tensorboard_mode
         self._steps_completed = 0
+        self._validated: tuple[int, Mapping[str, Any]] = (-1, {})
+        self._metadata: dict[str, Any] = {}
+        self.early_exit: Literal["invalid_hp", "stopped"] | None = None
 
     def note_steps(self, steps_completed: int) -> None:
         """Note the steps completed without a report. Any rank may call."""
@@ -67,6 +122,10 @@ class TrainContext:
     def get_steps(self) -> int:
         """Return the steps completed that were noted last."""
         return self._steps_completed
+
+    def get_validated(self) -> tuple[int, Mapping[str, Any]]:
+        """Return the steps and metrics of the last validation; (-1, {}) before the first."""
+        return self._validated
 
     def report_training_metrics(
         self,
@@ -81,8 +140,11 @@ class TrainContext:
             metrics: Their averages.
             batch_metrics: The values of each of these batches, all with the same names.
         """
+        if not batch_metrics:
+            self.report_metrics("training", steps_completed, metrics)
+            return
         steps_completed = checked_steps(steps_completed)
-        values, num_batches = _by_name(batch_metrics or ()), len(batch_metrics or ())
+        values, num_batches = by_name(batch_metrics), len(batch_metrics)
         if num_batches > max(1, steps_completed):
             raise ValueError(
                 f"batch_metrics: got {num_batches} batches, expected at most the "
@@ -128,11 +190,16 @@ class TrainContext:
             at=time.time(),
             group=group,
             steps_completed=checked_steps(steps_completed),
-            metrics=_checked_metrics(metrics),
-            trained=_checked_amounts(trained or {}),
+            metrics=checked_metrics(metrics),
+            trained=checked_amounts(trained) if trained else {},
         )
-        self.note_steps(steps_completed)
+        self._steps_completed = steps_completed
+        self._on_steps(steps_completed)
         self._sink.write(record)
+        if group == "validation":
+            self._validated = (steps_completed, record.metrics)
+            if self._best is not None:
+                self._best.note(record.metrics)
 
     def report_progress(self, progress: float, steps_completed: int | None = None) -> None:
         """Report the progress of the trial, as a fraction of its length.
@@ -142,8 +209,7 @@ class TrainContext:
             steps_completed: Batches trained; by default, those of the last report.
         """
         self._check_chief("report_progress")
-        is_number = isinstance(progress, (int, float)) and not isinstance(progress, bool)
-        if not is_number or not 0 <= progress <= 1:
+        if not is_number(progress) or not 0 <= progress <= 1:
             raise ValueError(f"report_progress: got {progress!r}, expected a number from 0 to 1")
         if steps_completed is not None:
             self.note_steps(steps_completed)
@@ -152,102 +218,81 @@ class TrainContext:
         )
         self._sink.write(record)
 
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        """Report that the trial ends now, before its length; then end the script.
+
+        Args:
+            reason: INVALID_HP: these hyperparameters cannot work; USER_REQUESTED_STOP: the trial
+                has trained enough. Its checkpoints and metrics stay, and it is not tried again.
+        """
+        self._check_chief("report_early_exit")
+        if not isinstance(reason, EarlyExitReason):
+            raise ValueError(
+                f"report_early_exit: got {shown(reason)}, expected one of "
+                f"{', '.join(f'EarlyExitReason.{each.name}' for each in EarlyExitReason)}"
+            )
+        self.early_exit = reason.value
+        self._sink.write(
+            RunEnded(at=time.time(), reason=reason.value, steps_completed=self._steps_completed)
+        )
+
+    def set_status(self, status: str) -> None:
+        """Say in the log what the trial is doing: "loading data", say."""
+        self._check_chief("set_status")
+        if not isinstance(status, str):
+            raise ValueError(f"set_status: got {shown(status)}, expected a string")
+        logger.info("status: %s", status)
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Note facts of this run: the metrics of a group "metadata" at the present step."""
+        self._check_chief("set_metadata")
+        if not isinstance(metadata, Mapping):
+            raise ValueError(f"set_metadata: got {shown(metadata)}, expected a dict")
+        plain = to_json_value("metadata", metadata)
+        self.report_metrics(_METADATA, self._steps_completed, plain)
+        self._metadata = plain
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return what this process has given to `set_metadata` last; empty at the beginning."""
+        return dict(self._metadata)
+
+    def get_tensorboard_path(self) -> Path:
+        """Return the folder for this rank's TensorBoard files, which is made if necessary."""
+        chief = self._tensorboard or Path("tensorboard")
+        rank = self._distributed.rank
+        folder = chief if rank == 0 else chief / f"rank_{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def upload_tensorboard_files(
+        self,
+        selector: Callable[[Path], bool] = bool,
+        mangler: Callable[[Path, int], Path] | None = None,
+    ) -> None:
+        """Do nothing, as the files of `get_tensorboard_path` are where they are looked for.
+
+        Raises:
+            RuntimeError: The mode is AUTO.
+        """
+        if self.tensorboard_mode is TensorboardMode.AUTO:
+            raise RuntimeError(
+                "upload_tensorboard_files: got a call in TensorboardMode.AUTO, where files are "
+                "taken by themselves; leave it out, or give tensorboard_mode="
+                "core.TensorboardMode.MANUAL to core.init"
+            )
+
+    def get_experiment_best_validation(self) -> float | None:
+        """Return the best searcher metric so far; None if there is none, or no experiment.
+
+        It is the experiment's best when this run began, or a better one of this process's own.
+        """
+        return self._best.value if self._best is not None else None
+
     def _check_chief(self, method: str) -> None:
+        self.check_open(f"train.{method}")
         if not self._distributed.is_chief:
             rank = self._distributed.rank
             raise RuntimeError(
                 f"{method}: only the chief (rank 0) reports, and this is rank {rank}; "
                 "guard the call with `if context.distributed.rank == 0`"
             )
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # a number of thousands of digits
-        return f"an {type(value).__name__} of thousands of digits"
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
-
-
-def checked_steps(steps_completed: Any) -> int:
-    """Check a number of batches and return it.
-
-    Raises:
-        ValueError: It is no whole number from 0 to 2**53.
-    """
-    if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise ValueError(
-            f"steps_completed: got {_shown(steps_completed)}, expected a whole number"
-        )
-    if steps_completed < 0:
-        raise ValueError(f"steps_completed: got {_shown(steps_completed)}, expected 0 or more")
-    if steps_completed > MAX_COUNT:
-        raise ValueError(f"steps_completed: got {_shown(steps_completed)}, expected at most 2**53")
-    return steps_completed
-
-
-def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics: got {type(metrics).__name__}, expected a dict of metrics")
-    for name in metrics:
-        if not isinstance(name, str):
-            raise ValueError(f"metrics: got the name {name!r}, expected a string")
-    return {name: to_json_value(f"metric {name!r}", value) for name, value in metrics.items()}
-
-
-def _checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
-    for unit, amount in trained.items():
-        is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-        if not is_number or not 0 <= amount <= MAX_COUNT:
-            raise ValueError(
-                f"trained[{unit!r}]: got {_shown(amount)}, expected a number from 0 to 2**53"
-            )
-    return dict(trained)
-
-
-def to_json_value(where: str, value: Any) -> Any:
-    """Return the value as JSON types: numbers, strings, booleans, None, lists and dicts.
-
-    Tensors and arrays become lists, or numbers without dimensions; keys become strings. NaN and
-    infinities stay, as records can hold them. Waits for the device of a tensor.
-
-    Raises:
-        ValueError: Something in it is of another type or too large; the message says where.
-    """
-    try:
-        plain = _plain(where, value)
-    except RecursionError:
-        raise ValueError(f"{where}: got lists or dicts in one another without end") from None
-    if problem := find_value_problem(plain, depth=2):  # it will be in a dict and in a list
-        raise ValueError(f"{where}: got {problem}")
-    return plain
-
-
-def _plain(where: str, value: Any) -> Any:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # numpy's arrays and scalars
-        value = value.tolist()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(f"{where}[{name!r}]", item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(f"{where}[{index}]", item) for index, item in enumerate(value)]
-    raise ValueError(
-        f"{where}: got {type(value).__name__}, expected a number, or what JSON can hold "
-        "(strings, booleans, None, lists, dicts; arrays and tensors become lists)"
-    )
-
-
-def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    if not batch_metrics:
-        return {}
-    names = batch_metrics[0].keys()
-    for index, metrics in enumerate(batch_metrics):
-        if metrics.keys() != names:
-            raise ValueError(
-                f"batch_metrics[{index}]: got {sorted(metrics)}, expected {sorted(names)}"
-            )
-    return {
-        name: [to_json_value(f"batch metric {name!r}", metrics[name]) for metrics in batch_metrics]
-        for name in names
-    }

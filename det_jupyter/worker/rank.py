@@ -52,7 +52,7 @@ from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline
 from det_jupyter.worker.program import ProgramRun
 from det_jupyter.worker.variables import left_out
-from det_jupyter.worker.work import FunctionRun, Work, steps_noted
+from det_jupyter.worker.work import FunctionReason, FunctionRun, Work, steps_noted
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
@@ -153,7 +153,7 @@ class Rank:
         config: ExperimentConfig,
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
-    ) -> Reason:
+    ) -> FunctionReason:
         """Call the function, and return why it ended."""
         checkpoint = self.spec.plan.checkpoint
         context = self._context(distributed, lambda steps: counter.note(steps))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from types import FrameType, FunctionType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from det_jupyter.calls import call
 from det_jupyter.control import ControlPage
@@ -44,6 +44,9 @@ def steps_noted(page: ControlPage, world_size: int) -> int:
     return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
 
 
+FunctionReason = Reason | Literal["invalid_hp"]
+
+
 class FunctionRun:
     """One call of the user's function, on one rank of its gang."""
 
@@ -68,7 +71,7 @@ class FunctionRun:
         steps = self.steps_completed - self._counter.first
         return steps if self._context.distributed.is_chief else max(1, steps)
 
-    def run(self) -> Reason:
+    def run(self) -> FunctionReason:
         """Call the function. Collective: waits until it has returned on all ranks."""
         context, info = self._context, self._context.info
         hparams = {} if info is None else dict(info.hparams)
@@ -76,13 +79,15 @@ class FunctionRun:
         call(self._function, values)
         self._context.profiler.flush()
         self._context.distributed.barrier()
+        early = self._context.train.early_exit  # what the chief has reported counts
         if self._context.preempt.is_acknowledged:
-            return "preempted"
+            return early or "preempted"
         searcher = self._context.searcher
         while searcher.was_extended():  # the function decides when it is done
             pass
-        searcher.report_reached(self.steps_completed)
-        return "completed"
+        if early is None:
+            searcher.report_reached(self.steps_completed)
+        return early or "completed"
 
     def live(self) -> dict[str, Any]:
         """Return the function's present variables."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.core import CheckpointContext
-from det_jupyter.core.checkpoint import CheckpointDraft
+from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.snapshot import SnapshotMemory

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.core import CheckpointContext, DistributedContext, read_metadata
-from det_jupyter.core.checkpoint import CheckpointDraft
+from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.ranks.failures import run_on_chief
 

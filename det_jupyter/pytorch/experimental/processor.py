@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from det_jupyter import core
+from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.pytorch.data import to_device
 from det_jupyter.pytorch.experimental.reducer_states import Tallies
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
-from det_jupyter.pytorch.trial.tensorboard import TensorBoard, tensorboard_folder
+from det_jupyter.pytorch.trial.tensorboard import TensorBoard
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from det_jupyter.core.train import to_json_value
+from det_jupyter.core.values import to_json_value
 from det_jupyter.pytorch.messages import TrialMistake
 
 

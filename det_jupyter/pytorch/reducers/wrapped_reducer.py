@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from det_jupyter.core.train import to_json_value
+from det_jupyter.core.values import to_json_value
 from det_jupyter.errors import InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.metric_reducer import (

@@ -12,6 +12,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
 from det_jupyter.pytorch.ranks.failures import naming_lost_peers
@@ -19,7 +20,6 @@ from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.training.torchrun import choose_device, joined
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
 
 
 @contextmanager

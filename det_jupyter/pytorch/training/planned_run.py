@@ -15,6 +15,7 @@ import torch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.core import Context
+from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.run.rules import Rules, Start
@@ -26,7 +27,6 @@ from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
-from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
 from det_jupyter.wire import GangPlan
 
 

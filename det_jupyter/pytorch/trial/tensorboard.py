@@ -247,8 +247,3 @@ class Instruments:
         """Close the files for TensorBoard (called by the loop)."""
         if "tensorboard" in vars(self):
             self.tensorboard.close()
-
-
-def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
-    """Return the folder for the TensorBoard files of a trial."""
-    return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)

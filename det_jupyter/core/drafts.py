@@ -1,0 +1,149 @@
+"""A checkpoint that is being written, and the metadata that each has."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+import torch
+
+from det_jupyter._version import __version__
+from det_jupyter.core.train import RecordSink
+from det_jupyter.core.values import checked_steps, to_json_value
+from det_jupyter.errors import CheckpointError
+from det_jupyter.records import CheckpointSaved
+from det_jupyter.storage import CheckpointStorage, Draft
+
+METADATA_FILE = "metadata.json"
+
+
+class CheckpointDraft:
+    """A checkpoint that is being written; made by CheckpointContext.begin on the chief.
+
+    Attributes:
+        uuid: Name of the checkpoint.
+    """
+
+    def __init__(
+        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
+    ) -> None:
+        self.uuid = str(metadata["uuid"])
+        self._storage = storage
+        self._sink = sink
+        self._metadata = dict(metadata)
+        self._draft: Draft | None = None
+
+    def open(self) -> Path:
+        """Return the empty folder to fill. First removes drafts of writers that died.
+
+        It may run in another thread, as `sync` may; it writes no record.
+        """
+        self._draft = self._storage.begin(self.uuid)
+        return self._draft.path
+
+    def sync(self) -> None:
+        """Sync the files so far to the disk, so that `commit` waits less."""
+        self._opened().sync()
+
+    def commit(self) -> None:
+        """Make it a checkpoint and record it; if this raises, do neither."""
+        draft = self._opened()
+        text = json.dumps(self._metadata, indent=2, default=str)
+        (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
+        size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
+        try:
+            draft.commit()
+            self._record(size_bytes)
+        except Exception:
+            # Without a record the master does not know it, and would never delete it.
+            with suppress(OSError):  # report the first failure
+                self._storage.delete(self.uuid)
+            raise
+
+    def _record(self, size_bytes: int) -> None:
+        record = CheckpointSaved(
+            at=time.time(),
+            uuid=self.uuid,
+            steps_completed=self._metadata["steps_completed"],
+            path=str(self._storage.find(self.uuid)),
+            size_bytes=size_bytes,
+            metadata=self._metadata,
+        )
+        self._sink.write(record)
+
+    def discard(self) -> None:
+        """Remove the draft. May be called twice, and before `open`."""
+        if self._draft is not None:
+            self._draft.discard()
+
+    def _opened(self) -> Draft:
+        if self._draft is None:
+            raise RuntimeError("checkpoint: this one has no folder yet; call open() first")
+        return self._draft
+
+
+def plain_metadata(metadata: Any) -> dict[str, Any]:
+    """Return metadata as JSON types; empty for None.
+
+    Raises:
+        ValueError: It is no dict, or JSON cannot hold it; the message says where.
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ValueError(
+            f"checkpoint: metadata: got {type(metadata).__name__}, expected a dict with "
+            "steps_completed, the batches trained"
+        )
+    if "steps_completed" in metadata:  # its bound is a nearer one
+        check_steps(metadata)
+    plain: dict[str, Any] = to_json_value("checkpoint: metadata", metadata)
+    return plain
+
+
+def check_steps(metadata: Mapping[str, Any]) -> None:
+    """Make sure that metadata says at which batch the checkpoint is saved.
+
+    Raises:
+        ValueError: It does not.
+    """
+    try:
+        checked_steps(metadata.get("steps_completed"))
+    except ValueError as error:
+        raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata of the checkpoint in this folder.
+
+    Raises:
+        CheckpointError: The folder is not a checkpoint.
+    """
+    try:
+        metadata: dict[str, Any] = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
+    return metadata
+
+
+def _own_bytes(file: Path) -> int:
+    """Return the size of the file; 0 if it is a link to a file that exists elsewhere too."""
+    status = file.stat()
+    return status.st_size if S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a checkpoint was written with, for its metadata."""
+    return {
+        "det_jupyter_version": __version__,
+        "torch_version": torch.__version__,
+        "python_version": platform.python_version(),
+    }

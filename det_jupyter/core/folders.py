@@ -1,0 +1,109 @@
+"""Listing and copying folders, whole or by a selector."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter.errors import CheckpointError
+
+# Gets a path relative to the folder, with "/" between its parts, and at the end of a folder's.
+Selector = Callable[[str], bool]
+Folder = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Files and folders in a folder, by their relative paths."""
+
+    files: frozenset[str]
+    folders: frozenset[str]
+
+
+def list_folder(where: str, folder: Folder, selector: Selector | None = None) -> Listing:
+    """Return what is in a folder, as far as it is selected. Links are followed.
+
+    Args:
+        where: The call, for messages.
+        folder: The folder.
+        selector: Says what to take; None: everything.
+
+    Raises:
+        CheckpointError: There is no such folder, or a link in it leads nowhere.
+    """
+    check_folder(where, folder)
+    if selector is not None and not callable(selector):
+        raise ValueError(
+            f"{where}: selector: got {type(selector).__name__}, expected a function of a path"
+        )
+    root = os.fspath(folder)
+    files, folders = set(), set()
+    for parent, inner, names in os.walk(root, followlinks=True):
+        base = os.path.relpath(parent, root).replace(os.sep, "/")
+        prefix = "" if base == "." else f"{base}/"
+        folders |= {prefix + name for name in inner}
+        for name in names:
+            if not os.path.exists(os.path.join(parent, name)):
+                raise CheckpointError(f"{where}: {prefix}{name} in {folder} is a link to nothing")
+            files.add(prefix + name)
+    if selector is None:
+        return Listing(frozenset(files), frozenset(folders))
+    return Listing(
+        frozenset(name for name in files if selector(name)),
+        frozenset(name for name in folders if selector(f"{name}/")),
+    )
+
+
+def check_folder(where: str, folder: object) -> None:
+    """Refuse what is no folder.
+
+    Raises:
+        CheckpointError: It is none.
+    """
+    if not isinstance(folder, (str, os.PathLike)):
+        remedy = (
+            "" if folder is not None else "; with shard=True, a rank that has nothing gives it"
+        )
+        raise CheckpointError(
+            f"{where}: got {folder!r:.60}, expected the path of a folder{remedy}"
+        )
+    if not os.path.isdir(folder):
+        found = "is a file" if os.path.exists(folder) else "does not exist"
+        raise CheckpointError(
+            f"{where}: {os.fspath(folder)!r} {found}, expected a folder (the current one is "
+            f"{os.getcwd()})"
+        )
+
+
+def copy_files(
+    source: Folder, target: Folder, *, files: Iterable[str], folders: Iterable[str]
+) -> None:
+    """Copy files, and make folders, from one folder into another, which is made if necessary."""
+    target = Path(target)
+    target.mkdir(parents=True, exist_ok=True)
+    for name in folders:
+        (target / name).mkdir(parents=True, exist_ok=True)
+    for name in files:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(Path(source, name), target / name)
+
+
+def move_files(
+    source: Path, target: Path, *, files: Iterable[str], folders: Iterable[str]
+) -> None:
+    """Move files, and make folders, from one folder into another on the same file system."""
+    for name in folders:
+        (target / name).mkdir(parents=True, exist_ok=True)
+    for name in files:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).rename(target / name)
+
+
+def digest_of(file: Path) -> str:
+    """Return the digest of a file's content."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
