@@ -37,11 +37,12 @@ class Prefixer:
     def feed(self, data: bytes) -> bytes:
         """Return the lines that are complete now, with the prefix."""
         made = bytearray()
-        if self._is_after_cr and data[:1] == b"\n":  # the second half of a line end
-            made += b"\n"
-            data = data[1:]
+        begins_in_an_end = self._is_after_cr and data[:1] == b"\n"
         if data:
             self._is_after_cr = data.endswith(b"\r")
+        if begins_in_an_end:
+            made += b"\n"
+            data = data[1:]
         for line in _LINE.findall(data):
             if line.endswith(_ENDS):
                 self._held += line
@@ -60,6 +61,6 @@ class Prefixer:
         if not held:
             return b""
         # tqdm writes the carriage return before the bar: alone it is no line.
-        is_new = not self._has_begun and held != b"\r"
+        is_new = not self._has_begun and held not in (b"\r", b"\r\n")
         self._has_begun = True
         return self._prefix + held if is_new else held

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.launch.place import find_run
+
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _BEGIN_A_TARGET = ("--trial", "-m")
 _TRIAL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -119,6 +121,12 @@ def rank_command(target: tuple[str, ...], *, any_program: bool = False) -> tuple
     if first == "--trial":
         if len(rest) != 1 or not _TRIAL.fullmatch(rest[0]):
             raise WrongUsage(f"--trial: got {' '.join(rest)!r}, expected one MODULE:CLASS")
+        if find_run() is None:
+            raise WrongUsage(
+                "--trial trains in experiments only: outside of them nothing says with which "
+                "hyperparameters and how long; run it as an entrypoint, or write a script with "
+                "det_jupyter.pytorch.Trainer"
+            )
         return (sys.executable, "-m", "det_jupyter.launch.trial", rest[0])
     if first == "-m":
         if not rest:

@@ -1,6 +1,6 @@
 """Runs a command as a rank, so that what it prints is known to be that rank's.
 
-    python -m det_jupyter.launch.wrap_rank [--no-redirect-stdio] RANK COMMAND [ARGUMENT ...]
+    python -m det_jupyter.launch.wrap_rank [--no-redirect-stdio] RANK [--] COMMAND [ARGUMENT ...]
 
 RANK is a number, or names of environment variables with commas between them, of which the first
 that is set has the number: `OMPI_COMM_WORLD_RANK,PMI_RANK`.
@@ -27,7 +27,7 @@ from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, run_wor
 from det_jupyter.system.pdeathsig import die_with
 
 _FLAGS = ("--no-redirect-stdio", "--with-parent")
-_USAGE = "wrap_rank [--no-redirect-stdio] RANK COMMAND [ARGUMENT ...]"
+_USAGE = "wrap_rank [--no-redirect-stdio] RANK [--] COMMAND [ARGUMENT ...]"
 
 
 def main(words: list[str]) -> int:
@@ -38,6 +38,8 @@ def main(words: list[str]) -> int:
             return complain(f"wrap_rank: got {words[0]}; usage: {_USAGE}")
         flags.add(words[0])
         words = words[1:]
+    if words[1:2] == ["--"]:
+        words = [words[0], *words[2:]]
     if len(words) < 2:
         return complain(f"wrap_rank: expected a rank and a command; usage: {_USAGE}")
     try:
