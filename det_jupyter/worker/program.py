@@ -11,6 +11,7 @@ such a package would not be found by that name. It is refused (entrypoint.py).
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import runpy
 import sys
@@ -74,6 +75,9 @@ class ProgramRun:
         main = ModuleType("__main__")
         vars(main).update({"__builtins__": builtins, "__annotations__": {}})
         sys.modules["__main__"] = main
+        # Those of the fork server: with them the program's `logging.basicConfig` would do nothing.
+        logging.root.handlers.clear()
+        logging.root.setLevel(logging.WARNING)
         if self._program.is_module:
             put_first(Path.cwd())
             runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what `-m` calls
