@@ -1,22 +1,23 @@
 """A rank's place among the ranks, and collectives on picklable values.
 
-They go over sockets of their own (ranks/), or over gloo groups if torch's process group exists
-(objects.py): values are small and on the CPU, and cannot mix with the all-reduce of gradients.
+They go over sockets of their own (ranks/), not over torch's process group: they need none, and
+cannot mix with the all-reduce of gradients.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Literal, NoReturn, Self, TypeVar, cast
+from itertools import count
+from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 
-from det_jupyter.core.objects import ObjectExchange, check_members
 from det_jupyter.core.ranks import (
     DEEPSPEED,
     TORCHRUN,
@@ -24,6 +25,7 @@ from det_jupyter.core.ranks import (
     Place,
     StarExchange,
     choose_meeting,
+    find_free_port,
     find_mpi_place,
     gather_mpi,
     meet,
@@ -40,6 +42,7 @@ T = TypeVar("T")
 CONTROL_TIMEOUT = timedelta(days=1)
 _JOIN_TIMEOUT_S = 300.0
 _PUB_PORT, _PULL_PORT = 12360, 12376  # Determined's
+_contexts = count()  # all ranks make theirs in the same order
 
 
 class DistributedContext:
@@ -67,10 +70,8 @@ class DistributedContext:
         port_offset: Added to `pub_port`.
         force_tcp: Meet at a port (of the loopback interface, without `chief_ip`) in any case.
         join_timeout_s: How long to wait until all ranks have come.
-        collective_timeout_s: How long a collective waits for ranks that live. Over gloo groups the
-            groups' own timeout counts.
-        group: Gloo group of all ranks, to be used instead of sockets.
-        local_group: Gloo group of this computer's ranks; None if it has one rank.
+        collective_timeout_s: How long a collective waits for ranks that live.
+        store: File in a 0700 folder, beside which the ranks meet, in place of DET_JUPYTER_STORE.
         secret: Known to these ranks only, in place of DET_JUPYTER_SECRET.
 
     Raises:
@@ -95,8 +96,7 @@ class DistributedContext:
         force_tcp: bool = False,
         join_timeout_s: float = _JOIN_TIMEOUT_S,
         collective_timeout_s: float = CONTROL_TIMEOUT.total_seconds(),
-        group: dist.ProcessGroup | None = None,
-        local_group: dist.ProcessGroup | None = None,
+        store: str | None = None,
         secret: bytes | None = None,
     ) -> None:
         place = Place.of(
@@ -115,17 +115,18 @@ class DistributedContext:
         self.local_size = place.local_size
         self.cross_rank = place.cross_rank
         self.cross_size = place.cross_size
-        self._groups = {made for made in (group, local_group) if made is not None}
-        self._everyone: ObjectExchange | StarExchange | None = None
-        self._neighbours: ObjectExchange | StarExchange | None = None
-        if group is not None:
-            key = secret or b""
-            self._everyone = _exchange(group, place.size, "all", key)
-            self._neighbours = _exchange(local_group, place.local_size, "local", key)
-        elif place.size > 1:
+        self._everyone: StarExchange | None = None
+        self._neighbours: StarExchange | None = None
+        if place.size > 1:
             port = pub_port + port_offset
             meeting = choose_meeting(
-                place, os.environ, chief_ip=chief_ip, port=port, force_tcp=force_tcp, secret=secret
+                place,
+                os.environ,
+                chief_ip=chief_ip,
+                port=port,
+                force_tcp=force_tcp,
+                store=store,
+                secret=secret,
             )
             self._connect(place, meeting, join_timeout_s, collective_timeout_s)
 
@@ -155,6 +156,7 @@ class DistributedContext:
         cls,
         chief_ip: str | None = None,
         *,
+        store: str | None = None,
         secret: bytes | None = None,
         join_timeout_s: float = _JOIN_TIMEOUT_S,
         collective_timeout_s: float = CONTROL_TIMEOUT.total_seconds(),
@@ -166,7 +168,8 @@ class DistributedContext:
 
         Args:
             chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
-            secret: Known to these ranks only, in place of DET_JUPYTER_SECRET.
+            store: As in the constructor.
+            secret: As in the constructor.
             join_timeout_s: As in the constructor.
             collective_timeout_s: As in the constructor.
 
@@ -175,19 +178,17 @@ class DistributedContext:
             PeerRefused: A rank does not know the secret.
         """
         place = read_place(os.environ, TORCHRUN, "torchrun")
-        limits = {"join_timeout_s": join_timeout_s, "collective_timeout_s": collective_timeout_s}
-        if not dist.is_initialized() or place.size == 1:
-            return cls._of(place, chief_ip or _chief_ip(), secret=secret, **limits)
-        if dist.get_world_size() != place.size or dist.get_rank() != place.rank:
-            raise ValueError(
-                f"distributed: torch's process group has rank {dist.get_rank()} of "
-                f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
-            )
-        key = secret_of(os.environ) if secret is None else secret
-        timeout = timedelta(seconds=collective_timeout_s)
-        group = _new_group(None, "all", key, timeout)
-        local_group = _local_group(place, group, key, timeout)
-        return cls._of(place, group=group, local_group=local_group, secret=key)
+        options: dict[str, Any] = {
+            "join_timeout_s": join_timeout_s,
+            "collective_timeout_s": collective_timeout_s,
+            "store": store,
+            "secret": secret,
+        }
+        if dist.is_initialized() and place.size > 1:
+            _check_group(place)
+            if secret is None and not secret_of(os.environ):
+                options |= _draw_secret(place)
+        return cls._of(place, chief_ip or _chief_ip(), **options)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
@@ -301,61 +302,36 @@ class DistributedContext:
         return tensor
 
     def close(self) -> None:
-        """End the connections of these ranks; later collectives raise a RuntimeError.
-
-        Over groups it waits for the collectives that this rank has begun; call it before a script
-        ends: a thread of a group that releases a tensor while Python ends aborts the process.
-        """
-        for group in self._groups if dist.is_initialized() else ():
-            dist.destroy_process_group(group)
-        if self._groups:
-            self._everyone = self._neighbours = cast("ObjectExchange", _Closed())
+        """End the connections of these ranks; later collectives raise a RuntimeError."""
         for exchange in (self._everyone, self._neighbours):
-            if isinstance(exchange, StarExchange):
+            if exchange is not None:
                 exchange.close()
-        self._groups = set()  # the last reference: the groups' threads have ended after it
-
-
-class _Closed:
-    """Takes the place of the exchanges of a closed context."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError(f"distributed: got {name}, but these ranks' groups are closed")
-
-
-def _exchange(
-    group: dist.ProcessGroup | None, size: int, name: str, secret: bytes
-) -> ObjectExchange | None:
-    return None if group is None or size == 1 else ObjectExchange(group, name, secret)
 
 
 def _chief_ip() -> str | None:
     return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
 
 
-def _new_group(
-    ranks: list[int] | None, name: str, secret: bytes, timeout: timedelta
-) -> dist.ProcessGroup:
-    """Return a gloo group of ranks that know the secret. Collective over all ranks."""
-    group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=timeout)
-    if ranks is None or dist.get_rank() in ranks:
-        check_members(group, name, secret)
-    return group
+def _check_group(place: Place) -> None:
+    """Refuse variables that torch's process group contradicts."""
+    if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
+        raise ValueError(
+            f"distributed: torch's process group has rank {dist.get_rank()} of "
+            f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
+        )
 
 
-def _local_group(
-    place: Place, group: dist.ProcessGroup, secret: bytes, timeout: timedelta
-) -> dist.ProcessGroup | None:
-    if place.cross_size == 1:
-        return group
-    homes: list[int] = ObjectExchange(group, "computers", secret).allgather(place.cross_rank)
-    mine = None
-    for computer in range(place.cross_size):  # every rank has to take part in every group's making
-        ranks = [rank for rank, home in enumerate(homes) if home == computer]
-        made = _new_group(ranks, f"computer {computer}", secret, timeout)
-        if computer == place.cross_rank:
-            mine = made
-    return mine
+def _draw_secret(place: Place) -> dict[str, Any]:
+    """Return a secret and a free port of the chief's, which the group's own store brings to all.
+
+    It is as secret as that store: torchrun's answers all who reach its port.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    key = f"det_jupyter/ranks/{next(_contexts)}"
+    if place.rank == 0:
+        store.set(key, f"{secrets.token_hex(32)} {find_free_port()}")
+    secret, port = store.get(key).decode().split()
+    return {"secret": bytes.fromhex(secret), "pub_port": int(port)}
 
 
 @contextmanager

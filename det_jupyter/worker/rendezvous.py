@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import _get_default_group
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.objects import check_members
+from det_jupyter.core.members import check_members
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 from det_jupyter.worker.prompt_store import PromptStore
@@ -92,7 +92,7 @@ def join(
     )
     if backend == "gloo":  # NCCL's connections need a number from the store
         check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
-    return DistributedContext.from_torch_distributed(secret=secret)
+    return DistributedContext.from_torch_distributed(secret=secret, store=store)
 
 
 def _store(path: str, world_size: int, backend: str) -> Store:

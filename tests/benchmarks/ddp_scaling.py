@@ -95,7 +95,6 @@ class Rank:
             local_size=num_ranks,
             cross_rank=0,
             cross_size=1,
-            group=dist.group.WORLD,
         )
 
     def measure(self, contenders: dict[str, Callable[[], None]]) -> dict[str, list[float]]:

@@ -88,7 +88,6 @@ def _distributed() -> core.DistributedContext:
     if not dist.is_initialized():
         return core.DistributedContext()
     rank, size = dist.get_rank(), dist.get_world_size()
-    group = dist.new_group(backend="gloo")
     return core.DistributedContext(
         rank=rank,
         size=size,
@@ -96,8 +95,6 @@ def _distributed() -> core.DistributedContext:
         local_size=size,
         cross_rank=0,
         cross_size=1,
-        group=group,
-        local_group=group,
     )
 
 

@@ -40,7 +40,7 @@ where = f"file://{store}"
 dist.init_process_group("cpu:gloo,cuda:nccl", init_method=where, rank=rank, world_size=2)
 context = DistributedContext(
     rank=rank, size=2, local_rank=rank, local_size=2, cross_rank=0, cross_size=1,
-    group=dist.new_group(backend="gloo"),
+    secret=store.encode(),
 )
 
 def train(options, batches, state=None):

@@ -28,29 +28,11 @@ SEND = """
 import json
 from datetime import timedelta
 import torch.distributed as dist
-from det_jupyter.core import objects
-from det_jupyter.core.objects import ObjectExchange, check_members
+from det_jupyter.core import members
+from det_jupyter.core.members import check_members
 from det_jupyter.errors import PeerRefused
 
 d, group, told = self.context.distributed, dist.group.WORLD, {}
-is_victim = d.rank == 0
-
-
-class Evil:  # acts where it is read by another than its sender
-    def __reduce__(self):
-        act = "os.environ['RANK'] == '{}' or os.mkdir('canary')".replace("os", "__import__('os')")
-        return eval, (act.format(d.rank),)
-
-
-def evil():
-    return None if is_victim else Evil()
-
-
-class Forger(ObjectExchange):
-    def _frame(self, what, payload):
-        frame = super()._frame(what, payload)
-        frame[40:60] ^= 1
-        return frame
 
 
 def note(name, call):
@@ -60,26 +42,10 @@ def note(name, call):
         told[name] = str(error)
 
 
-def exchange(name, secret, kind=ObjectExchange):
-    return kind(group, name, b"ours" if is_victim else secret)
-
-
-note("unsigned", lambda: exchange("a", b"").allgather(evil()))
-note("unsigned, long", lambda: exchange("b", b"").allgather((evil(), bytes(2000))))
-note("unsigned, gathered", lambda: exchange("c", b"").gather(evil()))
-note("tampered", lambda: exchange("d", b"ours", Forger).allgather("a" * 50))
-older = exchange("e", b"ours")
-older._number = 0 if is_victim else 1
-note("of another time", lambda: older.allgather(evil()))
-masked = exchange("f", b"ours")
-masked._rank = 0
-note("in another's name", lambda: masked.allgather(evil()))
-note("of another group", lambda: ObjectExchange(group, f"g{d.rank}", b"ours").allgather(evil()))
 is_victim = d.rank == 1
-note("unsigned, broadcast", lambda: exchange("h", b"").broadcast(evil()))
 note("stranger", lambda: check_members(group, "i", b"ours" if is_victim else b"guess"))
 note("friend", lambda: check_members(group, "j", b"ours"))
-objects._PROOF_TIMEOUT = timedelta(seconds=0.2)
+members._PROOF_TIMEOUT = timedelta(seconds=0.2)
 group = dist.new_group()
 is_victim and note("silent", lambda: check_members(group, "k", b"ours"))
 with open(f"answer-{d.rank}", "w") as file:
@@ -91,7 +57,7 @@ import json
 import torch
 
 d, sizes = self.context.distributed, []
-for length in (0, 400, 471, 472, 5_000_000):  # with and without a second round
+for length in (0, 400, 65_000, 66_000, 5_000_000):  # in one part, and in several
     mine = {"rank": d.rank, "data": bytes(length * (d.rank + 1)), "tensor": torch.ones(3)}
     everyone, gathered, chiefs = d.allgather(mine), d.gather(mine), d.broadcast(mine)
     assert gathered is None if d.rank else [g["rank"] for g in gathered] == [0, 1]
@@ -112,19 +78,12 @@ def answer(lab: Lab, rank: int) -> Any:
     return json.loads((lab.cwd / f"answer-{rank}").read_text())
 
 
-def test_nothing_is_read_that_is_not_signed_with_the_gangs_secret(lab: Lab) -> None:
+def test_a_process_that_does_not_know_the_secret_is_found_out(lab: Lab) -> None:
     lab.start(FRAIL, on_both_ranks(SEND)).ended()
     chief, other = answer(lab, 0), answer(lab, 1)
-    assert "has not proved within 0.2 s that it is of this gang" in other.pop("silent")
-    refused = [chief[name] for name in chief if name not in ("unsigned, broadcast", "stranger")]
-    assert refused.pop() == "None"  # a friend
-    refused.append(other["unsigned, broadcast"])
-    for said in refused:
-        assert "is not signed with this gang's secret, and was not read" in said
-    assert len(refused) == 8
-    assert "rank 0: what came as rank 1's part of allgather number 1 " in chief["unsigned"]
+    assert "has not proved within 0.2 s that it is of this gang" in other["silent"]
     assert "does not know this gang's secret" in other["stranger"]
-    assert not (lab.cwd / "canary").exists()
+    assert chief["friend"] == other["friend"] == "None"
 
 
 def test_a_run_that_a_stranger_has_stopped_may_be_started_again(lab: Lab) -> None:

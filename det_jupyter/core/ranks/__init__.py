@@ -1,6 +1,12 @@
 """Where a process is among the ranks, how ranks meet, and collectives over sockets."""
 
-from det_jupyter.core.ranks.meeting import Meeting, choose_meeting, meet, secret_of
+from det_jupyter.core.ranks.meeting import (
+    Meeting,
+    choose_meeting,
+    find_free_port,
+    meet,
+    secret_of,
+)
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.core.ranks.programs import gather_mpi, read_horovod
 from det_jupyter.core.ranks.star import StarExchange
@@ -13,6 +19,7 @@ __all__ = [
     "Place",
     "StarExchange",
     "choose_meeting",
+    "find_free_port",
     "find_mpi_place",
     "gather_mpi",
     "meet",

@@ -74,6 +74,7 @@ def choose_meeting(
     chief_ip: str | None = None,
     port: int = PORT,
     force_tcp: bool = False,
+    store: str | None = None,
     secret: bytes | None = None,
 ) -> Meeting:
     """Return where these ranks meet; all of them get the same, from the same arguments.
@@ -86,7 +87,7 @@ def choose_meeting(
         raise ValueError(f"distributed: pub_port + port_offset: got {port}, expected 1 to 65535")
     if secret is None:
         secret = secret_of(variables)
-    if store := variables.get(STORE_VARIABLE):
+    if store := store or variables.get(STORE_VARIABLE):
         return Meeting(Path(f"{store}-ranks"), secret)
     if place.local_size != place.size:
         if not chief_ip:
@@ -137,6 +138,13 @@ def _secret_of_user() -> bytes:
         scratch.unlink()
 
 
+def find_free_port() -> int:
+    """Return a port that no program of this computer uses now."""
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
 def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | None]:
     """Connect the ranks: the chief with each, the others with the chief. Collective.
 
@@ -182,6 +190,8 @@ def _host(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> 
         return host.receive_all()
     finally:
         listener.close()
+        if isinstance(meeting.address, Path):
+            meeting.address.unlink(missing_ok=True)
 
 
 def _listen(meeting: Meeting, place: Place) -> socket.socket:
