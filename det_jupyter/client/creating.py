@@ -27,8 +27,8 @@ from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.context.packing import pack_plan
 from det_jupyter.entrypoints import entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
-from det_jupyter.wire import Capsule, CreateExperiment
-from det_jupyter.words import printable
+from det_jupyter.wire import Capsule, CapturedName, CreateExperiment
+from det_jupyter.words import count, printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,13 @@ def prepare(
     if checkpoint_storage is not None:
         reading = lay_over(reading, [{"checkpoint_storage": {}}])  # no problem of its line
         document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
-    draft = with_template(reading, document, lambda name: client.template(name).config, template)
+    draft = with_template(
+        reading,
+        document,
+        lambda name: client.template(name).config,
+        template,
+        lambda: client.session.info.checkpoint_storage,
+    )
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     plan = None
     if context is not None or includes:
@@ -113,7 +119,8 @@ def prepare(
     if problems or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
         raise _located(draft, problems, where)
-    found = notices(merged) + find_unset(merged, in_notebook=False) + find_open_storage(merged)
+    found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
+    found += find_open_storage(merged)
     if plan is not None:
         found += plan.notices + find_shadowing(plan)
     return Prepared(
@@ -164,9 +171,28 @@ def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> C
         entrypoint=entrypoint,
         sources=blobs.put(json.dumps({}).encode()),
         packages=_packages(),
-        context=None if plan is None else pack_plan(plan, blobs).ref,
-        notices=[] if plan is None else plan.notices,
+        **with_context(plan, blobs),
     )
+
+
+def with_context(plan: ContextPlan | None, blobs: BlobStore) -> dict[str, Any]:
+    """Return the fields of a capsule about its context directory, which is now a blob.
+
+    Raises:
+        CaptureError: Its files cannot be read.
+    """
+    if plan is None:
+        return {}
+    shown = CapturedName(
+        name=printable(plan.folder) or "scripts",
+        type=f"folder of {count(len(plan.files), 'file')}",
+        size_bytes=plan.size_bytes,
+    )
+    return {
+        "context": pack_plan(plan, blobs).ref,
+        "captured": [shown],
+        "notices": plan.notices + find_shadowing(plan),
+    }
 
 
 def _packages() -> dict[str, str]:

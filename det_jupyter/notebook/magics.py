@@ -1,4 +1,4 @@
-"""`%det_experiment` and `%det`, as line and as cell magics: what they do is in `verbs`."""
+"""`%det_experiment`, `%det` and `%det_script`, as line and as cell magics."""
 
 from __future__ import annotations
 
@@ -53,6 +53,25 @@ class DetMagics(Magics):
 
         try:
             return run_line(det_parser(), line if line.strip() else "--help", cell)
+        except UsageError as error:
+            raise LineError(str(error)) from None
+
+    @line_cell_magic
+    def det_script(self, line: str, cell: str | None = None) -> None:
+        """Keep a cell as a file of the context directory; as a line magic, list such files.
+
+        `%%det_script train.py` above the code, then `entrypoint: python3 train.py`, or
+        `entrypoint: train:main`, in the YAML of `%%det_experiment`. The file is written nowhere
+        else.
+        """
+        from det_jupyter.notebook.submit.scripts import keep_script, list_scripts
+
+        if cell is None:
+            print(list_scripts())
+            return
+        assert self.shell is not None, "magics are registered by a shell"
+        try:
+            print(keep_script(line, cell, f"In [{self.shell.execution_count}]"))
         except UsageError as error:
             raise LineError(str(error)) from None
 

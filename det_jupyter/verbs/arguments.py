@@ -361,6 +361,14 @@ CELL = (
     ),
     flag("--preview", help="show what the search would train; submit nothing"),
     argument("--seconds-per-batch", type=positive, metavar="X", help="for the times of --preview"),
+    argument("--context", metavar="DIR", help="have the ranks work in a copy of this folder"),
+    argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="add a file or folder to that copy",
+    ),
     flag("--allow-large", help="send more than 1 GiB of captured data"),
     QUEUE_ANYWAY,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -15,8 +15,9 @@ from det_jupyter.client.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.notebook.submit.caller import Caller
+from det_jupyter.notebook.submit.contexts import Surroundings
 from det_jupyter.notebook.submit.submitting import (
-    Caller,
     storage_of_master,
     submit_draft,
     template_named,
@@ -27,10 +28,12 @@ _FILES = (".yaml", ".yml")
 
 
 def submit(
-    trial: type | FunctionType,
+    trial: type | FunctionType | str | Sequence[str] | None,
     config: Mapping[str, Any] | str | Path,
     /,
     *,
+    context: str | Path | None = None,
+    include: Sequence[str | Path] = (),
     queue_anyway: bool = False,
     allow_large: bool = False,
     **overrides: Any,
@@ -44,10 +47,13 @@ def submit(
             det_jupyter.submit(Trial, config, slots=2, **{"hyperparameters.lr": lr})
 
     Args:
-        trial: The trial class, or a function that each rank calls. Its name takes the place of
-            the configuration's `entrypoint`.
+        trial: The trial class, or a function that each rank calls; or what an `entrypoint` may
+            be: "model_def:MyTrial", "python3 train.py --epochs 3", a list of words. It takes the
+            place of the configuration's `entrypoint`. None: the configuration has one.
         config: The configuration, its YAML, or the file that holds it: a Path, or text that ends
             in .yaml or .yml.
+        context: The context directory: ranks work in a copy of it.
+        include: Files and folders to add to that copy, by their own names.
         queue_anyway: Submit it though no pool can run it now: slots may come.
         allow_large: Send more than 1 GiB to the ranks.
         overrides: Laid over the configuration: any of its keys (`name`, `hyperparameters`,
@@ -59,7 +65,7 @@ def submit(
         CaptureError: Everything that cannot travel to the ranks.
     """
     problems: list[str] = []
-    name = _name_of(trial, problems)
+    name = None if trial is None else _entrypoint_of(trial, problems)
     reading, where = _read(config)
     changes = [_nested(key, _plain(value, key, problems)) for key, value in overrides.items()]
     document = reading.document
@@ -69,26 +75,34 @@ def submit(
     reading = replace(reading, document=document, problems=reading.problems + problems)
     reading = lay_over(reading, changes)
     shell = get_ipython()
+    given = (include,) if isinstance(include, str | Path) else tuple(include)
     caller = Caller(
         namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
         shell=shell,
-        given={name: trial} if name else {},
+        given={str(name): trial} if name and isinstance(trial, type | FunctionType) else {},
         queue_anyway=queue_anyway,
         allow_large=allow_large,
+        surroundings=Surroundings(folder=context, include=given),
     )
     try:
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
         return submit_draft(draft, caller)
     except ConfigError as error:
-        found = [each for each in error.problems if name or "entrypoint: missing" not in each]
+        found = [
+            each for each in error.problems if name != "" or "entrypoint: missing" not in each
+        ]
         raise ConfigError([f"{where}{problem}" for problem in found]) from None
 
 
-def _name_of(trial: Any, problems: list[str]) -> str:
+def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:
+    if isinstance(trial, str):
+        return trial
+    if isinstance(trial, list | tuple) and all(isinstance(word, str) for word in trial):
+        return list(trial)
     name = trial.__name__ if isinstance(trial, (type, FunctionType)) else ""
     if not name.isidentifier():
         problems.append(
-            f"entrypoint: got {trial!r:.60}, expected a class or a function with a name"
+            f"entrypoint: got {trial!r:.60}, expected a class or a function with a name, or text"
         )
         return ""
     return name

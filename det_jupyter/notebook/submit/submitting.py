@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
 from det_jupyter.client.checks import find_open_storage, find_slot_problems
+from det_jupyter.client.code_checks import find_code_problems
+from det_jupyter.client.creating import capsule_of, with_context
 from det_jupyter.client.drafts import Draft, below_magic, with_template
 from det_jupyter.client.environment import find_unset, take_along
 from det_jupyter.config import (
@@ -23,41 +23,44 @@ from det_jupyter.config import (
     notices,
     read_yaml,
 )
-from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
+from det_jupyter.context import ContextPlan
+from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text, parse_entrypoint
+from det_jupyter.errors import ConfigError, MasterUnreachable
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.notebook.submit.caller import Caller, notebook_path, present_folder
 from det_jupyter.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
     find_metric_problems,
 )
+from det_jupyter.notebook.submit.contexts import (
+    Surroundings,
+    describe_context,
+    list_files,
+    live_notice,
+    plan_surroundings,
+)
 from det_jupyter.wire import Capsule, CreateExperiment
-from det_jupyter.words import count, printable
+from det_jupyter.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """The process that submits, and what it allows.
+class Ready:
+    """An experiment that was checked and captured, and is not submitted yet.
 
     Args:
-        namespace: The globals of the notebook or script: the very dict, not a copy of it.
-        shell: Knows the cells of a notebook; None in a script.
-        given: The class or function by its name, if it was given as an object.
-        queue_anyway: Submit it though no pool can run it now.
-        allow_large: Send more than 1 GiB.
+        config: Its effective configuration.
+        capsule: Its code.
+        plan: Its context directory, if there is one.
+        notices: What its user should know, beside the notices of the configuration.
     """
 
-    namespace: Mapping[str, Any]
-    shell: Any = None
-    given: Mapping[str, Any] = field(default_factory=dict)
-    queue_anyway: bool = False
-    allow_large: bool = False
-
-    @property
-    def names(self) -> Mapping[str, Any]:
-        """What an entrypoint may name."""
-        return ChainMap(dict(self.given), dict(self.namespace)) if self.given else self.namespace
+    config: ExperimentConfig
+    capsule: Capsule
+    plan: ContextPlan | None
+    notices: list[str]
 
 
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -73,23 +76,25 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
             with the line of the text it is about.
         CaptureError: Everything that cannot travel to the ranks.
     """
-    _, capsule = _prepare(draft, caller)
+    ready = _prepare(draft, caller)
     request = CreateExperiment(
         config=draft.document,
         template=draft.template_name,
-        capsule=capsule,
+        capsule=ready.capsule,
         python=sys.executable,
-        cwd=str(_folder()),
-        notebook=_notebook_path(caller),
+        cwd=str(present_folder()),
+        notebook=notebook_path(caller),
         queue_anyway=caller.queue_anyway,
     )
     try:
         view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
-    print_notices(draft)
+    if ready.plan is not None:
+        print(describe_context(ready.plan))
+    print_notices(draft, ready.notices)
     if caller.given:  # the handle need not be shown, and its view says the same
-        for notice in capsule.notices:
+        for notice in ready.capsule.notices:
             print(f"Note: {notice}")
     return experiments.experiment_of(view)
 
@@ -97,17 +102,21 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as `submit` does and print what would travel; submit nothing."""
     draft = read_draft(cell, options)
-    config, capsule = _prepare(draft, _caller_of(options, shell), is_dry=True)
+    ready = _prepare(draft, _caller_of(options, shell), is_dry=True)
+    config, capsule = ready.config, ready.capsule
     print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
-    print("It takes with it:")
+    if capsule.payload or ready.plan is not None:
+        print("It takes with it:")
     for item in capsule.captured:
         where = f"from {item.cell}" if item.cell else ""
         print(f"  {item.name:24} {item.type:20} {item.size_bytes:>12,} bytes  {where}".rstrip())
     for module in capsule.modules:
         print(f"  {module}")
-    for notice in capsule.notices:
-        print(f"Note: {notice}")
-    print_notices(draft)
+    if ready.plan is not None:
+        print(describe_context(ready.plan))
+        for line in list_files(ready.plan):
+            print(f"  {line}")
+    print_notices(draft, capsule.notices + ready.notices)
 
 
 def _to_run(config: ExperimentConfig, client: Client) -> str:
@@ -141,10 +150,11 @@ def storage_of_master() -> str:
     return connection.client().session.info.checkpoint_storage
 
 
-def print_notices(draft: Draft) -> None:
-    """Print what of the configuration has no effect, and where it trusts every user."""
+def print_notices(draft: Draft, others: Sequence[str] = ()) -> None:
+    """Print what of the configuration has no effect, where it trusts every user, and others."""
     merged = draft.merged()
-    for notice in draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged):
+    found = draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged)
+    for notice in [*others, *found]:
         print(f"Note: {notice}")
 
 
@@ -154,23 +164,18 @@ def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
         shell=shell,
         queue_anyway=options.queue_anyway,
         allow_large=options.allow_large,
+        surroundings=Surroundings(folder=options.context, include=tuple(options.include)),
     )
 
 
-def _prepare(
-    draft: Draft, caller: Caller, *, is_dry: bool = False
-) -> tuple[ExperimentConfig, Capsule]:
+def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
-    entrypoint = merged.get("entrypoint")
-    if isinstance(entrypoint, str) and entrypoint.isidentifier():
-        own_problems = find_class_problems(entrypoint, caller.names)
-        if config is not None and not own_problems:
-            problems += find_metric_problems(config, caller.names)
-        if isinstance(caller.names.get(entrypoint), type):
-            own_problems += find_batch_size_problems(merged)
-        problems += [problem for problem in own_problems if problem not in problems]
+    entrypoint = meaning_of(merged.get("entrypoint"))
+    plan = plan_surroundings(caller.surroundings, entrypoint)
+    found = _find_code_problems(entrypoint, plan, config, caller, merged)
+    problems += [problem for problem in found if problem not in problems]
     # A submission without problems is checked by the master itself.
     if problems or is_dry:
         with suppress(MasterUnreachable):
@@ -180,16 +185,60 @@ def _prepare(
     if problems or config is None:
         raise draft.located(problems)
     blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
+    if isinstance(entrypoint, Captured):
+        capsule = _capture(entrypoint.name, caller, plan, blobs)
+    else:
+        capsule = capsule_of(entrypoint_text(config.entrypoint), plan, blobs)
+    return Ready(
+        config=config,
+        capsule=take_along(capsule, config.to_document(), blobs),
+        plan=plan,
+        notices=live_notice(entrypoint, plan),
+    )
+
+
+def meaning_of(entrypoint: Any) -> Entrypoint | None:
+    """Return what an entrypoint means; None if it is missing, or wrong: that is told elsewhere."""
+    if isinstance(entrypoint, str | list) and entrypoint:
+        with suppress(ValueError, TypeError, AttributeError):
+            return parse_entrypoint(entrypoint)
+    return None
+
+
+def _find_code_problems(
+    entrypoint: Entrypoint | None,
+    plan: ContextPlan | None,
+    config: ExperimentConfig | None,
+    caller: Caller,
+    merged: dict[str, Any],
+) -> list[str]:
+    """Return what is wrong with context and code."""
+    problems = [] if plan is None else list(plan.problems)
+    if isinstance(entrypoint, Captured):
+        own = find_class_problems(entrypoint.name, caller.names)
+        if config is not None and not own:
+            own += find_metric_problems(config, caller.names)
+        if isinstance(caller.names.get(entrypoint.name), type):
+            own += find_batch_size_problems(merged)
+        return problems + own
+    if entrypoint is None or problems:
+        return problems
+    return find_code_problems(entrypoint, plan, present_folder(), sys.executable)
+
+
+def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:
     capsule = capture(
-        str(config.entrypoint),
+        name,
         caller.namespace,
-        given=caller.given.get(str(config.entrypoint)),
+        given=caller.given.get(name),
         blobs=blobs,
-        cwd=_folder(),
+        cwd=present_folder(),
         shell=caller.shell,
         allow_large=caller.allow_large,
     )
-    return config, take_along(capsule, config.to_document(), blobs)
+    added = with_context(plan, blobs)
+    lists = {key: getattr(capsule, key) + added[key] for key in ("captured", "notices") if added}
+    return capsule.model_copy(update=added | lists)
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -201,36 +250,3 @@ def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict
         if isinstance(resources, dict):
             document = document | {"resources": resources | {"slots_per_trial": options.slots}}
     return document
-
-
-def _folder() -> Path:
-    try:
-        folder = Path.cwd()
-        str(folder).encode()
-        return folder
-    except UnicodeEncodeError:
-        raise CaptureError(
-            [
-                f"the name of the folder that this notebook runs in is not UTF-8: "
-                f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
-            ]
-        ) from None
-    except FileNotFoundError:
-        raise CaptureError(
-            [
-                "the folder that this notebook runs in is not there any more; "
-                "os.chdir() into one that is, or restart the kernel"
-            ]
-        ) from None
-
-
-def _notebook_path(caller: Caller) -> str | None:
-    """Return the path of the script, or the notebook's if the front end gives it.
-
-    JupyterLab and VS Code do.
-    """
-    if caller.shell is None:
-        script = os.path.abspath(caller.namespace.get("__file__") or "")
-        return printable(script) if os.path.isfile(script) else None
-    path = os.environ.get("JPY_SESSION_NAME") or caller.namespace.get("__vsc_ipynb_file__")
-    return printable(str(path)) if path else None

@@ -318,10 +318,10 @@ def test_a_master_does_not_start_in_a_home_that_another_user_prepared(
 def test_a_notebook_in_a_folder_whose_name_is_not_utf_8_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from det_jupyter.notebook.submit.submitting import _folder
+    from det_jupyter.notebook.submit.caller import present_folder
 
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     monkeypatch.chdir(folder)
     with pytest.raises(CaptureError, match=r"is not UTF-8: .*caf\\xe9'; rename it"):
-        _folder()
+        present_folder()

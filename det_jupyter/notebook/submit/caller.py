@@ -1,0 +1,78 @@
+"""The process that submits an experiment: a notebook, or a script."""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.errors import CaptureError
+from det_jupyter.notebook.submit.contexts import Surroundings
+from det_jupyter.words import printable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The process that submits, and what it allows.
+
+    Args:
+        namespace: The globals of the notebook or script: the very dict, not a copy of it.
+        shell: Knows the cells of a notebook; None in a script.
+        given: The class or function by its name, if it was given as an object.
+        queue_anyway: Submit it though no pool can run it now.
+        allow_large: Send more than 1 GiB.
+        surroundings: The context directory.
+    """
+
+    namespace: Mapping[str, Any]
+    shell: Any = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    queue_anyway: bool = False
+    allow_large: bool = False
+    surroundings: Surroundings = field(default_factory=Surroundings)
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        """What an entrypoint may name."""
+        return ChainMap(dict(self.given), dict(self.namespace)) if self.given else self.namespace
+
+
+def present_folder() -> Path:
+    """Return the folder that this process works in.
+
+    Raises:
+        CaptureError: It is gone, or no rank could name it.
+    """
+    try:
+        folder = Path.cwd()
+        str(folder).encode()
+        return folder
+    except UnicodeEncodeError:
+        raise CaptureError(
+            [
+                f"the name of the folder that this notebook runs in is not UTF-8: "
+                f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
+            ]
+        ) from None
+    except FileNotFoundError:
+        raise CaptureError(
+            [
+                "the folder that this notebook runs in is not there any more; "
+                "os.chdir() into one that is, or restart the kernel"
+            ]
+        ) from None
+
+
+def notebook_path(caller: Caller) -> str | None:
+    """Return the path of the script, or the notebook's if the front end gives it.
+
+    JupyterLab and VS Code do.
+    """
+    if caller.shell is None:
+        script = os.path.abspath(caller.namespace.get("__file__") or "")
+        return printable(script) if os.path.isfile(script) else None
+    path = os.environ.get("JPY_SESSION_NAME") or caller.namespace.get("__vsc_ipynb_file__")
+    return printable(str(path)) if path else None

@@ -1,0 +1,74 @@
+"""`%%det_script train.py`: a cell as a file of the context directories of this notebook.
+
+It is kept in the kernel, and written nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import warnings
+from dataclasses import dataclass
+
+from det_jupyter.context.modules import describe_syntax_error
+from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.words import count
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script of the notebook.
+
+    Args:
+        text: What is in it.
+        cell: Where it is from: "In [5]".
+    """
+
+    text: str
+    cell: str
+
+
+SCRIPTS: dict[str, Script] = {}  # of this kernel, by their paths in a context
+
+
+def keep_script(name: str, text: str, cell: str) -> str:
+    """Keep a script, instead of an older one of its name, and return what to say of it.
+
+    Raises:
+        UsageError: The name is no path in a context.
+        ConfigError: It is Python that cannot be read.
+    """
+    given = name.strip().strip("'\"")
+    path = os.path.normpath(given) if given else ""
+    if not path or os.path.isabs(path) or path.split(os.sep)[0] in (".", ".."):
+        raise UsageError(
+            f"%%det_script: got {given!r}, expected the path of a file in the context, such as "
+            "train.py"
+        )
+    if path.endswith(".py"):
+        _check_syntax(text, path)
+    again = " (instead of the one before)" if path in SCRIPTS else ""
+    SCRIPTS[path] = Script(text, cell)
+    lines = count(len(text.splitlines()), "line")
+    return f"{path}: {lines}, taken along by experiments with --context or a command{again}"
+
+
+def list_scripts() -> str:
+    """Return the scripts of this kernel, a line each."""
+    if not SCRIPTS:
+        return "no scripts yet; write %%det_script train.py above the code of one"
+    return "\n".join(
+        f"{name:24} {count(len(script.text.splitlines()), 'line'):>12}  {script.cell}"
+        for name, script in sorted(SCRIPTS.items())
+    )
+
+
+def _check_syntax(text: str, path: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes: ranks show them
+            ast.parse(text, filename=path)
+    except SyntaxError as error:
+        raise ConfigError([f"{describe_syntax_error(error, path)}"]) from None
+    except ValueError as error:  # null bytes
+        raise ConfigError([f"{path}: {error}"]) from None
