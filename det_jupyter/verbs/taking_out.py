@@ -49,11 +49,12 @@ def download_code(call: Call) -> str:
     given, client = call.options, call.client
     capsule = client.experiment(given.id).capsule
     folder = Path(given.output_dir or f"experiment-{given.id}-code").expanduser()
-    if folder.exists() and any(folder.iterdir()):
-        raise Conflict(f"{folder} is not empty; give another folder with --output-dir")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(f"{folder} is not an empty folder; give another one with --output-dir")
     said = []
     if capsule.context is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rmdir()  # a copy is made where nothing is
         blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
         unpack_context(capsule.context, blobs, folder)
         files = count(capsule.context.num_files, "file")

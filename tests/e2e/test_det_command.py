@@ -1,0 +1,171 @@
+"""`det` in a shell, with a real master: submits a folder, follows it, and steers it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from det_jupyter.client import Client, Experiment
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+DET = [sys.executable, "-m", "det_jupyter"]
+
+
+class Folder:
+    """A folder with a trial and its configuration, and a shell in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        source = TRIAL_SOURCE.replace("        x, y = batch\n        loss",
+                                      '        print("batch", batch_idx)\n        x, y = batch\n'
+                                      "        loss")  # fmt: skip
+        (path / "model_def.py").write_text(source)
+        self.write("config.yaml", small_config(entrypoint="model_def:SmallTrial"))
+        self.write("slow.yaml", slow(0.05, entrypoint="model_def:SmallTrial", name="slow",
+                                     searcher={"name": "single", "metric": "error",
+                                               "max_length": {"batches": 3000}}))  # fmt: skip
+
+    def write(self, name: str, config: dict[str, Any]) -> None:
+        """Write a configuration."""
+        (self.path / name).write_text(yaml.safe_dump(config))
+
+    def det(self, line: str, *, status: int = 0) -> str:
+        """Return what a line prints; it must end with this status."""
+        done = subprocess.run(
+            [*DET, *line.split()], cwd=self.path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    def start(self, line: str) -> subprocess.Popen[str]:
+        """Start a line; it is interrupted by `send_signal(SIGINT)`."""
+        return subprocess.Popen(
+            [*DET, *line.split()], cwd=self.path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return Folder(tmp_path_factory.mktemp("code"))
+
+
+def number_of(said: str) -> int:
+    [line] = [line for line in said.splitlines() if line.startswith("Created experiment ")]
+    return int(line.split()[-1])
+
+
+def test_lines_that_only_read_start_no_master(folder: Folder) -> None:
+    assert folder.det("e list", status=1).startswith("no det_jupyter master runs; `det master")
+    assert folder.det("master status --json", status=3) == ""
+    assert "invalid choice: 'lst'" in folder.det("e lst", status=2)
+
+
+def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> None:
+    said = folder.det("e create config.yaml . --follow --config hyperparameters.pause_s=0.01")
+    number = number_of(said)
+    lines = said.splitlines()
+    assert lines[0].startswith("Preparing files to send to master... 3 files, ")
+    assert sum("rank=1 | batch " in line for line in lines) == 60
+    assert any(" batch 60: validation error " in line for line in lines)
+    assert lines[-2].startswith(
+        "Trial log stream ended. To reopen log stream, run: det trial logs"
+    )
+    assert lines[-1].startswith(f"Experiment {number} “small”: COMPLETED; error ")
+
+    rows = json.loads(folder.det("e list --json"))
+    assert (rows[0]["ID"], rows[0]["State"]) == (number, "COMPLETED")
+    assert folder.det(f"e wait {number}").endswith("COMPLETED\n")
+    assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 60
+    tables = folder.det(f"e describe {number} --csv --metrics").split("\n\n")
+    [header, *workloads] = csv.reader(tables[2].splitlines()[1:])
+    assert "Validation Metric: error" in header
+    assert [row[header.index("# of Batches")] for row in workloads] == ["20", "40", "60"]
+    folder.det(f"e download {number} -o best")
+    assert list((folder.path / "best").glob("*/metadata.json"))
+    folder.det(f"e download-model-def {number} -o code")
+    same = (folder.path / "code" / "model_def.py").read_text()
+    assert same == (folder.path / "model_def.py").read_text()
+    pipe = f"{' '.join(DET)} e logs {number} | head -1"
+    done = subprocess.run(pipe, shell=True, capture_output=True, text=True, check=False)
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Client) -> None:
+    following = folder.start("e create slow.yaml . -f")
+    assert following.stdout is not None
+    first = [following.stdout.readline() for _ in range(2)]
+    number = number_of("".join(first))
+    experiment = Experiment(client, number)
+    wait_for_steps(experiment, 1)
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=30)
+    assert following.returncode == 130
+    assert said.splitlines()[-1].startswith(f"Stopped following. Experiment {number} goes on:")
+
+    folder.det(f"e pause {number}")
+    wait_until(lambda: not client.holding(), "it has left its slots")
+    assert "PAUSED" in folder.det("e list")
+    folder.det(f"e activate {number}")
+    wait_for_steps(experiment, experiment.view.trials[0].steps_completed + 1)
+    folder.det(f"e set name {number} wide")
+    folder.det(f"e label add {number} good")
+    assert json.loads(folder.det("e list --label good --json"))[0]["Name"] == "wide"
+    offered = subprocess.run(
+        [*DET, "completion", "words", "--", "e", "kill", ""], capture_output=True, text=True,
+        check=True,
+    ).stdout.split()  # fmt: skip
+    assert str(number) in offered
+    folder.det(f"e kill {number}")
+    assert "CANCELED" in folder.det(f"e wait {number}", status=1)
+    folder.det(f"e delete {number} --yes")
+
+
+def test_one_batch_is_tried_as_an_experiment(folder: Folder) -> None:
+    said = folder.det("e create config.yaml . --test-mode")
+    assert said.endswith("Model definition test succeeded! 🎉\n")
+    number = number_of(said)
+    assert all(row["ID"] != number for row in json.loads(folder.det("e list --json")))
+
+
+def test_all_that_is_wrong_is_told(folder: Folder) -> None:
+    folder.write("wrong.yaml", {"name": "x", "entrypoint": "model_def:Nothing", "searcher": {}})
+    problems = folder.det("e create wrong.yaml .", status=1).splitlines()
+    assert len(problems) > 1
+    assert all(problem.startswith("wrong.yaml: ") for problem in problems)
+    assert "No such file" in folder.det("e create none.yaml .", status=1)
+    assert "--local needs --test-mode" in folder.det("e create config.yaml --local", status=2)
+
+
+def test_templates_are_kept_by_files(folder: Folder) -> None:
+    folder.write("template.yaml", {"resources": {"slots_per_trial": 1}})
+    folder.det("template create one template.yaml")
+    assert "already" in folder.det("template create one template.yaml", status=1)
+    assert json.loads(folder.det("tpl list --json"))[0]["Name"] == "one"
+    said = folder.det("e create config.yaml . --template one --paused --config name=templated")
+    config = yaml.safe_load(folder.det(f"e config {number_of(said)}"))
+    assert config["name"] == "templated"
+
+
+def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
+    info = json.loads(folder.det("master info"))
+    assert "token" not in info
+    assert os.path.isdir(info["data_dir"])
+    assert folder.det("master logs --tail 1").count("\n") == 1
+    assert "The master runs" in folder.det("master status")
+    assert "stopped" in folder.det("master stop")
+    assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
+    assert "The master runs" in folder.det("master start")
