@@ -2,7 +2,7 @@
 
     a worker fails            the others get SIGTERM at once, and SIGKILL after GRACE_S
     a signal comes            it is passed on to the workers
-    the launcher is killed    its workers die with it (Linux)
+    the launcher is killed    its workers die, and what they have started
     all have ended            what they left in their process groups is killed
 
 Each worker has a process group of its own: a Ctrl-C comes once, and none of its children stays.
@@ -24,6 +24,7 @@ from types import FrameType
 
 from det_jupyter.launch.copies import Copies, Tail
 from det_jupyter.launch.failures import describe, journal_failure
+from det_jupyter.launch.guard import Guard
 from det_jupyter.launch.place import Run
 from det_jupyter.system.pdeathsig import die_with
 
@@ -101,11 +102,12 @@ def run_workers(
         signal.
     """
     started: list[_Started] = []
-    copies = Copies()
+    copies, guard = Copies(), Guard()
     with _noting_signals(copies) as signals:
         try:
             for worker in workers:
                 started.append(_start(worker, copies))
+                guard.add(started[-1].process.pid)
             first = _watch(started, copies, signals)
         except OSError as error:
             shown = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -115,6 +117,7 @@ def run_workers(
             for each in started:
                 each.signal_group(signal.SIGKILL)
                 each.process.wait()
+            guard.close()
             copies.close()
     if first is None:
         return 0

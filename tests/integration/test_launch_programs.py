@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.launch_support import environment, launch, make_run, script, wait_until_gone
+from tests.integration.launch_support import (
+    environment,
+    launch,
+    make_run,
+    script,
+    start,
+    wait_for_files,
+    wait_until_gone,
+)
 
 has_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
 has_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs mpi4py")
@@ -54,6 +62,16 @@ def test_a_rank_of_mpirun_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert b"[rank=1] ValueError: shapes differ" in done.stderr
     assert done.stderr.endswith(b"mpi: mpirun failed with exit code 1\n")
     wait_until_gone(*(int((tmp_path / f"pid-{rank}").read_text()) for rank in range(2)))
+
+
+@has_mpirun
+def test_a_launcher_of_mpirun_that_is_killed_leaves_no_rank(tmp_path: Path) -> None:
+    command = f"echo $$ > {tmp_path}/pid-$OMPI_COMM_WORLD_RANK; sleep 60"
+    process = start("mpi", "-np", "2", "sh", "-c", command)
+    pids = [int(text) for text in wait_for_files(tmp_path, "pid-0", "pid-1")]
+    process.kill()
+    process.communicate()
+    wait_until_gone(*pids)
 
 
 @has_mpirun

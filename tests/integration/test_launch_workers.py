@@ -168,17 +168,19 @@ def test_a_launcher_that_is_ended_says_so_and_not_that_a_rank_failed(tmp_path: P
     wait_until_gone(*pids)
 
 
-def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path: Path) -> None:
+def test_a_launcher_that_is_killed_leaves_no_rank_and_nothing_of_a_rank(tmp_path: Path) -> None:
     waits = """
-        import os, pathlib, time
-        (pathlib.Path(__file__).parent / f"pid-{os.environ['RANK']}").write_text(str(os.getpid()))
+        import os, pathlib, subprocess, time
+        child = subprocess.Popen(["sleep", "60"])
+        file = pathlib.Path(__file__).parent / f"pids-{os.environ['RANK']}"
+        file.write_text(f"{os.getpid()} {child.pid}")
         time.sleep(60)
     """
     process = start("torch_distributed", *TWO, script(tmp_path, waits))
-    pids = [int(text) for text in wait_for_files(tmp_path, "pid-0", "pid-1")]
+    texts = wait_for_files(tmp_path, "pids-0", "pids-1")
     process.kill()
     process.communicate()
-    wait_until_gone(*pids)
+    wait_until_gone(*(int(pid) for text in texts for pid in text.split()))
 
 
 def test_other_options_are_torchruns_which_starts_the_ranks(tmp_path: Path) -> None:
