@@ -167,5 +167,5 @@ def _shortened(text: str) -> str:
 def _one_line(error: BaseException, message: str) -> str:
     lines = message.strip().splitlines()
     if isinstance(error, DetError):
-        return "; ".join(lines)
+        return "; ".join(line for line in lines if not line.startswith(" "))  # no source
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

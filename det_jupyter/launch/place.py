@@ -115,13 +115,14 @@ def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers
     Raises:
         ValueError: They have different numbers of slots, or this process has no place.
     """
-    rank = environ.get("RANK", "")
-    if not rank.isdigit() or int(rank) >= len(run.homes):
+    groups = list(dict.fromkeys(run.homes))
+    group = environ.get("GROUP_RANK", "")
+    if not group.isdigit() or int(group) >= len(groups):
         raise ValueError(
-            f"RANK: got {rank!r}, expected the number of this computer's first rank, as the "
-            f"process of an experiment's entrypoint has it (0 to {len(run.homes) - 1})"
+            f"GROUP_RANK: got {group!r}, expected the number of this computer, as the process of "
+            f"an experiment's entrypoint has it (0 to {len(groups) - 1})"
         )
-    mine = run.variables(int(rank))
+    mine = run.variables(run.homes.index(groups[int(group)]))
     sizes = {home: run.homes.count(home) for home in run.homes}
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{home} {size}" for home, size in sizes.items())

@@ -28,8 +28,7 @@ def make_run(folder: Path, *, num_slots: int = 2) -> dict[str, str]:
     """Make a run's folder, and return the environment of the process on its first computer."""
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps({"slots": [{}] * num_slots, "agent_ids": []}))
-    place = {"RANK": "0", "WORLD_SIZE": str(num_slots), "LOCAL_RANK": "0"}
-    return environment(**{RUN_VARIABLE: str(folder)}, **place)
+    return environment(**{RUN_VARIABLE: str(folder), "GROUP_RANK": "0"})
 
 
 def script(folder: Path, source: str, name: str = "script.py") -> Path:

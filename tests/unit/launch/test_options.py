@@ -79,13 +79,13 @@ def test_scripts_modules_and_other_programs_are_commands_of_a_rank() -> None:
 
 def test_the_ranks_of_an_agent_are_those_of_a_computer() -> None:
     run = Run(RunDir(Path("run")), ("left", "left", "right", "right"))
-    variables = {"RANK": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4000"}
+    variables = {"GROUP_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4000"}
     computers = computers_of(run, variables)
     assert (computers.index, computers.num, computers.num_ranks) == (1, 2, 2)
     place = computers.environment(1, computers.port())
     assert place == place | run.variables(3) | {"MASTER_PORT": "4000"}
-    with pytest.raises(ValueError, match="RANK: got '7'"):
-        computers_of(run, {"RANK": "7"})
+    with pytest.raises(ValueError, match="GROUP_RANK: got '7'"):
+        computers_of(run, {"GROUP_RANK": "7"})
 
 
 def test_options_that_contradict_the_experiment_are_refused(
@@ -93,7 +93,7 @@ def test_options_that_contradict_the_experiment_are_refused(
 ) -> None:
     (tmp_path / "plan.json").write_text('{"slots": [{}, {}], "agent_ids": []}')
     monkeypatch.setenv(RUN_VARIABLE, str(tmp_path))
-    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("GROUP_RANK", "0")
     assert find_computers(CommandLine({}, (), ())).num_ranks == 2
     assert find_computers(CommandLine({"nproc_per_node": "1"}, (), ())).num_ranks == 1
     with pytest.raises(WrongUsage, match=r"got 3, but the trial has 2 slot"):
