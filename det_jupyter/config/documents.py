@@ -160,6 +160,8 @@ def json_schema() -> dict[str, Any]:
             field.pop("title", None)
             field["description"] = describe_field(name, key)
     schema["required"] = ["entrypoint", "searcher"]
+    for name in ("SingleSearcher", "RandomSearcher", "GridSearcher"):
+        schema["$defs"][name]["required"].remove("max_length")  # commands may do without
     schema["properties"]["template"] = {
         "type": "string",
         "description": "Name of the template that the configuration is laid over.",

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.config.commands import find_no_length
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.older import find_older
 from det_jupyter.config.paths import join, look_up
+from det_jupyter.config.steps import counts_in_steps
 from det_jupyter.config.traps import find_traps
 from det_jupyter.lengths import UNITS
 
@@ -58,6 +60,8 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
     yield from find_older(document)
+    if not counts_in_steps(document):  # else it may have a length by another name
+        yield from find_no_length(document)
     yield from find_traps(document)
     yield from _script_alone(document)
 

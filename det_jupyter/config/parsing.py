@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError, create_model
 
 from det_jupyter.config.checks import find_contradictions
+from det_jupyter.config.commands import with_length
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import MAX_TITLE, Section
 from det_jupyter.config.hyperparameters import find_problems
@@ -224,7 +225,7 @@ def _with_storage_spelled(document: dict[str, Any]) -> dict[str, Any]:
 
 def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
     """Fill the defaults that depend on other values; what is wrong there is found later."""
-    filled = _with_storage_spelled(dict(document))
+    filled = with_length(_with_storage_spelled(dict(document)))
     if "name" not in filled:
         filled["name"] = _default_name(filled.get("entrypoint"))
     searcher = filled.get("searcher")

@@ -385,6 +385,21 @@ searcher:
   mode: aggressive
 resources: {slots_per_trial: 2, devices: ["/dev/infiniband/:/dev/infiniband/"]}
 """, ["resources.devices"]),
+    "0.38, a command without a length": ("""
+name: core-api-whoami
+entrypoint: ./whoami.py --verbose
+searcher:
+   name: single
+   metric: x
+max_restarts: 0
+""", ["searcher.max_length"]),
+    "0.38, asha by a metric of the script": ("""
+name: tokens
+entrypoint: python3 train.py
+hyperparameters: {lr: {type: log, base: 10, minval: -5, maxval: -1}}
+searcher: {name: adaptive_asha, metric: loss, max_trials: 8, time_metric: tokens, max_time: 9000}
+min_validation_period: {batches: 100}
+""", ["searcher.max_length"]),
     "a key of notebooks": ("""
 description: slots
 resources: {slots: 2}

@@ -115,6 +115,19 @@ def test_a_script_without_its_interpreter_gets_a_notice() -> None:
     assert notices(with_entrypoint("./train.py")) == []
 
 
+def test_a_command_needs_no_length_and_a_class_does() -> None:
+    searcher = {"name": "random", "metric": "loss", "max_trials": 2}
+    config = parse_config({"entrypoint": "./fit", "searcher": searcher}, default_seed=1)
+    assert str(config.searcher.max_length) == "1 batches"
+    assert notices({"entrypoint": "./fit", "searcher": searcher | {"max_trials": 1}}) == [
+        "searcher.max_length: not given: the command trains as long as it likes; if it asks for "
+        "its length, that is 1 batch."
+    ]
+    for entrypoint in ("Trial", "model_def:Trial"):
+        with pytest.raises(ConfigError, match=r"searcher\.max_length: missing"):
+            parse_config({"entrypoint": entrypoint, "searcher": searcher}, default_seed=1)
+
+
 def test_a_list_is_shown_as_a_command_line() -> None:
     assert entrypoint_text(["python3", "train.py", "my run"]) == "python3 train.py 'my run'"
     assert entrypoint_text(" model_def:Trial\n") == "model_def:Trial"
