@@ -123,6 +123,11 @@ def prepare(
     found += find_open_storage(merged)
     if plan is not None:
         found += plan.notices + find_shadowing(plan)
+    else:
+        found.append(
+            f"ranks work in {folder} itself, and read its files when they start; name the folder "
+            "to have them work in a copy"
+        )
     return Prepared(
         config=config,
         plan=plan,
@@ -131,7 +136,7 @@ def prepare(
         options={
             "python": python,
             "cwd": folder,
-            "notebook": None if file is None else printable(os.path.abspath(file)),
+            "notebook": _path_of(file),
             "is_paused": is_paused,
             "queue_anyway": queue_anyway,
         },
@@ -218,6 +223,10 @@ def _folder(context: Path | str | None) -> str:
         raise CaptureError(
             ["the folder that this runs in is not there any more; cd into one that is"]
         ) from None
+
+
+def _path_of(file: Path | str | None) -> str | None:
+    return printable(os.path.abspath(file)) if file is not None and os.path.isfile(file) else None
 
 
 def _located(draft: Draft, problems: Sequence[str], where: str) -> ConfigError:
