@@ -1,0 +1,352 @@
+"""Ranks that nothing but their arguments or variables bring together: real processes, no agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from det_jupyter.core.ranks.meeting import find_free_port
+
+BEGIN = """
+import json, os, sys, time
+import torch
+from det_jupyter.core import DistributedContext
+rank, size, local = (int(word) for word in sys.argv[1:4])
+place = {
+    "rank": rank, "size": size, "local_rank": rank % local, "local_size": local,
+    "cross_rank": rank // local, "cross_size": size // local,
+}
+def answer(**facts):
+    with open(f"answer-{rank}", "w") as file:
+        json.dump(facts, file)
+"""
+SHARE = """
+seen = []
+for length in (1, 70_000, 3_000_000):
+    mine = {"rank": rank, "data": bytes([rank]) * length}
+    everyone, gathered, chiefs = d.allgather(mine), d.gather(mine), d.broadcast(mine)
+    assert [len(one["data"]) for one in everyone] == [length] * size
+    seen = [
+        [one["rank"] for one in everyone], gathered and [one["rank"] for one in gathered],
+        chiefs["rank"], d.allgather_local(rank), d.gather_local(rank), d.broadcast_local(rank),
+    ]
+d.barrier()
+total = d.reduce_(torch.tensor([[rank + 1.0, 0.5]]), "sum").tolist()
+largest = d.reduce_(torch.tensor([rank]), "max").tolist()
+answer(seen=seen, total=total, largest=largest, place=[d.rank, d.local_rank, d.cross_rank])
+"""
+
+
+# Forks the ranks, so that torch is imported once.
+FORKER = """
+import json, os, signal, sys, tempfile, traceback
+import torch, det_jupyter.core
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if (pid := os.fork()) == 0:
+        os.chdir(asked["folder"])
+        os.environ.update(asked["variables"])
+        tempfile.tempdir = None
+        os.dup2(os.open(asked["errors"], os.O_CREAT | os.O_WRONLY), 2)
+        sys.argv[1:] = asked["arguments"]
+        try:
+            exec(compile(asked["code"], "script", "exec"), {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(0)
+    print(pid, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def forker() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+class Lab:
+    """Starts jobs in a folder."""
+
+    def __init__(self, forker: subprocess.Popen[str], folder: Path) -> None:
+        self.forker = forker
+        self.folder = folder
+
+    def job(self, code: str, ranks: int, **options: Any) -> Job:
+        return Job(self, code, ranks, **options)
+
+
+@pytest.fixture
+def lab(forker: subprocess.Popen[str], tmp_path: Path) -> Lab:
+    return Lab(forker, tmp_path)
+
+
+class Job:
+    """Ranks that run one script.
+
+    Args:
+        local: Ranks on each computer.
+        variables: By rank, its environment.
+        numbers: The ranks that are started.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        code: str,
+        ranks: int,
+        *,
+        local: int | None = None,
+        variables: Callable[[int], dict[str, str]] = lambda rank: {},
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        self.folder = lab.folder
+        self.pids: list[int] = []
+        self.files: list[Path] = []
+        for rank in range(ranks) if numbers is None else numbers:
+            self.files.append(self.folder / f"errors-{rank}-{len(self.files)}")
+            ask = {
+                "folder": str(self.folder),
+                "variables": {"TMPDIR": str(self.folder)} | variables(rank),
+                "errors": str(self.files[-1]),
+                "arguments": [str(rank), str(ranks), str(local or ranks)],
+                "code": BEGIN + code,
+            }
+            assert lab.forker.stdin
+            assert lab.forker.stdout
+            lab.forker.stdin.write(json.dumps(ask) + "\n")
+            lab.forker.stdin.flush()
+            self.pids.append(int(lab.forker.stdout.readline()))
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.errors()
+
+    def errors(self) -> list[str]:
+        """Return the last line that each printed, once all have ended."""
+        deadline = time.monotonic() + 60
+        while any(psutil.pid_exists(pid) for pid in self.pids):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        ends = [file.read_text().strip() for file in self.files]
+        return [end.rpartition("\n")[2] for end in ends]
+
+    def answers(self) -> list[Any]:
+        assert self.errors() == [""] * len(self.pids)
+        files = [self.folder / f"answer-{rank}" for rank in range(len(self.pids))]
+        return [json.loads(file.read_text()) for file in files]
+
+
+def by_torchrun(rank: int) -> dict[str, str]:
+    place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2}
+    return {name: str(value) for name, value in place.items()} | {"MASTER_PORT": "4"}
+
+
+def by_mpirun(rank: int) -> dict[str, str]:
+    place = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": rank, "LOCAL_SIZE": 2}
+    return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in place.items()}
+
+
+@pytest.mark.parametrize(
+    ("make", "variables"),
+    [
+        ("d = DistributedContext(**place)", lambda rank: {}),
+        ("d = DistributedContext(**place, force_tcp=True, pub_port=PORT)", lambda rank: {}),
+        ("d = DistributedContext.from_torch_distributed()", by_torchrun),
+        ("d = DistributedContext.from_deepspeed()", by_torchrun),
+        ("d = DistributedContext.from_mpi()", by_mpirun),
+        (
+            "torch.distributed.init_process_group('gloo', init_method='file://' + os.path.abspath("
+            "'store'), rank=rank, world_size=2)\n"
+            "d = DistributedContext.from_torch_distributed()",
+            by_torchrun,
+        ),
+        (  # the second one of a process, after the first
+            "a = DistributedContext(**place); d = DistributedContext(**place); a.close()",
+            lambda rank: {},
+        ),
+    ],
+)
+def test_two_ranks_of_one_computer_share_objects(lab: Lab, make: str, variables: Any) -> None:
+    code = make.replace("PORT", str(find_free_port())) + SHARE
+    with lab.job(code, 2, variables=variables) as job:
+        for rank, told in enumerate(job.answers()):
+            gathered = None if rank else [0, 1]
+            assert told["seen"] == [[0, 1], gathered, 0, [0, 1], gathered, 0]
+            assert (told["total"], told["largest"]) == ([[3.0, 1.0]], [1])
+
+
+def test_local_collectives_stay_on_their_computer(lab: Lab) -> None:
+    make = f"d = DistributedContext(**place, chief_ip='127.0.0.1', pub_port={find_free_port()})"
+    with lab.job(make + SHARE, 4, local=2) as job:
+        told = job.answers()
+    local = [answer["seen"][3:] for answer in told]
+    assert local == [
+        [[0, 1], [0, 1], 0],
+        [[0, 1], None, 0],
+        [[2, 3], [2, 3], 2],
+        [[2, 3], None, 2],
+    ]
+    assert [answer["seen"][0] for answer in told] == [[0, 1, 2, 3]] * 4
+
+
+def test_ranks_that_do_not_come_are_named(lab: Lab) -> None:
+    make = "d = DistributedContext(**place, join_timeout_s=1)"
+    with lab.job(make, 4, numbers=(0, 1)) as job:
+        for error in job.errors():
+            assert "ranks 2, 3 of 4 have not come to" in error
+            assert "within 1 s" in error
+    with lab.job(make.replace("s=1", "s=0.2"), 4, numbers=(1,)) as job:
+        (error,) = job.errors()
+        assert "rank 0 of 4 has not come to" in error
+
+
+def test_two_processes_with_one_rank_are_named(lab: Lab) -> None:
+    with lab.job("d = DistributedContext(**place)", 3, numbers=(0, 1, 1)) as job:
+        errors = job.errors()
+        pids = job.pids[1:]
+    for error in errors:
+        assert "rank 1 was given to 2 processes" in error
+        assert all(f"pid {pid} on " in error for pid in pids)
+
+
+def test_a_rank_that_has_ended_fails_the_others_at_once(lab: Lab) -> None:
+    code = """
+d = DistributedContext(**place)
+d.barrier()
+if rank == 2:
+    os._exit(3)
+began = time.monotonic()
+try:
+    d.allgather(1)
+finally:
+    answer(waited=time.monotonic() - began)
+"""
+    with lab.job(code, 3) as job:
+        gone = f"rank 2 (pid {job.pids[2]} on "
+        for rank, error in enumerate(job.errors()[:2]):
+            assert gone in error
+            assert "has ended, or closed its context, before allgather number 2" in error
+            assert json.loads((lab.folder / f"answer-{rank}").read_text())["waited"] < 2
+
+
+def test_a_rank_that_stays_away_is_named_when_the_time_is_up(lab: Lab) -> None:
+    code = """
+d = DistributedContext(**place, collective_timeout_s=0.5)
+if rank == 1:
+    time.sleep(1.5)
+d.allgather(1)
+"""
+    with lab.job(code, 3) as job:
+        for error in job.errors():
+            assert "rank 1 of 3 has not come to allgather number 1 within 0.5 s" in error
+
+
+def test_different_collectives_are_told(lab: Lab) -> None:
+    code = "d = DistributedContext(**place)\nd.allgather(1) if rank else d.gather(1)"
+    with lab.job(code, 2) as job:
+        chief, other = job.errors()
+    told = f"rank 1 (pid {job.pids[1]} on "
+    for error in (chief, other):
+        assert told in error
+        assert "has called allgather number 1, rank 0 gather number 1" in error
+
+
+class Evil:
+    """Acts where it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("canary",)
+
+
+def test_a_stranger_is_sent_away_and_nothing_of_its_is_read(lab: Lab) -> None:
+    port = find_free_port()
+    make = f"d = DistributedContext(**place, force_tcp=True, pub_port={port})"
+    with lab.job(make + SHARE, 2, numbers=(0,)) as job:
+        silent = connected(port)
+        loud = connected(port)
+        loud.sendall(pickle.dumps(Evil()) * 1000)
+        knocking = connected(port)
+        knocking.recv(100)
+        knocking.sendall(b"\x20\0\0\0" + b"{" * 32 + bytes(32))
+        assert len(knocking.recv(1000)) > 32  # a verdict
+        assert knocking.recv(10) == b""
+        with lab.job(make + SHARE, 2, numbers=(1,)) as other:
+            assert other.errors() == job.errors() == [""]
+        for sock in (silent, loud, knocking):
+            sock.close()
+    assert not (lab.folder / "canary").exists()
+
+
+def connected(port: int) -> socket.socket:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_rank_with_another_secret_is_refused(lab: Lab) -> None:
+    store = {"DET_JUPYTER_STORE": str(lab.folder / "store")}
+    make = "d = DistributedContext(**place, join_timeout_s=1)"
+
+    def variables(rank: int) -> dict[str, str]:
+        return store | {"DET_JUPYTER_SECRET": f"{rank:02}"}
+
+    with lab.job(make, 2, variables=variables) as job:
+        chief, other = job.errors()
+    assert "rank 1 and what it has met as rank 0 do not know the same secret" in other
+    assert "1 connections were refused, because they did not know the secret" in chief
+
+
+def test_a_forked_process_hides_no_end_of_its_rank(lab: Lab) -> None:
+    code = """
+d = DistributedContext(**place)
+if rank == 1 and (child := os.fork()):
+    open("child", "w").write(str(child))
+    os._exit(0)
+if rank == 1:
+    try:
+        d.barrier()
+    except RuntimeError as error:
+        answer(said=str(error))
+    os.close(2)
+    time.sleep(60)
+d.barrier()
+"""
+    with lab.job(code, 2) as job:
+        chief, _ = job.errors()
+        assert "has ended, or closed its context" in chief
+        while not (lab.folder / "answer-1").exists():
+            time.sleep(0.01)
+        os.kill(int((lab.folder / "child").read_text()), signal.SIGKILL)
+    said = json.loads((lab.folder / "answer-1").read_text())["said"]
+    assert "was forked by a rank" in said
