@@ -66,11 +66,15 @@ def printed(client: Client, experiment: Experiment) -> str:
 def test_a_class_and_a_function_of_modules_train_in_a_copy_of_the_folder(
     client: Client, folder: Path
 ) -> None:
-    trial = create(client, config("model_def:SmallTrial", pause_s=0), context=folder)
+    launched = "python3 -m det_jupyter.launch.torch_distributed --trial model_def:SmallTrial"
+    trial = create(client, config(launched, pause_s=0), context=folder)
     function = create(client, config("fits:main", error=0.5), context=folder)
     (folder / "data" / "word.txt").write_text("eight")  # the copy was made already
     assert trial.wait(timeout=90) == State.COMPLETED
     assert function.wait(timeout=90) == State.COMPLETED
+    loaded = trial.best_checkpoint().load()
+    assert type(loaded).__name__ == "SmallTrial"
+    assert type(loaded).__module__ == "model_def"
     assert function.view.trials[0].best_metric == 0.5
     text = printed(client, function)
     assert "rank 0 reads seven" in text

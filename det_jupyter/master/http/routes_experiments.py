@@ -212,7 +212,8 @@ def _must_have_folder(experiment: Experiment, *states: State) -> None:
         experiment: What is about to run again.
         states: Those of which it is asked; in another one the request itself is refused.
     """
-    problem = find_missing_folder(experiment.cwd)
+    # With a context directory they work in a copy of it.
+    problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
     if problem is not None and (not states or experiment.state in states):
         raise Conflict(f"experiment {experiment.id}: {problem}")
 

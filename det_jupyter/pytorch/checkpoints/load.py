@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
@@ -15,13 +18,16 @@ from torch import nn
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key, load_capsule
+from det_jupyter.context import unpack_context
 from det_jupyter.core import DistributedContext
+from det_jupyter.entrypoints import Imported, parse_entrypoint
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.restore import read_state, restore_models
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.system.paths import data_dir as default_data_dir
+from det_jupyter.wire import Capsule
 from det_jupyter.words import error_text
 
 
@@ -138,6 +144,8 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
         return imported
     capsule = origin.capsule
     blobs = origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
+    if not capsule.payload:
+        return _class_of_module(capsule, blobs, origin, path)
     key = code_key(capsule)
     code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
     try:
@@ -151,6 +159,32 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
             f"({error_text(error)}); give the class as trial_class="
         ) from error
     return trial_class
+
+
+def _class_of_module(
+    capsule: Capsule, blobs: BlobStore, origin: Origin, path: Path
+) -> type[PyTorchTrial]:
+    """Return the class of a module of the context directory, or of one that can be imported here.
+
+    As with modules of a notebook, those that can be imported here take precedence.
+    """
+    name = origin.trial_class
+    with suppress(ValueError):
+        meaning = parse_entrypoint(name)
+        name = f"{meaning.module}:{meaning.name}" if isinstance(meaning, Imported) else name
+    if name.startswith("__main__:"):  # running it again would train again
+        raise CheckpointError(
+            f"{path}: its class {name.partition(':')[2]} is in the script of "
+            f"`{capsule.entrypoint}`, which only runs as a whole; give the class as trial_class="
+        )
+    if capsule.context is not None:
+        folder = _process_folder(capsule.context.blob) / "work"
+        unpack_context(capsule.context, blobs, folder)
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+            importlib.invalidate_caches()
+    found: type[PyTorchTrial] = import_class(name, str(path))
+    return found
 
 
 def _class_beside(function: Any, origin: Origin, path: Path) -> Any:
