@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter import core as core
     from det_jupyter import pytorch as pytorch
     from det_jupyter.core import get_cluster_info
+    from det_jupyter.core.importing import import_from_path
     from det_jupyter.errors import InvalidHP
     from det_jupyter.notebook.handles.cluster import jobs, queue, slots
     from det_jupyter.notebook.handles.experiments import compare, experiment, experiments
@@ -33,6 +34,7 @@ _HOMES = {
     "experiment": "det_jupyter.notebook.handles.experiments",
     "experiments": "det_jupyter.notebook.handles.experiments",
     "get_cluster_info": "det_jupyter.core",
+    "import_from_path": "det_jupyter.core.importing",
     "jobs": "det_jupyter.notebook.handles.cluster",
     "preview": "det_jupyter.notebook.submit.preview",
     "queue": "det_jupyter.notebook.handles.cluster",
@@ -54,6 +56,7 @@ __all__ = [
     "experiment",
     "experiments",
     "get_cluster_info",
+    "import_from_path",
     "jobs",
     "preview",
     "queue",

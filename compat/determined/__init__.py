@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from determined import _beside, _lacking
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
-    from det_jupyter import LOG_FORMAT, InvalidHP, get_cluster_info
+    from det_jupyter import LOG_FORMAT, InvalidHP, get_cluster_info, import_from_path
     from det_jupyter.core import TrialInfo
     from det_jupyter.core import TrialInfo as ClusterInfo
     from det_jupyter.pytorch import PyTorchTrial as LegacyTrial
@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from determined import launch as launch
     from determined import pytorch as pytorch
     from determined import util as util
-    from determined._importing import import_from_path
 
 _beside.refuse_the_real_one()
 _lacking.install()
@@ -39,7 +38,7 @@ _HOMES = {
     "TrialContext": ("det_jupyter.pytorch", "PyTorchTrialContext"),
     "TrialInfo": ("det_jupyter.core", "TrialInfo"),
     "get_cluster_info": ("det_jupyter.core", "get_cluster_info"),
-    "import_from_path": ("determined._importing", "import_from_path"),
+    "import_from_path": ("det_jupyter", "import_from_path"),
 }
 _PARTS = {
     "core", "errors", "experimental", "launch", "pytorch", "tensorboard", "transformers", "util",

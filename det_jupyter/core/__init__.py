@@ -9,7 +9,7 @@ from det_jupyter.core.distributed import (
 )
 from det_jupyter.core.drafts import read_metadata
 from det_jupyter.core.info import TrialInfo
-from det_jupyter.core.managed import Process, Run, managed_context, set_process
+from det_jupyter.core.managed import Process, Run, get_process, managed_context, set_process
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.orders import OrdersContext
@@ -62,6 +62,7 @@ __all__ = [
     "current",
     "end_script",
     "get_cluster_info",
+    "get_process",
     "init",
     "local_chief_first",
     "managed_context",

@@ -6,6 +6,8 @@ Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +15,8 @@ from typing import Any, Self
 import torch
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.wire import GangPlan, SlotView
+from det_jupyter.system.paths import master_file
+from det_jupyter.wire import GangPlan, MasterInfo, SlotView
 
 _ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer
 
@@ -55,23 +58,23 @@ class TrialInfo:
 
     @property
     def task_id(self) -> str:
-        """Name of the trial among all that the master schedules."""
-        return os.environ.get("DET_TASK_ID", f"trial-{self.trial_id}")
+        """Name of the trial among all that the master schedules: its allocation's, but the run."""
+        return self.plan.allocation_id.rpartition(".")[0] or self.plan.allocation_id
 
     @property
     def cluster_id(self) -> str:
-        """Name of the master's cluster; empty if the agent has not said it."""
-        return os.environ.get("DET_CLUSTER_ID", "")
+        """Name of the master's computer, which is the cluster."""
+        return socket.gethostname()
 
     @property
     def master_url(self) -> str:
-        """Address of the master; empty if the agent has not said it."""
-        return os.environ.get("DET_MASTER", "")
+        """Address of the master now; empty if none runs."""
+        return _master()[0]
 
     @property
     def session_token(self) -> str:
-        """What the master lets this process in with; empty if the agent has not said it."""
-        return os.environ.get("DET_SESSION_TOKEN", "")
+        """What the master lets this user's programs in with; empty if none runs."""
+        return _master()[1]
 
     @property
     def agent_id(self) -> str:
@@ -176,6 +179,14 @@ def container_rank(plan: GangPlan, rank: int | None = None) -> int:
     if agent not in agents and plan.agent_ids and rank is not None:
         agent = plan.agent_ids[min(rank, len(plan.agent_ids) - 1)]
     return agents.index(agent) if agent in agents else 0
+
+
+def _master() -> tuple[str, str]:
+    """Return address and token of the master that runs now."""
+    with suppress(OSError, ValueError):
+        info = MasterInfo.model_validate_json(master_file().read_bytes())
+        return info.url, info.token
+    return "", ""
 
 
 def _agents(plan: GangPlan) -> list[str]:

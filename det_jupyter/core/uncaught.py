@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 from det_jupyter.core.journal import Journal
@@ -37,7 +38,9 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
 
 
 def _record(run: Run, rank: int, error: BaseException, counter: StepCounter) -> Record:
-    explanation = CodeNames({}, [run.folder.work]).explain(error)
+    has_context = run.plan.capsule.context is not None
+    workplace = run.folder.workplace(run.plan.cwd, has_context=has_context)
+    explanation = CodeNames({}, [Path(workplace)]).explain(error)
     message = explanation.error
     if isinstance(error, InvalidHP):
         return RunEnded(

@@ -58,7 +58,7 @@ def init(
         seed=seed,
     )
     with ExitStack() as stack:
-        context = _rank_context(hparams)
+        context = _rank_context(hparams, distributed, stack)
         if context is None:
             device = choose_device()
             distributed = distributed or stack.enter_context(joined(device))
@@ -74,11 +74,20 @@ def init(
             yield context
 
 
-def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:
-    """Return the context of a rank of an experiment; None in other processes."""
+def _rank_context(
+    hparams: Mapping[str, Any] | None,
+    distributed: core.DistributedContext | None,
+    stack: ExitStack,
+) -> PyTorchTrialContext | None:
+    """Return the context of a process of an experiment; None in other processes."""
     rank = core.current()
     if rank is None or rank.info is None:
-        return None
+        if core.get_cluster_info() is None:
+            return None
+        if distributed is None and core.get_process() is None:  # a launcher's worker
+            distributed = stack.enter_context(joined(choose_device()))
+        rank = stack.enter_context(core.init(distributed=distributed))
+    assert rank.info is not None
     info = rank.info
     return PyTorchTrialContext(
         core=rank,

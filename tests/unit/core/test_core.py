@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.errors import CheckpointError
+from det_jupyter.core.train import BestValidation
+from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     Progress,
     Record,
+    RunEnded,
     parse_line,
     to_line,
 )
@@ -208,3 +210,89 @@ def test_a_rank_that_leaves_without_asking_again_says_so(context: core.Context) 
     assert not context.preempt.is_acknowledged
     context.preempt.acknowledge_preemption_signal()
     assert context.preempt.is_acknowledged
+
+
+def test_a_trial_may_end_early(context: core.Context) -> None:
+    context.train.report_metrics("x", 4, {"a": 1})
+    context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+    end = records(context)[1]
+    assert isinstance(end, RunEnded)
+    assert (end.reason, end.steps_completed) == ("stopped", 4)
+    with pytest.raises(ValueError, match=r"expected one of EarlyExitReason\.INVALID_HP"):
+        context.train.report_early_exit("invalid_hp")  # type: ignore[arg-type]
+
+
+def test_facts_of_a_run_are_metrics_of_a_group(context: core.Context) -> None:
+    assert context.train.get_metadata() == {}
+    context.train.set_metadata({"data": {"version": numpy.int64(3)}})
+    assert context.train.get_metadata() == {"data": {"version": 3}}
+    record = records(context)[0]
+    assert isinstance(record, MetricsReported)
+    assert (record.group, record.metrics) == ("metadata", {"data": {"version": 3}})
+    with pytest.raises(ValueError, match="got 3, expected a dict"):
+        context.train.set_metadata(3)  # type: ignore[arg-type]
+
+
+def test_the_best_validation_is_that_of_the_search_or_a_better_own_one() -> None:
+    best = BestValidation("loss", True, 0.5)
+    train = core.TrainContext(core.RecordList(), core.DistributedContext(), best=best)
+    assert train.get_experiment_best_validation() == 0.5
+    for loss in (0.7, math.nan, 0.25, 0.3):
+        train.report_validation_metrics(1, {"loss": loss})
+    assert train.get_experiment_best_validation() == 0.25
+
+
+def test_files_for_tensorboard_have_a_folder(
+    context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert context.train.get_tensorboard_path().is_dir()
+    with pytest.raises(RuntimeError, match=r"TensorboardMode\.MANUAL"):
+        context.train.upload_tensorboard_files()
+    manual = core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL)
+    manual.train.upload_tensorboard_files()
+
+
+def test_all_that_is_wrong_with_the_arguments_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        core.init(
+            distributed=1,  # type: ignore[arg-type]
+            preempt_mode="chief",  # type: ignore[arg-type]
+            tensorboard_mode=None,  # type: ignore[arg-type]
+            length=0,
+        )
+    assert [problem.split(": got")[0] for problem in caught.value.problems] == [
+        "core.init: distributed",
+        "core.init: preempt_mode",
+        "core.init: tensorboard_mode",
+        "core.init: length",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [(0.05, 1), ("1", 1), (True, 1), (1, 0), (1, 2.5)])
+def test_the_profiler_refuses_what_determineds_refuses(
+    context: core.Context, arguments: tuple[Any, Any]
+) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        context.profiler.on(*arguments)
+
+
+def test_the_profiler_can_be_turned_off_and_on(context: core.Context) -> None:
+    context.profiler.off()
+    context.profiler.count("tokens")
+    context.profiler.flush()
+    assert records(context) == []
+    context.profiler.on(0.1, 1)
+    context.profiler.count("tokens")
+    context.profiler.flush()
+    assert len(records(context)) == 1
+
+
+def test_every_name_of_determineds_is_there() -> None:
+    names = (
+        "CheckpointContext Context DistributedContext DownloadMode DummyDistributedContext "
+        "DummyTrainContext EarlyExitReason PreemptContext PreemptMode ProfilerContext "
+        "SearcherContext SearcherMode SearcherOperation TensorboardMode TrainContext Unit init"
+    )
+    assert set(names.split()) <= set(core.__all__)
+    assert core.DummyDistributedContext().get_size() == 1

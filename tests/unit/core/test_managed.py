@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,21 +14,25 @@ import pytest
 
 from det_jupyter import core
 from det_jupyter.control import ControlPage
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.managed import Run
 from det_jupyter.errors import ConfigError, LaunchError
-from det_jupyter.records import FirstStep, MetricsReported
+from det_jupyter.records import FirstStep, MetricsReported, RankFailure, RunEnded
+from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.system.rundir import RunDir
+from det_jupyter.wire import GangPlan
 from tests.unit.core.run_folder import make_run, records_of, variables
 
 
 class Runs:
     def __init__(self, home: Path, environment: pytest.MonkeyPatch) -> None:
-        self._home = home
+        self.home = home
         self._environment = environment
 
     def begin(self, **changes: Any) -> RunDir:
         """Let this process be one of a run."""
-        folder = make_run(self._home, **changes)
-        for name, value in variables(folder, self._home).items():
+        folder = make_run(self.home, **changes)
+        for name, value in variables(folder, self.home).items():
             self._environment.setenv(name, value)
         return folder
 
@@ -33,29 +41,77 @@ class Runs:
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     for name in ("WORLD_SIZE", "DET_AGENT_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("sys.excepthook", lambda *error: None)
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     yield Runs(tmp_path, monkeypatch)
     core.set_current(None)
 
 
+class Second(core.DistributedContext):
+    """The second of two ranks, as far as a script can see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rank, self.size = 1, 2
+
+
 def test_a_script_reports_to_its_run(runs: Runs) -> None:
     folder = runs.begin()
-    info = core.get_cluster_info()
-    assert info is not None
-    assert (info.trial.trial_id, info.hparams, info.latest_checkpoint) == (7, {"rate": 0.5}, None)
     with core.init() as context:
         assert context.info is not None
         context.train.report_validation_metrics(4, {"accuracy": 0.5})
         assert not context.preempt.should_preempt()
         page = ControlPage(folder.control)
         page.raise_signal("preempt")
+        assert context.preempt.should_preempt(auto_ack=False)
+        assert not page.is_acknowledged()
         assert context.preempt.should_preempt()
         assert page.is_acknowledged()
+        assert page.batch_of(0) == 4
+        assert context.train.get_tensorboard_path() == runs.home / "tensorboard" / "3" / "7"
     first, metrics = records_of(folder, 0)
     assert isinstance(first, FirstStep)
     assert first.steps_completed == 4
     assert isinstance(metrics, MetricsReported)
     assert metrics.metrics == {"accuracy": 0.5}
+
+
+def test_a_script_knows_its_trial_before_it_begins(runs: Runs) -> None:
+    runs.begin(num_slots=3, agent_ids=["left", "left", "right"])
+    info = core.get_cluster_info()
+    assert info is not None
+    assert (info.trial.trial_id, info.trial.experiment_id, info.trial.trial_seed) == (7, 3, 11)
+    assert info.hparams == info.trial.hparams == {"rate": 0.5}
+    assert info.latest_checkpoint is None
+    assert info.trial._config["searcher"]["metric"] == "accuracy"
+    assert (info.allocation_id, info.task_id, info.task_type) == ("7.1", "7", "TRIAL")
+    assert len(info.container_addrs) == 2
+    assert info.container_slot_counts == [2, 1]
+    assert (info.container_rank, info.agent_id, info.slot_ids) == (0, "left", [0, 1])
+    assert (info.gpu_uuids, info.user_data) == ([], {})
+    assert info.cluster_id
+    assert (info.master_url, info.session_token, info.master_cert_file) == ("", "", None)
+
+
+def test_each_agent_has_its_own_slots(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.begin(num_slots=3, agent_ids=["left", "left", "right"])
+    monkeypatch.setenv("DET_AGENT_ID", "right")
+    info = core.get_cluster_info()
+    assert info is not None
+    assert (info.container_rank, info.agent_id, info.slot_ids) == (1, "right", [2])
+
+
+def test_a_worker_has_the_journal_of_its_rank(runs: Runs) -> None:
+    folder = runs.begin(num_slots=2)
+    with core.init(distributed=Second()) as context:
+        with pytest.raises(RuntimeError, match="only the chief"):
+            context.train.report_metrics("x", 1, {"a": 1.0})
+        context.preempt.acknowledge_preemption_signal()
+        folder_of_rank = context.train.get_tensorboard_path()
+    assert records_of(folder, 1) == []
+    assert not folder.journal(0).exists()
+    assert folder_of_rank.name == "rank_1"
+    assert ControlPage(folder.control).is_acknowledged()
 
 
 def test_one_of_several_workers_has_to_say_which(
@@ -73,8 +129,106 @@ def test_one_of_several_workers_has_to_say_which(
     assert first.info is not None
 
 
-def test_a_run_that_is_over_is_said(runs: Runs) -> None:
+def test_a_second_call_is_told_and_gives_the_same_context(
+    runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.begin()
+    with core.init() as context:
+        assert caplog.text == ""
+        assert core.init() is context
+        assert "inside of the block of another" in caplog.text
+        with pytest.raises(ConfigError, match="rank 1 of 2, but this is rank 0 of 1"):
+            core.init(distributed=Second())
+        with pytest.raises(ConfigError, match="got checkpoint_storage, length"):
+            core.init(checkpoint_storage="x", length=3)
+
+
+def test_after_its_block_a_context_is_closed_until_the_next_one(runs: Runs) -> None:
+    runs.begin()
+    with core.init() as context:
+        context.train.report_progress(0.1)
+    with pytest.raises(RuntimeError, match=r"train.report_progress: this context is closed"):
+        context.train.report_progress(0.2)
+    with core.init() as again:
+        assert again is context
+        again.train.report_progress(0.2)
+
+
+def test_a_context_that_is_never_closed_is_told(
+    runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = runs.begin()
+    context = core.init()
+    context.profiler.count("tokens", 3)
+    with caplog.at_level(logging.WARNING):
+        core.end_script()
+    assert "ended without closing its context" in caplog.text
+    assert [record.kind for record in records_of(folder, 0)] == ["step_times"]
+
+
+def test_a_run_that_is_over_is_told(runs: Runs) -> None:
     folder = runs.begin()
     folder.plan.unlink()
     with pytest.raises(LaunchError, match="that run is over"):
         core.init()
+
+
+def test_a_rank_gives_its_journal_and_device_to_its_script(runs: Runs) -> None:
+    folder = make_run(runs.home)
+    run = Run(plan=_plan(folder), folder=folder, data_dir=runs.home)
+    steps: list[int] = []
+    journal = Journal(folder.journal(0))
+    core.set_process(
+        core.Process(
+            run=run, rank=0, device=run.device(0, 0), journal=journal, on_steps=steps.append
+        )
+    )
+    try:
+        assert core.get_cluster_info() is not None
+        with core.init() as context:
+            context.train.report_metrics("x", 5, {"a": 1.0})
+    finally:
+        core.set_process(None)
+    assert steps == [5]
+    assert len(records_of(folder, 0)) == 1
+
+
+FAILING = """
+import sys
+from det_jupyter import core
+
+class Ranks(core.DistributedContext):
+    def __init__(self):
+        super().__init__()
+        self.rank, self.size = 1, 2
+
+with core.init(distributed=Ranks()):
+    raise {error}
+"""
+
+
+def test_the_uncaught_error_of_a_worker_is_journaled(runs: Runs) -> None:
+    folder = runs.begin(num_slots=2)
+    folder.work.mkdir()
+    for name, error in {"a.py": "ValueError('shapes differ')", "b.py": "InvalidHP('no')"}.items():
+        script = folder.work / name
+        script.write_text(
+            "from det_jupyter.errors import InvalidHP\n" + FAILING.format(error=error)
+        )
+        ended = subprocess.run(
+            [sys.executable, str(script)], env={**os.environ}, capture_output=True, text=True
+        )
+        assert ended.returncode == 1
+        assert error.partition("(")[0] in ended.stderr  # as without us
+    failure, end = records_of(folder, 1)
+    assert isinstance(failure, RankFailure)
+    assert (failure.rank, failure.error) == (1, "ValueError: shapes differ")
+    assert failure.where == "a.py, line 12, in <module>"
+    assert "raise ValueError" in failure.traceback
+    assert not failure.final  # another rank than the chief may have trained
+    assert isinstance(end, RunEnded)
+    assert (end.reason, end.message) == ("invalid_hp", "no")
+
+
+def _plan(folder: RunDir) -> GangPlan:
+    return GangPlan.model_validate_json(folder.plan.read_bytes())

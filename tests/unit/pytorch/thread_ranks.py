@@ -56,6 +56,12 @@ class ThreadRank(DistributedContext):
         found: T = self._meeting.exchange(self.rank, value)[0]
         return found
 
+    def allgather_local(self, value: T) -> list[T]:
+        return self.allgather(value)
+
+    def broadcast_local(self, value: T) -> T:
+        return self.broadcast(value)
+
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> torch.Tensor:
         stacked = torch.stack(self._meeting.exchange(self.rank, tensor))
         tensor.copy_(stacked.sum(dim=0) if operation == "sum" else stacked.amax(dim=0))

@@ -1,0 +1,244 @@
+"""Checkpoints of all ranks together: the union of what they have, or a clear refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.train import RecordList
+from det_jupyter.errors import CheckpointError
+from det_jupyter.records import CheckpointSaved
+from det_jupyter.storage import LocalStorage
+from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
+
+STEPS = {"steps_completed": 3}
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write files, and folders where a name ends with "/"."""
+    for name, text in files.items():
+        path = folder / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text(text)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Return the files of a checkpoint, but its metadata; folders end with "/"."""
+    found = {
+        path.relative_to(folder).as_posix() + ("/" if path.is_dir() else ""): (
+            "" if path.is_dir() else path.read_text()
+        )
+        for path in folder.rglob("*")
+    }
+    return {name: text for name, text in sorted(found.items()) if name != "metadata.json"}
+
+
+class Storage:
+    """Where all ranks store."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sink = RecordList()
+
+    def of(self, rank: core.DistributedContext) -> core.CheckpointContext:
+        return core.CheckpointContext(LocalStorage(self.root), self.sink, rank, {"trial_id": 7})
+
+    def upload(self, *folders: Path | None, **options: Any) -> list[str | Exception]:
+        """Upload a folder on each rank."""
+
+        def body(rank: ThreadRank) -> str:
+            return self.of(rank).upload(folders[rank.rank], STEPS, shard=True, **options)
+
+        return run_ranks(len(folders), body)
+
+    def uuid(self, outcomes: list[str | Exception]) -> str:
+        """Return the one that all ranks have got, which the master knows."""
+        (uuid,) = set(outcomes)
+        (record,) = self.sink.records
+        assert isinstance(uuid, str)
+        assert isinstance(record, CheckpointSaved)
+        assert record.uuid == uuid
+        return uuid
+
+    def assert_untouched(self) -> None:
+        assert self.sink.records == []
+        assert not self.root.exists() or list(self.root.iterdir()) == []
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(tmp_path / "checkpoints")
+
+
+def test_a_checkpoint_is_the_union_of_what_ranks_have(storage: Storage, tmp_path: Path) -> None:
+    first = write(tmp_path / "0", {"model/a": "0", "same": "x", "empty/": ""})
+    third = write(tmp_path / "2", {"model/b": "2", "same": "x"})
+    uuid = storage.uuid(storage.upload(first, None, third))
+    assert tree(storage.root / uuid) == {
+        "empty/": "", "model/": "", "model/a": "0", "model/b": "2", "same": "x"
+    }  # fmt: skip
+
+
+def test_one_folder_of_several_ranks_is_stored_once(storage: Storage, tmp_path: Path) -> None:
+    shared = write(tmp_path / "shared", {"a": "1"})
+    assert tree(storage.root / storage.uuid(storage.upload(shared, shared))) == {"a": "1"}
+
+
+def test_different_files_of_one_name_are_refused_before_anything_is_written(
+    storage: Storage, tmp_path: Path
+) -> None:
+    first = write(tmp_path / "0", {"a": "0", "b": "file", "c/d": ""})
+    second = write(tmp_path / "1", {"a": "1", "b/": "", "c": ""})
+    for outcome in storage.upload(first, second):
+        assert isinstance(outcome, CheckpointError)
+        lines = str(outcome).splitlines()
+        assert lines[1:] == [
+            "  a: different files of ranks 0 and 1",
+            "  b: a file of rank 0, and a folder of rank 1",
+            "  c: a file of rank 1, and a folder of rank 0",
+        ]
+    storage.assert_untouched()
+
+
+def test_a_mistake_of_one_rank_is_raised_on_all(storage: Storage, tmp_path: Path) -> None:
+    folder = write(tmp_path / "0", {"a": "0"})
+    own, other = storage.upload(tmp_path / "absent", folder)
+    assert isinstance(own, CheckpointError)
+    assert "absent' does not exist, expected a folder" in str(own)
+    assert isinstance(other, PeerFailed)
+    assert "rank 0 failed: CheckpointError" in str(other)
+    for outcome in storage.upload(None, None):
+        assert isinstance(outcome, CheckpointError)
+        assert "no folder on any rank" in str(outcome)
+    storage.assert_untouched()
+
+
+def test_only_what_is_selected_is_uploaded(storage: Storage, tmp_path: Path) -> None:
+    folder = write(tmp_path / "0", {"a.pt": "0", "b.txt": "", "deep/c.pt": "1", "kept/": ""})
+    selector: Callable[[str], bool] = lambda path: path.endswith((".pt", "kept/"))  # noqa: E731
+    uuid = storage.uuid(storage.upload(folder, folder, selector=selector))
+    chosen = {"a.pt": "0", "deep/": "", "deep/c.pt": "1", "kept/": ""}
+    assert tree(storage.root / uuid) == chosen
+    alone = storage.of(core.DistributedContext())
+    assert tree(storage.root / alone.upload(folder, STEPS, selector=selector)) == chosen
+
+
+def test_each_rank_fills_a_folder_of_its_own(storage: Storage) -> None:
+    def body(rank: ThreadRank) -> str:
+        metadata = STEPS if rank.is_chief else {"of": {str(rank.rank): True}}
+        with storage.of(rank).store_path(metadata, shard=True) as (path, uuid):
+            write(path, {f"part-{rank.rank}": "x", "same": "y"})
+        return uuid
+
+    uuid = storage.uuid(run_ranks(3, body))
+    assert list(tree(storage.root / uuid)) == ["part-0", "part-1", "part-2", "same"]
+    metadata = storage.of(core.DistributedContext()).get_metadata(uuid)
+    assert metadata["of"] == {"1": True, "2": True}
+    assert (metadata["steps_completed"], metadata["trial_id"]) == (3, 7)
+
+
+def test_a_rank_that_fails_while_it_writes_leaves_no_checkpoint(storage: Storage) -> None:
+    def body(rank: ThreadRank) -> None:
+        with storage.of(rank).store_path(STEPS, shard=True) as (path, _):
+            write(path, {"a": "1"})
+            if rank.rank == 1:
+                raise OSError("no space left")
+
+    chief, other = run_ranks(2, body)
+    assert str(chief) == "rank 1 failed: OSError: no space left"
+    assert isinstance(other, OSError)
+    storage.assert_untouched()
+
+
+def test_metadata_that_ranks_disagree_about_is_refused(storage: Storage) -> None:
+    def body(rank: ThreadRank) -> None:
+        metadata = {**STEPS, "rank": rank.rank, "deep": {"a": [rank.rank], "b": 1}}
+        with storage.of(rank).store_path(metadata, shard=True):
+            raise AssertionError("not reached")
+
+    for outcome in run_ranks(2, body):
+        assert isinstance(outcome, CheckpointError)
+        assert str(outcome).splitlines()[1:] == [
+            "  metadata rank: 0 of rank 0, 1 of rank 1",
+            "  metadata deep.a: [0] of rank 0, [1] of rank 1",
+        ]
+    storage.assert_untouched()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "steps_completed: got None"),
+        (None, "steps_completed: got None"),
+        ([1], "metadata: got list, expected a dict"),
+        ({**STEPS, "model": object()}, r"metadata\['model'\]: got object, expected"),
+    ],
+)
+@pytest.mark.parametrize("shard", [False, True])
+def test_metadata_is_checked_before_anything_is_written(
+    storage: Storage, tmp_path: Path, metadata: Any, message: str, shard: bool
+) -> None:
+    alone = storage.of(core.DistributedContext())
+    with pytest.raises(ValueError, match=message):
+        alone.upload(write(tmp_path / "0", {"a": ""}), metadata, shard=shard)
+    with (
+        pytest.raises(ValueError, match=message),
+        alone.store_path(metadata, shard=shard),
+    ):
+        raise AssertionError("not reached")
+    storage.assert_untouched()
+
+
+def test_metadata_of_another_checkpoint_does_not_take_its_name(
+    storage: Storage, tmp_path: Path
+) -> None:
+    alone, folder = storage.of(core.DistributedContext()), write(tmp_path / "0", {"a": ""})
+    first = alone.upload(folder, {**STEPS, "note": "x"})
+    second = alone.upload(folder, alone.get_metadata(first))
+    assert second != first
+    assert alone.get_metadata(second) == {**alone.get_metadata(first), "uuid": second}
+
+
+@pytest.mark.parametrize("given", ["absent", "file", None, 3])
+def test_what_is_no_folder_is_not_uploaded(storage: Storage, tmp_path: Path, given: Any) -> None:
+    write(tmp_path, {"file": ""})
+    folder = tmp_path / given if isinstance(given, str) else given
+    with pytest.raises(
+        CheckpointError, match=r"^checkpoint\.upload: .* expected (a|the path of a)"
+    ):
+        storage.of(core.DistributedContext()).upload(folder, STEPS)
+    storage.assert_untouched()
+
+
+def test_ranks_of_a_computer_share_a_download(storage: Storage, tmp_path: Path) -> None:
+    alone = storage.of(core.DistributedContext())
+    uuid = alone.upload(write(tmp_path / "0", {"a": "a", "b": "b", "c/d": "d"}), STEPS)
+
+    def shared(rank: ThreadRank) -> None:
+        wanted = ("a", "c/d")[rank.rank]
+        storage.of(rank).download(uuid, tmp_path / "to", selector=lambda path: path == wanted)
+
+    results(2, shared)
+    assert tree(tmp_path / "to") == {"a": "a", "c/": "", "c/d": "d"}
+
+    def apart(rank: ThreadRank) -> None:
+        target = tmp_path / f"to-{rank.rank}"
+        with pytest.raises(ValueError, match=r"different folders .*NoSharedDownload"):
+            storage.of(rank).download(uuid, target)
+        storage.of(rank).download(uuid, target, core.DownloadMode.NoSharedDownload)
+        assert (target / "b").read_text() == "b"
+        assert (target / "metadata.json").exists()
+
+    results(2, apart)
+    with alone.restore_path(uuid, core.DownloadMode.NoSharedDownload) as path:
+        assert (path / "c" / "d").read_text() == "d"
+    with pytest.raises(ValueError, match=r"download_mode: got 'all', expected one of"):
+        alone.download(uuid, tmp_path / "to", "all")  # type: ignore[arg-type]
