@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs.arguments import CONFIG, QUEUE_ANYWAY, TEMPLATE, TITLE, whole
+from det_jupyter.verbs.arguments import CONFIG, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE, whole
 from det_jupyter.verbs.grammar import (
     FunctionsOf,
     Group,
@@ -39,8 +39,7 @@ _CREATE = Verb(
         CONFIG,
         TEMPLATE,
         TITLE,
-        argument("--checkpoint-storage", metavar="FOLDER",
-                 help="keep checkpoints there, whatever the configuration says"),
+        STORAGE,
         one_of(
             _FOLLOW,
             flag("--paused", help="let it wait until it is activated"),

@@ -343,6 +343,12 @@ SOURCE = one_of(
     argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),
 )
 
+STORAGE = argument(
+    "--checkpoint-storage",
+    metavar="FOLDER",
+    help="keep checkpoints there, whatever the configuration says",
+)
+
 # Of the cell that submits an experiment.
 CELL = (
     argument("--name", help="name of the experiment, instead of the YAML's"),
@@ -351,6 +357,7 @@ CELL = (
     flag("--wait", help="block until it has ended"),
     flag("--dry-run", help="check and show what would travel; submit nothing"),
     argument("--template", metavar="NAME", help="lay the YAML over this template"),
+    STORAGE,
     argument(
         "--local",
         nargs="?",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from det_jupyter.config import (
     ExperimentConfig,
     notices,
     read_yaml,
+    with_storage,
 )
 from det_jupyter.context import ContextPlan
 from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text, parse_entrypoint
@@ -249,4 +251,7 @@ def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict
         resources = document.get("resources") or {}
         if isinstance(resources, dict):
             document = document | {"resources": resources | {"slots_per_trial": options.slots}}
+    if options.checkpoint_storage is not None:
+        folder = os.path.expanduser(options.checkpoint_storage)
+        document = with_storage(document, os.path.abspath(folder))
     return document
