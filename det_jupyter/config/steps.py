@@ -18,6 +18,7 @@ from typing import Any
 from det_jupyter.config.paths import look_up, shown
 from det_jupyter.config.rungs import whole
 from det_jupyter.lengths import Length
+from det_jupyter.words import count
 
 _DEFAULT = 100
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
@@ -108,10 +109,10 @@ def find_steps(document: Mapping[str, Any]) -> Iterator[str]:
         yield "batches_per_step: ignored but as the length of a step: scheduling_unit is given."
     elif unit is not None:
         yield f"batches_per_step: read as scheduling_unit: {unit}."
-    of_steps = f"steps of {size} batches ({source}), read as"
+    of_size = f"of {size} batches ({source}), read as"
     for path in _PERIODS:
         if length := _length(document.get(path), size):
-            yield f"{path}: {document[path]} {of_steps} {_flow(length)}."
+            yield f"{path}: {_steps(document[path])} {of_size} {_flow(length)}."
     searcher = document.get("searcher")
     if not isinstance(searcher, Mapping):
         return
@@ -120,12 +121,16 @@ def find_steps(document: Mapping[str, Any]) -> Iterator[str]:
         if length and searcher.get(new) is not None:
             yield f"searcher.{old}: ignored: searcher.{new} is given."
         elif length:
-            yield f"searcher.{old}: {searcher[old]} {of_steps} {new}: {_flow(length)}."
+            yield f"searcher.{old}: {_steps(searcher[old])} {of_size} {new}: {_flow(length)}."
     if length := _length(given := searcher.get("max_length"), size):
         yield (
-            f"searcher.max_length: {given} {of_steps} {_flow(length)}; for {given} batches write "
-            f"{{batches: {given}}}."
+            f"searcher.max_length: {_steps(given)} {of_size} {_flow(length)}; for as many batches "
+            f"write {{batches: {given}}}."
         )
+
+
+def _steps(value: Any) -> str:
+    return count(whole(value) or 0, "step")
 
 
 def _flow(length: Length) -> str:

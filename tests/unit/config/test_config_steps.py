@@ -123,7 +123,7 @@ def test_a_bare_length_in_a_file_of_steps_counts_steps() -> None:
     assert str(parse_config(document, default_seed=1).searcher.max_length) == "500 batches"
     assert notices(document)[1] == (
         "searcher.max_length: 50 steps of 10 batches (batches_per_step), read as {batches: 500}; "
-        "for 50 batches write {batches: 50}."
+        "for as many batches write {batches: 50}."
     )
 
 
