@@ -27,8 +27,8 @@ from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.context.packing import pack_plan
 from det_jupyter.entrypoints import entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
-from det_jupyter.wire import Capsule, CapturedName, CreateExperiment
-from det_jupyter.words import count, printable
+from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.words import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,15 +188,9 @@ def with_context(plan: ContextPlan | None, blobs: BlobStore) -> dict[str, Any]:
     """
     if plan is None:
         return {}
-    shown = CapturedName(
-        name=printable(plan.folder) or "scripts",
-        type=f"folder of {count(len(plan.files), 'file')}",
-        size_bytes=plan.size_bytes,
-    )
     return {
         "context": pack_plan(plan, blobs).ref,
-        "captured": [shown],
-        "notices": plan.notices + find_shadowing(plan),
+        "notices": [plan.describe(), *plan.notices, *find_shadowing(plan)],
     }
 
 

@@ -14,6 +14,7 @@ from det_jupyter.errors import CaptureError
 from det_jupyter.words import count, size
 
 MAX_BYTES = 95 * 2**20  # Determined's limit
+_MAX_IGNORED = 8  # that a line names
 _LARGEST = 5  # files or folders that a refusal names
 
 
@@ -60,6 +61,14 @@ class ContextPlan:
         """Return whether a file or folder of the context is the module `a.b.c`."""
         path = module.replace(".", "/")
         return any(name in self.entries for name in (f"{path}.py", path))
+
+    def describe(self) -> str:
+        """Return in a line what travels, and what stays behind."""
+        name = f" {shown(self.folder)}" if self.folder else ""
+        left = ", ".join(shown(each) for each in self.ignored[:_MAX_IGNORED])
+        more = len(self.ignored) - _MAX_IGNORED
+        left += f" and {more} more" if more > 0 else ""
+        return f"Context{name}: {self}" + (f"; stays behind: {left}" if left else "")
 
     def __str__(self) -> str:
         return f"{count(len(self.files), 'file')}, {size(self.size_bytes)}"

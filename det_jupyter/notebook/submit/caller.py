@@ -22,6 +22,7 @@ class Caller:
         namespace: The globals of the notebook or script: the very dict, not a copy of it.
         shell: Knows the cells of a notebook; None in a script.
         given: The class or function by its name, if it was given as an object.
+        is_call: It was called for, and its handle need not be shown.
         queue_anyway: Submit it though no pool can run it now.
         allow_large: Send more than 1 GiB.
         surroundings: The context directory.
@@ -30,6 +31,7 @@ class Caller:
     namespace: Mapping[str, Any]
     shell: Any = None
     given: Mapping[str, Any] = field(default_factory=dict)
+    is_call: bool = False
     queue_anyway: bool = False
     allow_large: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)

@@ -13,7 +13,7 @@ from det_jupyter.notebook.submit.scripts import SCRIPTS
 from det_jupyter.words import printable, size
 
 _MAX_FILES = 30  # that a dry run lists
-_MAX_IGNORED = 8
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,6 @@ def plan_surroundings(given: Surroundings, entrypoint: Entrypoint | None) -> Con
     return plan
 
 
-def describe_context(plan: ContextPlan) -> str:
-    """Return in a line what travels, and what stays behind."""
-    name = f" {plan.folder}" if plan.folder else ""
-    left = f"; stays behind: {_listed(plan.ignored)}" if plan.ignored else ""
-    return printable(f"Context{name}: {plan}{left}")
-
-
 def list_files(plan: ContextPlan) -> Iterator[str]:
     """Yield a line for each file, the first ones of many."""
     files = plan.files
@@ -78,5 +71,5 @@ def live_notice(entrypoint: Entrypoint | None, plan: ContextPlan | None) -> list
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_IGNORED} more" if len(names) > _MAX_IGNORED else ""
-    return f"{', '.join(names[:_MAX_IGNORED])}{more}"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"

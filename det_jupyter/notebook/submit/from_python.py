@@ -80,6 +80,7 @@ def submit(
         namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
         shell=shell,
         given={str(name): trial} if name and isinstance(trial, type | FunctionType) else {},
+        is_call=True,
         queue_anyway=queue_anyway,
         allow_large=allow_large,
         surroundings=Surroundings(folder=context, include=given),

@@ -39,7 +39,6 @@ from det_jupyter.notebook.submit.checks import (
 )
 from det_jupyter.notebook.submit.contexts import (
     Surroundings,
-    describe_context,
     list_files,
     live_notice,
     plan_surroundings,
@@ -92,10 +91,8 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
         view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
-    if ready.plan is not None:
-        print(describe_context(ready.plan))
     print_notices(draft, ready.notices)
-    if caller.given:  # the handle need not be shown, and its view says the same
+    if caller.is_call:  # the handle need not be shown, and its view says the same
         for notice in ready.capsule.notices:
             print(f"Note: {notice}")
     return experiments.experiment_of(view)
@@ -115,7 +112,6 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     for module in capsule.modules:
         print(f"  {module}")
     if ready.plan is not None:
-        print(describe_context(ready.plan))
         for line in list_files(ready.plan):
             print(f"  {line}")
     print_notices(draft, capsule.notices + ready.notices)
@@ -239,8 +235,8 @@ def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobSto
         allow_large=caller.allow_large,
     )
     added = with_context(plan, blobs)
-    lists = {key: getattr(capsule, key) + added[key] for key in ("captured", "notices") if added}
-    return capsule.model_copy(update=added | lists)
+    found = capsule.notices + added.pop("notices", [])
+    return capsule.model_copy(update={**added, "notices": found})
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
