@@ -1,0 +1,143 @@
+"""Launchers that run as real commands in experiments: their ranks are the trial's ranks."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.client.creating import create
+from det_jupyter.errors import RankFailed
+from tests.processes import DetHome, processes_of, wait_until
+from tests.trials import TRIAL_SOURCE, slow, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+TORCH = "python3 -m det_jupyter.launch.torch_distributed"
+WORK = """
+import sys
+from det_jupyter import core
+
+distributed = core.DistributedContext.{place}
+with core.init(distributed=distributed) as context:
+    rank = context.distributed.rank
+    print("work of rank", rank)
+    if "fail" in sys.argv and rank == 1:
+        raise ValueError("shapes differ")
+    context.distributed.barrier()
+    if rank == 0:
+        context.train.report_validation_metrics(1, {{"error": 0.5}})
+"""
+HANGS = """
+import subprocess, time
+child = subprocess.Popen(["sleep", "100"])
+print("hangs", flush=True)
+time.sleep(100)
+"""
+
+
+class Folder:
+    """A context directory, from which experiments on two slots are created."""
+
+    def __init__(self, path: Path, client: Client) -> None:
+        self.path = path
+        self.client = client
+
+    def add(self, name: str, source: str) -> None:
+        """Write a file."""
+        (self.path / name).write_text(source)
+
+    def create(self, command: str, **changes: Any) -> Experiment:
+        """Submit an experiment."""
+        single = {"name": "single", "metric": "error", "max_length": {"batches": 1}}
+        plain = {"name": "launched", "searcher": single, "max_restarts": 0}
+        two = {"resources": {"slots_per_trial": 2}}
+        config = plain | two | changes | {"entrypoint": command}
+        return create(self.client, yaml.safe_dump(config), context=self.path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, client: Client) -> Folder:
+    return Folder(tmp_path, client)
+
+
+def lines(experiment: Experiment, rank: int) -> list[str]:
+    return [line.text for line in experiment.trials[0].logs(rank=rank)]
+
+
+def test_each_rank_of_a_launcher_in_a_shell_script_has_its_lines(folder: Folder) -> None:
+    folder.add("work.py", WORK.format(place="from_torch_distributed()"))
+    experiment = folder.create(f"echo begin && {TORCH} work.py")
+    assert experiment.wait(60) == "COMPLETED", experiment.view.message
+    assert lines(experiment, 0) == ["begin", "work of rank 0"]
+    assert lines(experiment, 1) == ["work of rank 1"]
+
+
+def test_a_failure_that_a_launcher_hides_is_the_trials_failure(folder: Folder) -> None:
+    folder.add("work.py", WORK.format(place="from_torch_distributed()"))
+    experiment = folder.create(f"{TORCH} work.py fail; exit 0")
+    with pytest.raises(RankFailed, match="ValueError: shapes differ"):
+        experiment.wait(60)
+    assert lines(experiment, 1)[-1].endswith("ValueError: shapes differ")
+
+
+def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder) -> None:
+    folder.add("dies.py", "import os\nprint('here')\nos._exit(3 * int(os.environ['RANK']))\n")
+    experiment = folder.create(f"true && {TORCH} dies.py")
+    with pytest.raises(RankFailed, match=r"rank 1 failed with exit code 3(.|\n)*\nhere"):
+        experiment.wait(60)
+
+
+def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder) -> None:
+    folder.add("model_def.py", TRIAL_SOURCE)
+    config = slow(0.02, searcher={"name": "single", "metric": "error",
+                                  "max_length": {"batches": 60}})  # fmt: skip
+    ours = folder.create("model_def:SmallTrial", **config)
+    theirs = folder.create(f"{TORCH} --standalone --trial model_def:SmallTrial", **config)
+    wait_for_steps(theirs, 5)
+    theirs.pause()
+    wait_until(lambda: theirs.state == "PAUSED" and not folder.client.holding(), "it has left", 60)
+    theirs.activate()
+    assert ours.wait(60) == theirs.wait(60) == "COMPLETED", theirs.view.message
+    assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric
+
+
+def test_an_experiment_that_is_killed_leaves_nothing_of_its_workers(
+    folder: Folder, home: DetHome
+) -> None:
+    folder.add("hangs.py", HANGS)
+    experiment = folder.create(f"true && {TORCH} hangs.py")
+    wait_until(lambda: experiment.trials and lines(experiment, 1), "rank 1 hangs")
+
+    def names() -> list[str]:
+        found = []
+        for process in processes_of(home.path):
+            try:
+                found.append(" ".join(process.cmdline()))
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def num_left() -> int:
+        return sum("hangs.py" in name or name == "sleep 100" for name in names())
+
+    assert num_left() >= 4
+    experiment.kill()
+    wait_until(lambda: not num_left(), "they are gone", 15)
+
+
+@pytest.mark.skipif(
+    shutil.which("mpirun") is None or find_spec("mpi4py") is None, reason="needs mpirun, mpi4py"
+)
+def test_ranks_of_mpirun_are_the_trials_ranks(folder: Folder) -> None:
+    folder.add("work.py", WORK.format(place="from_mpi()"))
+    experiment = folder.create("python3 -m det_jupyter.launch.mpi work.py")
+    assert experiment.wait(60) == "COMPLETED", experiment.view.message
+    assert lines(experiment, 0) == ["work of rank 0"]
+    assert lines(experiment, 1) == ["work of rank 1"]
