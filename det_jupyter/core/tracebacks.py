@@ -61,11 +61,15 @@ class CodeNames:
     Args:
         labels: Names of the captured code's files.
         folders: Folders of the user's own modules.
+        context: A copy of the context directory; its files are named as they are there.
     """
 
-    def __init__(self, labels: Labels, folders: Iterable[Path]) -> None:
+    def __init__(
+        self, labels: Labels, folders: Iterable[Path], context: Path | None = None
+    ) -> None:
         self._labels = labels
         self._folders = tuple(str(folder) + os.sep for folder in folders)
+        self._context = f"{context}{os.sep}" if context is not None else ""
 
     def explain(self, error: BaseException, code: CodeType | None = None) -> Explanation:
         """Return the error with its traceback, and those of its causes.
@@ -129,7 +133,11 @@ class CodeNames:
         return self._place(last["file"], last["line"], last["name"]) if last else ""
 
     def _place(self, filename: str, line: int | str | None, name: str) -> str:
-        label = self._labels.get(filename, Path(filename).name)
+        is_in_context = self._context and filename.startswith(self._context)
+        name_of_file = (
+            filename.removeprefix(self._context) if is_in_context else Path(filename).name
+        )
+        label = self._labels.get(filename, name_of_file)
         return f"{label}, line {line}, in {name}"
 
     def _is_the_users(self, filename: str) -> bool:
@@ -142,7 +150,7 @@ class CodeNames:
     def _with_labels(self, text: str) -> str:
         for filename, label in self._labels.items():
             text = text.replace(f'File "{filename}", line', f"{label}, line")
-        return text
+        return text.replace(f'File "{self._context}', 'File "') if self._context else text
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:

@@ -39,8 +39,9 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
 
 def _record(run: Run, rank: int, error: BaseException, counter: StepCounter) -> Record:
     has_context = run.plan.capsule.context is not None
-    workplace = run.folder.workplace(run.plan.cwd, has_context=has_context)
-    explanation = CodeNames({}, [Path(workplace)]).explain(error)
+    workplace = Path(run.folder.workplace(run.plan.cwd, has_context=has_context))
+    names = CodeNames({}, [workplace], workplace if has_context else None)
+    explanation = names.explain(error)
     message = explanation.error
     if isinstance(error, InvalidHP):
         return RunEnded(

@@ -22,7 +22,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ class Rank:
         self.code_dir = Path(spec.data_dir) / "code" / code_key(spec.plan.capsule)
         has_context = spec.plan.capsule.context is not None
         self.workplace = Path(self.folder.workplace(spec.plan.cwd, has_context=has_context))
-        self.names = CodeNames({}, [self.code_dir, self.workplace])
+        self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         self.work: Work | None = None
         self._num_notices = 0
@@ -253,9 +253,13 @@ class Rank:
     def _load_entrypoint(self, entrypoint: Captured | Imported) -> Any:
         capsule = self.spec.plan.capsule
         if capsule.sources:
-            labels = cell_labels(capsule, self.blobs)
-            self.names = CodeNames(labels, [self.code_dir, self.workplace])
+            self.names = self._names(cell_labels(capsule, self.blobs))
         return load_entrypoint(capsule, self.blobs, self.code_dir, self.workplace, entrypoint)
+
+    def _names(self, labels: Mapping[str, str]) -> CodeNames:
+        has_context = self.spec.plan.capsule.context is not None
+        context = self.workplace if has_context else None
+        return CodeNames(labels, [self.code_dir, self.workplace], context)
 
     def _context(
         self,

@@ -1,0 +1,312 @@
+"""Scripts, modules and commands as trials: how they run, fail, leave and end."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client import Client, Experiment
+from det_jupyter.context import pack_context
+from det_jupyter.errors import RankFailed
+from det_jupyter.wire import AllocationState, Capsule, CreateExperiment, State
+from tests.processes import DetHome, wait_until
+from tests.trials import wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+PER_SLOT = "python3 -m det_jupyter.launch.torch_distributed "
+RESUMABLE = """
+import os, pathlib, subprocess, sys, time
+import det_jupyter as det
+from det_jupyter import core
+
+# As a launcher's workers: in a session of its own, and by its name to be found by the test.
+subprocess.Popen([sys.argv[1], "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+latest, step = det.get_cluster_info().latest_checkpoint, 0
+with core.init() as context:
+    if latest is not None:
+        assert os.environ["DET_LATEST_CHECKPOINT"] == latest
+        with context.checkpoint.restore_path(latest) as path:
+            step = int((pathlib.Path(path) / "step").read_text())
+        assert os.environ["DET_STEPS_COMPLETED"] == str(step)
+    print("from", step)
+    while step < 60:
+        step += 1
+        time.sleep(0.02)
+        context.train.report_training_metrics(step, {"loss": 1 / step})
+        if context.preempt.should_preempt():
+            with context.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (pathlib.Path(path) / "step").write_text(str(step))
+            print("left at", step)
+            sys.exit()
+    context.train.report_validation_metrics(step, {"loss": 0.1})
+"""
+
+
+def start(
+    client: Client,
+    folder: Path,
+    entrypoint: str | list[str],
+    files: dict[str, str],
+    *,
+    slots: int = 1,
+    **config: Any,
+) -> Experiment:
+    """Submit files with an entrypoint, unchecked: what a client would refuse reaches the ranks."""
+    work = folder / "context"
+    for name, text in files.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+    text = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    packed = pack_context(work, blobs)
+    capsule = Capsule(entrypoint=text, sources=blobs.put(b"{}"), context=packed.ref)
+    document = {
+        "name": "script",
+        "entrypoint": entrypoint,
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 60}},
+        "resources": {"slots_per_trial": slots},
+        "max_restarts": 0,
+    }
+    request = CreateExperiment(
+        config=document | config, capsule=capsule, python=sys.executable, cwd=str(work)
+    )
+    return Experiment(client, client.create(request).id)
+
+
+def printed(experiment: Experiment, rank: int = 0) -> list[str]:
+    return [line.text for line in experiment.trial.logs(rank=rank)]
+
+
+def fail(*args: Any, **options: Any) -> RankFailed:
+    """Run what fails, and return how it is told."""
+    with pytest.raises(RankFailed) as caught:
+        start(*args, **options).wait(60)
+    return caught.value
+
+
+def test_a_script_runs_as_by_python_in_a_copy_of_its_folder(
+    client: Client, tmp_path: Path
+) -> None:
+    script = """
+import atexit, os, pickle, sys
+from torch.utils.data import DataLoader
+import beside
+
+class Thing:
+    pass
+
+if __name__ == "__main__":
+    atexit.register(print, "at exit")
+    assert type(pickle.loads(pickle.dumps(Thing()))) is Thing
+    print(sys.argv, open("data.txt").read(), beside.VALUE, os.path.basename(__file__))
+    print(os.getcwd() == os.environ["DET_WORKDIR"] == sys.path[0], os.environ["DET_SLOT_IDS"])
+    print([int(batch[0]) for batch in DataLoader([1, 2], num_workers=1)])
+    print("RANK" in os.environ, os.environ["DET_TRIAL_SEED"] == "7")
+    sys.exit(0)
+"""
+    files = {"train.py": script, "data.txt": "some data", "beside.py": "VALUE = 3"}
+    seed = {"experiment_seed": 7}
+    experiment = start(
+        client, tmp_path, "python3 train.py --epochs 3", files, reproducibility=seed
+    )
+    assert experiment.wait(60) is State.COMPLETED
+    assert printed(experiment) == [
+        "['train.py', '--epochs', '3'] some data 3 train.py",
+        "True [0]",
+        "[1, 2]",
+        f"False {experiment.view.trials[0].seed == 7}",
+        "at exit",
+    ]
+
+
+def test_a_process_for_each_slot_joins_its_group_when_the_script_asks(
+    client: Client, tmp_path: Path
+) -> None:
+    script = """
+import torch, torch.distributed as dist
+from det_jupyter import core
+
+for _ in range(2):  # a group may end, and another begin
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+with core.init(distributed=core.DistributedContext.from_torch_distributed()) as context:
+    ranks = context.distributed.allgather(context.distributed.rank)
+    if context.distributed.rank == 0:
+        context.train.report_validation_metrics(1, {"loss": total.item(), "ranks": ranks})
+    else:
+        print(context.distributed.local_rank, "of", context.distributed.size)
+"""
+    experiment = start(client, tmp_path, PER_SLOT + "train.py", {"train.py": script}, slots=2)
+    assert experiment.wait(60) is State.COMPLETED
+    trial = experiment.view.trials[0]
+    assert (trial.latest_metric, trial.steps_completed) == (2.0, 1)
+    assert printed(experiment, rank=1) == ["1 of 2"]
+
+
+def test_commands_are_for_the_shell_or_lists_and_python_is_the_experiments(
+    client: Client, tmp_path: Path
+) -> None:
+    files = {"show.py": "import sys; print(sys.prefix, *sys.argv[1:])"}
+    piped = "echo a b | tr a-z A-Z && python3 show.py done"
+    shell = start(client, tmp_path, piped, files)
+    listed = start(client, tmp_path, ["nice", "python3", "show.py", "a b", "*"], files)
+    assert [shell.wait(60), listed.wait(60)] == [State.COMPLETED, State.COMPLETED]
+    assert printed(shell) == ["A B", f"{sys.prefix} done"]
+    assert printed(listed) == [f"{sys.prefix} a b *"]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "says", "where"),
+    [
+        ("python3 raises.py", "ValueError: no", "raises.py, line 2, in train"),
+        ("python3 -m package.inner", "ValueError: no", "raises.py, line 2, in train"),
+        (
+            "python3 leaves.py",
+            "leaves.py ended with exit code 1 (sys.exit): bad data",
+            "leaves.py",
+        ),
+        ("python3 wrong.py", "entrypoint: wrong.py, line 2: ", ""),
+        ("python3 absent.py", "there is no absent.py in the folder that ranks work in", ""),
+        ("python3 -m absent", "No module named absent", ""),
+        (["absent", "-x"], "the command 'absent' is not there", ""),
+        ("absent -x", "`absent -x` ended with exit code 127: the shell has not found", ""),
+        (["./data"], "./data may not be executed; `chmod +x ./data` allows it", ""),
+        ("exit 3 # of a shell", "ended with exit code 3", ""),
+        ("kill -9 $$", "was killed by SIGKILL", ""),
+        (PER_SLOT + "shadow.py", "torch.py would take the place of the installed torch", ""),
+    ],
+)
+def test_what_fails_says_where(
+    client: Client, tmp_path: Path, entrypoint: str | list[str], says: str, where: str
+) -> None:
+    files = {
+        "raises.py": "def train():\n    raise ValueError('no')\nif __name__ != 'b':\n    train()",
+        "package/__init__.py": "",
+        "package/inner.py": "import raises",
+        "leaves.py": "import sys\nsys.exit('bad data')",
+        "wrong.py": "x = 1\ndef train(:\n    pass",
+        "data": "1",
+    }
+    if "shadow" in entrypoint:
+        files |= {"torch.py": "", "shadow.py": ""}
+    experiment = start(client, tmp_path, entrypoint, files)
+    with pytest.raises(RankFailed, match=re.escape(says)) as caught:
+        experiment.wait(60)
+    failure = experiment.view.trials[0].failure
+    assert failure is not None
+    assert failure.where.startswith(where)
+    assert "det_jupyter/worker" not in caught.value.remote_traceback
+    assert ("Traceback" in failure.traceback) == ('File "raises.py", line 2' in failure.traceback)
+
+
+def test_the_workers_failure_is_told_though_its_launcher_hides_it(
+    client: Client, tmp_path: Path
+) -> None:
+    worker = """
+import sys
+from det_jupyter import core
+
+place = {"local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
+with core.init(distributed=core.DistributedContext(rank=0, size=1, **place)):
+    raise KeyError("first")
+"""
+    for hiding in ("python3 worker.py || true", "python3 worker.py; exit 5"):
+        failure = fail(client, tmp_path, hiding, {"worker.py": worker})
+        assert "KeyError: 'first'" in str(failure)
+        assert 'File "worker.py", line 7' in failure.remote_traceback
+
+
+def test_a_rank_that_ends_early_is_no_failure_and_one_that_fails_ends_all(
+    client: Client, tmp_path: Path
+) -> None:
+    script = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    os._exit(int(sys.argv[1]))
+time.sleep(float(sys.argv[2]))
+"""
+    files = {"train.py": script}
+    early = start(client, tmp_path, PER_SLOT + "train.py 0 0.2", files, slots=2)
+    assert early.wait(60) is State.COMPLETED
+    failure = fail(client, tmp_path, PER_SLOT + "train.py 3 1000", files, slots=2)
+    assert "rank 1 ended with exit status 3" in str(failure)
+
+
+@pytest.fixture
+def leftover(tmp_path: Path) -> Path:
+    """Return a program to start in the background; no process of it is left after the test."""
+    program = tmp_path / "a-launchers-worker"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    return program
+
+
+def lives(program: Path) -> bool:
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return any(line[:1] == [str(program)] for line in lines)  # a zombie has none
+
+
+@pytest.mark.parametrize("way", ["", "exec nice "])
+def test_a_script_that_is_paused_goes_on_from_its_checkpoint(
+    client: Client, tmp_path: Path, leftover: Path, way: str
+) -> None:
+    entrypoint = f"{way}python3 train.py {leftover}"
+    experiment = start(client, tmp_path, entrypoint, {"train.py": RESUMABLE})
+    wait_for_steps(experiment, 3)
+    assert lives(leftover)
+    experiment.pause()
+    wait_until(lambda: is_idle(experiment), "it has left")
+    assert not lives(leftover)
+    left_at = experiment.view.trials[0].steps_completed
+    assert 3 <= left_at < 60
+    experiment.activate()
+    assert experiment.wait(60) is State.COMPLETED
+    assert printed(experiment) == ["from 0", f"left at {left_at}", f"from {left_at}"]
+    trial = experiment.view.trials[0]
+    assert (trial.steps_completed, trial.restarts) == (60, 0)
+
+
+def is_idle(experiment: Experiment) -> bool:
+    allocation = experiment.view.trials[0].allocation
+    return allocation is None or allocation.state is AllocationState.ENDED
+
+
+def test_all_that_a_command_has_started_ends_when_it_is_killed_or_its_agent_dies(
+    client: Client, home: DetHome, tmp_path: Path, leftover: Path
+) -> None:
+    files = {"train.py": RESUMABLE}
+    experiment = start(client, tmp_path, f"exec nice python3 train.py {leftover}", files)
+    wait_until(lambda: lives(leftover), "it has started a process")
+    experiment.kill()
+    wait_until(lambda: not lives(leftover), "the process is gone", timeout_s=5)
+    assert experiment.wait(60) is State.CANCELED
+    experiment = start(client, tmp_path, f"python3 train.py {leftover}", files)
+    wait_for_steps(experiment, 3)
+    (rank,) = experiment.view.trials[0].allocation.ranks  # type: ignore[union-attr]
+    home.agent().send_signal(signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(rank.pid), "the script is gone", timeout_s=5)
+    assert experiment.wait(60) is State.COMPLETED  # run again by the next agent
+    assert not lives(leftover)
+
+
+def test_variables_that_no_program_could_be_started_with_are_left_out(
+    client: Client, tmp_path: Path
+) -> None:
+    script = "import os, subprocess\nprint('DET_HPARAMS' in os.environ)\nsubprocess.run(['true'])"
+    experiment = start(
+        client, tmp_path, "python3 t.py", {"t.py": script}, hyperparameters={"x": "a" * 140_000}
+    )
+    assert experiment.wait(60) is State.COMPLETED
+    assert printed(experiment) == ["False"]
+    notices = experiment.view.trials[0].notices
+    assert any("DET_HPARAMS is left out" in notice for notice in notices)
