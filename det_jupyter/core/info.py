@@ -133,10 +133,12 @@ class TrialInfo:
     def latest_checkpoint(self) -> str | None:
         """Uuid of the checkpoint that this run continues from; None at the beginning.
 
+        In the first run of a trial that begins with another one's weights (`source_trial_id`) it
+        is the other one's: its metadata have another `trial_id`.
         `context.checkpoint.restore_path(uuid)` gives its folder, `get_metadata(uuid)` its
         `steps_completed`.
         """
-        return self.plan.checkpoint.uuid if self.plan.checkpoint else None
+        return self.plan.starting_point.uuid if self.plan.starting_point else None
 
     # Determined's own names, which people use though they are private.
 

@@ -67,6 +67,11 @@ class GangPlan(Wire):
         return parse_entrypoint(self.config.get("entrypoint") or self.capsule.entrypoint)
 
     @property
+    def starting_point(self) -> CheckpointRef | None:
+        """The checkpoint that a script begins with: the trial's own, or the other trial's."""
+        return self.checkpoint or self.warm_start
+
+    @property
     def is_program(self) -> bool:
         """Whether the ranks are programs, whose exit codes say how the run ended."""
         return isinstance(self.entrypoint, Program | Command)

@@ -117,8 +117,8 @@ def _trial_variables(spec: RankSpec) -> dict[str, str]:
         "DET_HPARAMS": json.dumps(plan.hparams),
         "DET_STEPS_COMPLETED": str(checkpoint.steps_completed if checkpoint else 0),
     }
-    if checkpoint is not None:
-        variables["DET_LATEST_CHECKPOINT"] = checkpoint.uuid
+    if plan.starting_point is not None:
+        variables["DET_LATEST_CHECKPOINT"] = plan.starting_point.uuid
     return variables
 
 

@@ -18,7 +18,7 @@ from det_jupyter.pytorch.messages import without_own_frames
 from det_jupyter.pytorch.ranks.failures import naming_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
-from det_jupyter.pytorch.training.torchrun import choose_device, joined
+from det_jupyter.pytorch.training.torchrun import choose_device, grouped, joined
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 
@@ -89,6 +89,7 @@ def _rank_context(
         rank = stack.enter_context(core.init(distributed=distributed))
     assert rank.info is not None
     info = rank.info
+    stack.enter_context(grouped(rank.distributed, info.device))
     return PyTorchTrialContext(
         core=rank,
         device=info.device,

@@ -44,6 +44,27 @@ def _join(device: torch.device) -> DistributedContext:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         return DistributedContext()
     if not dist.is_initialized():
-        is_gpu = device.type == "cuda"
-        dist.init_process_group("nccl" if is_gpu else "gloo", device_id=device if is_gpu else None)
+        _begin_group(device)
     return DistributedContext.from_torch_distributed()
+
+
+@contextmanager
+def grouped(distributed: DistributedContext, device: torch.device) -> Iterator[None]:
+    """Have a process group, over which replicas exchange gradients. Collective.
+
+    The ranks of a script exchange objects without one. A group that the script has made is used.
+    """
+    if distributed.size == 1 or dist.is_initialized():
+        yield
+        return
+    _begin_group(device)
+    try:
+        yield
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _begin_group(device: torch.device) -> None:
+    is_gpu = device.type == "cuda"
+    dist.init_process_group("nccl" if is_gpu else "gloo", device_id=device if is_gpu else None)

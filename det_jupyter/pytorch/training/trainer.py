@@ -184,11 +184,14 @@ class Trainer:
     def _start(self, latest_checkpoint: str | Path | None) -> Start:
         info = self._core.info
         checkpoint = self._latest or (info.plan.checkpoint if info else None)
-        if latest_checkpoint is not None:
-            checkpoint = self._find(latest_checkpoint)
+        warm_start = info.plan.warm_start if info and checkpoint is None else None
+        is_warm = warm_start is not None and str(latest_checkpoint) == warm_start.uuid
+        if latest_checkpoint is not None and not is_warm:
+            checkpoint, warm_start = self._find(latest_checkpoint), None
         return Start(
             seed=self._context.get_trial_seed(),
             checkpoint=checkpoint,
+            warm_start=warm_start,
             best_metric=info.plan.best_metric if info else None,
         )
 

@@ -8,9 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from det_jupyter.autostart import connect
-from det_jupyter.client import Client
+from det_jupyter.client import Client, creating
 from det_jupyter.client.finding import make_query
+from det_jupyter.errors import ConfigError
 from determined._lacking import error
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._experiment import Experiment
@@ -59,7 +62,8 @@ class Determined:
 
         Args:
             config: The configuration, or the file that holds it.
-            model_dir: The context directory: ranks work in a copy of it.
+            model_dir: The context directory: ranks work in a copy of it. Without one they work in
+                the present folder.
             includes: More files and folders for the copy.
             parent_id, project_id: Have no meaning here.
             template: Name of the template to lay the configuration over.
@@ -67,18 +71,17 @@ class Determined:
         Raises:
             ConfigError: Everything that is wrong with the configuration.
         """
-        from determined.experimental.client._creating import create
-
-        note_ignored(
-            *(
-                name
-                for name, value in (("parent_id", parent_id), ("project_id", project_id))
-                if value
-            )
+        ignored = {"parent_id": parent_id, "project_id": project_id}
+        note_ignored(*(name for name, value in ignored.items() if value))
+        made = creating.create(
+            client(),
+            _text_of(config),
+            context=model_dir,
+            includes=[Path(each) for each in includes or ()],
+            file=None if isinstance(config, Mapping) else Path(config),
+            template=template,
         )
-        return Experiment(
-            client(), create(client(), config, model_dir, list(includes or ()), template)
-        )
+        return Experiment(client(), made.id)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment.
@@ -131,6 +134,15 @@ class Determined:
 
     def __getattr__(self, name: str) -> Any:
         raise error("determined.experimental.client", name)
+
+
+def _text_of(config: str | Path | Mapping[str, Any]) -> str:
+    if isinstance(config, Mapping):
+        return yaml.safe_dump(dict(config), sort_keys=False)
+    try:
+        return Path(config).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"create_experiment: {config} cannot be read: {error}"]) from None
 
 
 @cache

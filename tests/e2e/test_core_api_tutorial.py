@@ -1,0 +1,96 @@
+"""The tutorial of the Core API: each stage on two slots, straight and with a pause."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.wire import State
+from tests.processes import DetHome
+from tests.scripts import pause, submit_file, wait_for_line
+
+pytestmark = pytest.mark.e2e
+
+STAGES = ("0_start", "1_metrics", "2_checkpoints", "3_hpsearch", "4_distributed")
+QUICK, SLOW = 0.002, 0.02  # seconds that a step takes
+
+
+def submit(client: Client, examples: Path, stage: str, step_s: float) -> Experiment:
+    changes: dict[str, Any] = {
+        "resources": {"slots_per_trial": 2},
+        "environment": {"environment_variables": [f"STEP_S={step_s}"]},
+        "reproducibility": {"experiment_seed": 5},
+    }
+    if stage == "3_hpsearch":  # one after the other: who is stopped depends on who is first
+        changes["searcher"] = {"max_trials": 2, "max_concurrent_trials": 1}
+    return submit_file(client, examples / "core_api" / f"{stage}.yaml", **changes)
+
+
+@pytest.fixture(scope="module")
+def straight(home: DetHome, examples: Path) -> dict[str, Experiment]:
+    """Return each stage, submitted to run straight through."""
+    client = home.client()
+    return {stage: submit(client, examples, stage, QUICK) for stage in STAGES}
+
+
+def outcome(client: Client, experiment: Experiment) -> dict[str, Any]:
+    """Return what the trials have reported and saved, without ids and times."""
+    view = experiment.view
+    places = {trial.id: trial.index for trial in view.trials}
+    curves = {
+        (places[curve.trial_id], curve.group, curve.name): (curve.steps, curve.values)
+        for curve in client.curves(experiment.id)
+    }
+    states = {}
+    for checkpoint in experiment.checkpoints():  # of each trial, the last one: others are deleted
+        states[places[checkpoint.view.trial_id]] = checkpoint
+    last = {place: json.loads((c.path / "state.json").read_text()) for place, c in states.items()}
+    for place, state in last.items():
+        assert state.pop("trial_id") == states[place].view.trial_id
+    return {"curves": curves, "last": last, "hparams": [t.hparams for t in view.trials]}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_with_a_pause_ends_as_one_without(
+    client: Client, examples: Path, straight: dict[str, Experiment], stage: str
+) -> None:
+    paused = submit(client, examples, stage, SLOW)
+    wait_for_line(paused, "x is now")
+    # Stages 0 and 1 do not ask whether to leave: they go on to their end, as on a cluster.
+    asks = stage not in ("0_start", "1_metrics")
+    assert pause(paused) is (State.PAUSED if asks else State.COMPLETED)
+    if asks:
+        paused.activate()
+    assert paused.wait(timeout=100) is State.COMPLETED
+    assert straight[stage].wait(timeout=100) is State.COMPLETED
+    assert outcome(client, paused) == outcome(client, straight[stage])
+
+
+def test_the_metrics_are_those_of_all_ranks(
+    client: Client, straight: dict[str, Experiment]
+) -> None:
+    for stage, x in {"1_metrics": 100, "2_checkpoints": 100, "4_distributed": 200}.items():
+        straight[stage].wait(timeout=100)
+        assert straight[stage].view.trials[0].best_metric == x
+    lines = straight["4_distributed"].trials[0].logs(search="x is now 200")
+    assert [line.rank for line in lines] == [0]
+    assert lines[0].text.startswith("INFO: [")
+
+
+def test_a_fork_begins_with_the_others_x_and_all_of_its_own_steps(
+    client: Client, examples: Path, straight: dict[str, Experiment]
+) -> None:
+    first = straight["2_checkpoints"]
+    first.wait(timeout=100)
+    file = examples / "core_api" / "2_checkpoints.yaml"
+    environment = {"environment_variables": [f"STEP_S={QUICK}"]}
+    fork = submit_file(
+        client, file, environment=environment, searcher={"source_trial_id": first.trial.id}
+    )
+    assert fork.wait(timeout=100) is State.COMPLETED
+    assert fork.view.trials[0].best_metric == 200
+    assert fork.view.trials[0].steps_completed == 100

@@ -1,0 +1,208 @@
+"""Files as people wrote them for a cluster, unmodified: folders of tests/fixtures/determined."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.wire import State
+from tests.processes import DetHome, det_home
+from tests.scripts import pause, submit_file, wait_for_line
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+COMPAT, FILES = ROOT / "compat", ROOT / "tests" / "fixtures" / "determined"
+FOLDERS = sorted(folder.name for folder in FILES.iterdir() if folder.is_dir())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a private det_jupyter whose ranks can import `determined`."""
+    path = tmp_path_factory.mktemp("home")
+    variables = {"DET_JUPYTER_CPU_SLOTS": "4", "PYTHONPATH": str(COMPAT)}
+    with det_home(path, variables) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _names_of_determined(home: DetHome) -> Iterator[None]:
+    """Import `determined` here, too; its client is one of this module's master."""
+    sys.path.insert(0, str(COMPAT))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says what it is
+        from determined.experimental.client import _determined
+    _determined.client.cache_clear()
+    yield
+    if _determined.client.cache_info().currsize:
+        _determined.client().session.close()
+        _determined.client.cache_clear()
+    sys.path.remove(str(COMPAT))
+
+
+@pytest.fixture(scope="module")
+def submitted(home: DetHome) -> dict[str, Experiment]:
+    """Return the experiment of each folder: all train at the same time, as slots get free."""
+    client = home.client()
+    return {name: submit_file(client, next((FILES / name).glob("*.yaml"))) for name in FOLDERS}
+
+
+@pytest.fixture
+def ended(submitted: dict[str, Experiment], folder: str) -> Experiment:
+    """Return the experiment of a folder, when it has completed."""
+    assert submitted[folder].wait(timeout=150) is State.COMPLETED
+    return submitted[folder]
+
+
+def validations(client: Client, experiment: Experiment) -> dict[str, float | None]:
+    """Return the last value of each metric of the validations."""
+    curves = client.curves(experiment.id)
+    return {curve.name: curve.values[-1] for curve in curves if curve.group == "validation"}
+
+
+def value(client: Client, experiment: Experiment, metric: str) -> float:
+    """Return the last value of a metric of the validations."""
+    found = validations(client, experiment)[metric]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_runs_as_it_stands(ended: Experiment, folder: str) -> None:
+    assert ended.view.trials[0].state is State.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("folder", "metric", "low", "high"),
+    [
+        ("core_loop", "x", 100, 100),
+        ("ddp_script", "loss", 0, 0.1),
+        ("deepspeed_context", "ranks", 2, 2),
+        ("digits_trial", "accuracy", 0.6, 1),
+        ("hf_callback", "eval_loss", 1 / 20, 1 / 20),
+        ("own_launcher", "x", 60, 60),
+        ("reducers", "records_seen", 96, 96),
+        ("trainer_script", "validation_loss", 0, 0.1),
+    ],
+)
+def test_it_comes_out_as_it_should(
+    client: Client, ended: Experiment, folder: str, metric: str, low: float, high: float
+) -> None:
+    assert low <= value(client, ended, metric) <= high
+
+
+@pytest.mark.parametrize("folder", ["reducers"])
+def test_a_reducers_metrics_and_a_writers_files_are_there(
+    client: Client, ended: Experiment, home: DetHome
+) -> None:
+    assert {"recall_0", "recall_1", "recall_2"} <= validations(client, ended).keys()
+    written = (home.path / "data" / "tensorboard" / str(ended.id)).rglob("events.out.tfevents.*")
+    assert any(file.stat().st_size > 100 for file in written)
+
+
+@pytest.mark.parametrize("folder", ["constraints"])
+def test_hyperparameters_that_cannot_work_end_their_trial_only(ended: Experiment) -> None:
+    trained = {trial.hparams["width"]: trial.steps_completed for trial in ended.view.trials}
+    assert trained == {1: 8, 2: 8, 3: 0}
+
+
+@pytest.mark.parametrize("folder", ["hf_callback", "core_loop"])
+def test_a_pause_changes_nothing(
+    client: Client, ended: Experiment, folder: str, tmp_path: Path
+) -> None:
+    for file in (FILES / folder).iterdir():
+        if file.is_file():
+            slowed = file.read_text().replace("            batch += 1\n", _SLOWED)
+            slowed = slowed.replace("self.state.global_step += 1", _SLOWED_STEP)
+            (tmp_path / file.name).write_text(slowed)
+    paused = submit_file(client, tmp_path / "const.yaml")
+    wait_for_line(paused, "begun")
+    assert pause(paused) is State.PAUSED
+    paused.activate()
+    assert paused.wait(timeout=100) is State.COMPLETED
+    assert len({line.run for line in paused.trial.logs(search="begun")}) == 2
+    assert validations(client, paused) == validations(client, ended)
+
+
+_SLOWED = "            batch += 1\n            __import__('time').sleep(0.03); print('begun')\n"
+_SLOWED_STEP = "self.state.global_step += 1; __import__('time').sleep(0.05); print('begun')"
+
+
+@pytest.mark.parametrize("folder", ["digits_trial"])
+def test_the_client_finds_checkpoints_and_loads_them(ended: Experiment, tmp_path: Path) -> None:
+    from determined.experimental import Determined, client
+    from determined.pytorch import load_trial_from_checkpoint_path
+
+    client.login(master="https://cluster:8080", user="me", password="")
+    found = client.get_experiment(ended.id)
+    assert found.wait() == client.ExperimentState.COMPLETED
+    trial = found.await_first_trial()
+    assert trial.id == found.list_trials()[0].id
+    reports = list(trial.iter_metrics("validation"))
+    assert [report.steps_completed for report in reports][-1] == 24
+    assert "accuracy" in reports[-1].metrics
+    assert trial.summary_metrics["validation_metrics"]["accuracy"]["count"] == len(reports)
+    latest = trial.select_checkpoint(latest=True)
+    best = found.top_checkpoint()
+    assert best.uuid == trial.select_checkpoint(best=True).uuid
+    by_accuracy = found.top_checkpoint(sort_by="accuracy", smaller_is_better=False)
+    assert by_accuracy.uuid in {c.uuid for c in found.list_checkpoints()}
+    again = Determined().get_checkpoint(latest.uuid)
+    assert again.training.experiment_id == ended.id
+    path = again.download(str(tmp_path / "copy"))
+    assert again.metadata["steps_completed"] == 24
+    loaded = load_trial_from_checkpoint_path(path)
+    assert type(loaded).__name__ == "DigitsTrial"
+    assert [e.id for e in client.list_experiments(name="DigitsTrial")] == [ended.id]
+
+
+def test_the_client_submits_files_and_dicts(submitted: dict[str, Experiment]) -> None:
+    from determined.experimental import client
+
+    made = client.create_experiment(FILES / "core_loop" / "const.yaml", FILES / "core_loop")
+    assert made.wait() == client.ExperimentState.COMPLETED
+    config: dict[str, Any] = dict(made.config) | {"name": "again"}
+    config["hyperparameters"] = {"increment_by": 3}
+    again = client.create_experiment(config, str(FILES / "core_loop"))
+    assert again.wait() == client.ExperimentState.COMPLETED
+    assert again.list_trials()[0].hparams == {"increment_by": 3}
+    again.set_labels(["one", "two"])
+    again.set_labels(["two", "three"])
+    assert sorted(again.labels) == ["three", "two"]
+
+
+@pytest.mark.parametrize("folder", ["trainer_script"])
+def test_a_script_runs_by_itself_too(folder: str, tmp_path: Path) -> None:
+    import subprocess
+
+    for file in (FILES / folder).iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env={
+            "PYTHONPATH": str(COMPAT),
+            "PATH": "/usr/bin:/bin",
+            "DET_JUPYTER_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "validation_loss" in done.stdout + done.stderr
+
+
+def test_the_real_package_is_not_here() -> None:
+    spec = importlib.util.find_spec("determined")
+    assert spec is not None
+    assert str(COMPAT) in str(spec.origin)

@@ -1,0 +1,41 @@
+"""Submitting files as `det e create FILE FOLDER` does, and interfering with them, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.client.creating import create
+from det_jupyter.wire import State
+from tests.processes import wait_until
+
+
+def submit_file(client: Client, file: Path, **changes: Any) -> Experiment:
+    """Submit a configuration with the folder that it is in; `changes` are laid over it."""
+    text = file.read_text(encoding="utf-8")
+    return create(client, text, context=file.parent, file=file, changes=changes)
+
+
+def wait_for_line(experiment: Experiment, text: str) -> None:
+    """Block until a rank of the experiment's first trial has printed this text."""
+
+    def is_printed() -> bool:
+        view = experiment.view
+        assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+        return bool(view.trials) and bool(experiment.trials[0].logs(search=text))
+
+    wait_until(is_printed, f"{text!r} is printed")
+
+
+def pause(experiment: Experiment) -> State:
+    """Pause the experiment, and return its state when no trial of it holds slots any more."""
+    experiment.pause()
+
+    def is_at_rest() -> bool:
+        view = experiment.view
+        is_paused = view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
+        return is_paused or view.state.is_terminal
+
+    wait_until(is_at_rest, "the experiment has left its slots")
+    return experiment.state
