@@ -35,7 +35,6 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.paths import data_dir
 
-_ANY_LENGTH = Length("batches", 1)  # outside of experiments the script decides how long it trains
 # Launchers set these for each process that they start.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 
@@ -65,13 +64,13 @@ def init(
         sink: Gets the records; by default they are kept in `context.sink.records`. Not in an
             experiment.
         length: How far the operations of `context.searcher` train; a number is of batches, and
-            by default it is 1. Not in an experiment.
+            by default it is 1. In an experiment the search decides.
 
     Raises:
         ConfigError: Arguments that the experiment's configuration decides, or that do not fit.
     """
     _check(distributed, preempt_mode, tensorboard_mode, length)
-    given = {"checkpoint_storage": checkpoint_storage, "sink": sink, "length": length}
+    given = {"checkpoint_storage": checkpoint_storage, "sink": sink}
     context = current()
     if context is not None and context.is_entered:
         is_same = context.info is not None
@@ -85,7 +84,9 @@ def init(
         context = _managed(run, distributed)
         set_current(context)
     else:
-        context = _local(distributed or DistributedContext(), given)
+        if not isinstance(length, Length):
+            length = Length("batches", length or 1)  # the script decides how long it trains
+        context = _local(distributed or DistributedContext(), given, length)
     context.preempt.mode = preempt_mode
     context.train.tensorboard_mode = tensorboard_mode
     return context
@@ -116,12 +117,11 @@ def get_cluster_info() -> TrialInfo | None:
     return run.info() if run is not None else None
 
 
-def _local(distributed: DistributedContext, given: dict[str, Any]) -> Context:
+def _local(distributed: DistributedContext, given: dict[str, Any], length: Length) -> Context:
     sink = given["sink"] or RecordList()
     folder = given["checkpoint_storage"]
     storage = LocalStorage(default_root(str(folder) if folder else None, data_dir()))
     storage.check_writable()
-    length = given["length"]
     train = TrainContext(sink, distributed)
     return Context(
         distributed=distributed,
@@ -129,7 +129,7 @@ def _local(distributed: DistributedContext, given: dict[str, Any]) -> Context:
         checkpoint=CheckpointContext(storage, sink, distributed, {}),
         preempt=PreemptContext(None, distributed),
         searcher=SearcherContext(
-            Length("batches", length) if isinstance(length, int) else length or _ANY_LENGTH,
+            length,
             is_last=True,
             page=None,
             distributed=distributed,

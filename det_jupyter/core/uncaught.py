@@ -12,7 +12,7 @@ from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import is_lost_peer, is_lost_worker
 from det_jupyter.core.managed import Run
 from det_jupyter.core.steps import StepCounter
-from det_jupyter.core.tracebacks import CodeNames
+from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.records import RankFailure, Record, RunEnded
 
@@ -26,22 +26,31 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
     def hook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        printed(kind, error, traceback)
+        explanation = _explain(run, error)
+        if printed is sys.__excepthook__ and not isinstance(error, KeyboardInterrupt):
+            sys.stderr.write(explanation.printed)  # without our frames
+        else:
+            printed(kind, error, traceback)
         if isinstance(error, KeyboardInterrupt):  # a launcher ends its workers with it
             return
         if is_lost_peer(error):
             time.sleep(_SECONDARY_DELAY_S)
         with suppress(OSError):  # the disk is full, or the run's folder is gone
-            journal.write(_record(run, rank, error, counter))
+            journal.write(_record(run, rank, error, explanation, counter))
 
     sys.excepthook = hook
 
 
-def _record(run: Run, rank: int, error: BaseException, counter: StepCounter) -> Record:
+def _explain(run: Run, error: BaseException) -> Explanation:
     has_context = run.plan.capsule.context is not None
     workplace = Path(run.folder.workplace(run.plan.cwd, has_context=has_context))
     names = CodeNames({}, [workplace], workplace if has_context else None)
-    explanation = names.explain(error)
+    return names.explain(error)
+
+
+def _record(
+    run: Run, rank: int, error: BaseException, explanation: Explanation, counter: StepCounter
+) -> Record:
     message = explanation.error
     if isinstance(error, InvalidHP):
         return RunEnded(

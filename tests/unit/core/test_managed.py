@@ -139,7 +139,7 @@ def test_a_second_call_is_told_and_gives_the_same_context(
         assert "inside of the block of another" in caplog.text
         with pytest.raises(ConfigError, match="rank 1 of 2, but this is rank 0 of 1"):
             core.init(distributed=Second())
-        with pytest.raises(ConfigError, match="got checkpoint_storage, length"):
+        with pytest.raises(ConfigError, match="got checkpoint_storage, but"):
             core.init(checkpoint_storage="x", length=3)
 
 
