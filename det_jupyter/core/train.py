@@ -232,8 +232,14 @@ class TrainContext(Part):
                 f"{', '.join(f'EarlyExitReason.{each.name}' for each in EarlyExitReason)}"
             )
         self.early_exit = reason.value
+        is_invalid = reason is EarlyExitReason.INVALID_HP
         self._sink.write(
-            RunEnded(at=time.time(), reason=reason.value, steps_completed=self._steps_completed)
+            RunEnded(
+                at=time.time(),
+                reason=reason.value,
+                steps_completed=self._steps_completed,
+                message="its code has reported so (report_early_exit)" if is_invalid else "",
+            )
         )
 
     def set_status(self, status: str) -> None:

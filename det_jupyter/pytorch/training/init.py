@@ -84,7 +84,7 @@ def _rank_context(
     if rank is None or rank.info is None:
         if core.get_cluster_info() is None:
             return None
-        if distributed is None and core.get_process() is None:  # a launcher's worker
+        if distributed is None:
             distributed = stack.enter_context(joined(choose_device()))
         rank = stack.enter_context(core.init(distributed=distributed))
     assert rank.info is not None
