@@ -27,10 +27,10 @@ def describe(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def journal_failure(run: Run, rank: int, code: int) -> None:
+def journal_failure(run: Run, rank: int, error: str) -> None:
     """Write the record of a rank's failure, unless the rank has written one itself.
 
-    Call it when the rank has ended.
+    Call it when the rank has ended, or cannot be started.
     """
     journal = run.folder.journal(rank)
     if _has_failure(journal):
@@ -42,7 +42,7 @@ def journal_failure(run: Run, rank: int, code: int) -> None:
     record = RankFailure(
         at=time.time(),
         rank=rank,
-        error=f"rank {rank} {describe(code)}",
+        error=error,
         traceback=f"It printed at last:\n{printed}\n" if printed.strip() else "",
     )
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

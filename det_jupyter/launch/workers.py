@@ -204,14 +204,24 @@ def _noting_signals(copies: Copies) -> Iterator[list[int]]:
         noted.append(number)
         copies.wake()
 
-    # One that is ignored (nohup) stays so, for the workers too.
-    mine = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    mine = [number for number in _PASSED_ON if _is_ours(number)]
     before = {number: signal.signal(number, note) for number in mine}
     try:
         yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_ours(number: int) -> bool:
+    """Return whether a signal is for us: one that is ignored (nohup) stays so, for workers too.
+
+    In an experiment this may be a rank's process, in which SIGINT interrupts its kernel only.
+    """
+    handler = signal.getsignal(number)
+    if number == signal.SIGINT:
+        return handler in (signal.SIG_DFL, signal.default_int_handler)
+    return handler is not signal.SIG_IGN
 
 
 def _report(name: str, first: _Started, num: int, asked: int | None, run: Run | None) -> None:
@@ -227,7 +237,7 @@ def _report(name: str, first: _Started, num: int, asked: int | None, run: Run | 
     which = "the first failure: " if num > 1 else ""
     complain(f"{name}: {which}rank {rank} {describe(code)}{others}")
     if run is not None and first.worker.output is not None:
-        journal_failure(run, rank, code)
+        journal_failure(run, rank, f"rank {rank} {describe(code)}")
     elif first.tail is not None and num > 1:  # the lines of the others may follow its own
         for line in first.tail.lines():
             complain(f"  [rank={rank}] {line}")

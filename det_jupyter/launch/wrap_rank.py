@@ -22,6 +22,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+from det_jupyter.launch.failures import journal_failure
 from det_jupyter.launch.place import Run, find_run
 from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, run_workers
 from det_jupyter.system.pdeathsig import die_with
@@ -47,13 +48,18 @@ def main(words: list[str]) -> int:
     except ValueError as error:
         return complain(f"wrap_rank: {error}")
     command = words[1:]
+    run = find_run()
+    if run is not None and rank >= len(run.homes):  # the master knows no such rank
+        run = None
     if shutil.which(command[0]) is None:
-        complain(f"wrap_rank: rank {rank} cannot run {command[0]}: there is no such command")
+        problem = f"rank {rank} cannot run {command[0]}: there is no such command"
+        if run is not None:  # the launcher may not notice
+            journal_failure(run, rank, problem)
+        complain(f"wrap_rank: {problem}")
         return 127
     if "--with-parent" in flags:
         die_with(os.getppid())
-    run = find_run()
-    if run is not None and rank < len(run.homes) and "--no-redirect-stdio" not in flags:
+    if run is not None and "--no-redirect-stdio" not in flags:
         become(run, rank, command)
     prefix = b"[rank=%d] " % rank
     worker = Worker(

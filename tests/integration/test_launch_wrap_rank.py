@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.launch_support import (
     environment,
+    failures,
     launch,
     make_run,
     script,
@@ -112,6 +113,15 @@ def test_wrong_usage_is_told_in_a_line(words: str, code: int, problem: str) -> N
     assert done.returncode == code
     assert done.stderr.decode().startswith(f"wrap_rank: {problem}")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_a_command_that_is_not_there_fails_the_rank_though_its_launcher_may_not_notice(
+    tmp_path: Path,
+) -> None:
+    env = make_run(tmp_path / "run")
+    assert launch("wrap_rank", "1", "no-such-program", env=env).returncode == 127
+    (failure,) = failures(tmp_path / "run", 1)
+    assert failure.error == "rank 1 cannot run no-such-program: there is no such command"
 
 
 def test_signals_are_passed_on_and_the_command_decides_what_they_do(tmp_path: Path) -> None:

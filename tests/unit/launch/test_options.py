@@ -12,7 +12,7 @@ from det_jupyter.launch.gathered import Job
 from det_jupyter.launch.horovod import horovodrun_command
 from det_jupyter.launch.mpi import mpirun_command
 from det_jupyter.launch.options import CommandLine, WrongUsage, parse_command_line, rank_command
-from det_jupyter.launch.place import Computers, Run, computers_of
+from det_jupyter.launch.place import Computers, Run, computers_of, count_gpus
 from det_jupyter.launch.torch_distributed import find_computers
 from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
@@ -105,6 +105,11 @@ def test_options_that_contradict_the_experiment_are_refused(
 def test_several_computers_outside_of_experiments_need_an_address() -> None:
     with pytest.raises(WrongUsage, match="needs --node_rank, --master_addr and --master_port"):
         find_computers(CommandLine({"nnodes": "2"}, (), ()))
+
+
+@pytest.mark.parametrize(("shown", "num"), [("", 0), ("-1", 0), ("0,1", 2), ("GPU-1,MIG-2,3", 3)])
+def test_only_gpus_that_are_shown_to_us_count(shown: str, num: int) -> None:
+    assert count_gpus({"CUDA_VISIBLE_DEVICES": shown}) == num
 
 
 def test_mpirun_starts_each_rank_through_wrap_rank() -> None:
