@@ -58,6 +58,7 @@ docs: setup
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks.start_latency
+	$(BIN)/python -m tests.benchmarks.script_latency
 	$(BIN)/python -m tests.benchmarks.config_speed
 	$(BIN)/python -m tests.benchmarks.loop_overhead
 	$(BIN)/python -m tests.benchmarks.sampler_cost
