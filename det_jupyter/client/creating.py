@@ -111,14 +111,14 @@ def prepare(
     plan = None
     if context is not None or includes:
         plan = plan_context(context, include=includes)
-        problems += plan.problems
     merged = draft.merged()
-    if plan is None or not plan.problems:
+    if plan is None or plan.entries:
         problems += _code_problems(merged.get("entrypoint"), plan, Path(folder), python)
     where = f"{file}: " if file is not None else ""
-    if problems or config is None:
+    around = [] if plan is None else plan.problems
+    if problems or around or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
-        raise _located(draft, problems, where)
+        raise ConfigError(_located(draft, problems, where).problems + around)
     found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
     found += find_open_storage(merged)
     if plan is not None:

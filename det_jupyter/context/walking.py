@@ -13,6 +13,7 @@ from det_jupyter.context.ignoring import IGNORE_FILE, Ignored
 from det_jupyter.words import printable
 
 _MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
+_MAX_LISTED = 10
 _KINDS = {
     stat.S_IFSOCK: "socket",
     stat.S_IFIFO: "pipe",
@@ -67,7 +68,11 @@ class Walk:
         self._root = os.path.abspath(root)
         self._real = os.path.realpath(root)
         self._at = at
+        # What is told in one line each, whatever there is of it.
         self._outside: list[str] = []
+        self._unreadable: list[str] = []
+        self._odd: list[str] = []
+        self._special: list[str] = []
 
     def run(self) -> None:
         """Find everything."""
@@ -78,18 +83,35 @@ class Walk:
             self._walk()
         else:
             self._add_file(self._at, self._root, os.stat(self._root))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say what cannot travel, and what does not."""
+        where = shown(self._root)
         if self._outside:
-            more = f" and {len(self._outside) - 10} more" if len(self._outside) > 10 else ""
             self.problems.append(
-                f"context: links lead out of {shown(self._root)}: "
-                f"{', '.join(self._outside[:10])}{more}; replace each by what it leads to, or "
-                f"write it as a line of {IGNORE_FILE} and use the absolute path"
+                f"context: links lead out of {where}: {_listed(self._outside)}; replace each by "
+                f"what it leads to, or write it as a line of {IGNORE_FILE} and use the absolute "
+                "path"
             )
-        for name, entry in self.entries.items():
-            if entry.kind == "link" and self._is_lost(name, entry.link):
-                self.notices.append(
-                    f"{shown(name)} leads to {shown(entry.link)}, which does not travel"
-                )
+        if self._unreadable:
+            self.problems.append(
+                f"context: {where}: cannot be read: {_listed(self._unreadable)}; allow it, or "
+                f"write each as a line of {IGNORE_FILE}"
+            )
+        if self._odd:
+            self.problems.append(
+                f"context: {where}: names that are not UTF-8: {_listed(self._odd)}; rename them"
+            )
+        if self._special:
+            self.notices.append(f"context: {_listed(self._special)} do not travel")
+        lost = [
+            f"{shown(name)} → {shown(entry.link)}"
+            for name, entry in self.entries.items()
+            if entry.kind == "link" and self._is_lost(name, entry.link)
+        ]
+        if lost:
+            self.notices.append(f"context: links to what does not travel: {_listed(lost)}")
 
     def _walk(self) -> None:
         pending = [""]
@@ -116,9 +138,7 @@ class Walk:
                 self.ignored.append(f"{self._path(name)}/" if is_folder else self._path(name))
             return False
         if not _is_utf8(name):
-            self.problems.append(
-                f"context: the name {os.fsencode(found.path)!r} is not UTF-8; rename it"
-            )
+            self._odd.append(str(os.fsencode(name)))
             return False
         if found.is_symlink():
             self._add_link(name, found.path)
@@ -137,9 +157,9 @@ class Walk:
     def _add_file(self, name: str, source: str, state: os.stat_result) -> None:
         if not stat.S_ISREG(state.st_mode):
             kind = _KINDS.get(stat.S_IFMT(state.st_mode), "no file")
-            self.notices.append(f"{shown(name)} ({kind}) does not travel")
+            self._special.append(f"{shown(name)} ({kind})")
         elif not os.access(source, os.R_OK):
-            self._cannot(source, "Permission denied")
+            self._cannot(name, "Permission denied")
         else:
             self.entries[name] = Entry(
                 kind="file",
@@ -160,9 +180,7 @@ class Walk:
             # It leads back in, by a path that the copy does not have.
             target = os.path.relpath(real, os.path.realpath(os.path.dirname(path)))
         if not _is_utf8(target):
-            self.problems.append(
-                f"context: {shown(name)} leads to a name that is not UTF-8; rename that"
-            )
+            self._odd.append(str(os.fsencode(target)))
             return
         self.entries[self._path(name)] = Entry(kind="link", source=path, link=target)
 
@@ -182,10 +200,7 @@ class Walk:
         return f"{self._at}/{name}" if self._at else name
 
     def _cannot(self, name: str, reason: str) -> None:
-        self.problems.append(
-            f"context: {shown(os.path.join(self._root, name))} cannot be read ({reason}); allow "
-            f"it, or write it as a line of {IGNORE_FILE}"
-        )
+        self._unreadable.append(f"{shown(name) or '.'} ({reason})")
 
     def _too_many(self) -> str:
         tops = Counter(name.partition("/")[0] for name in self.entries)
@@ -201,6 +216,11 @@ def shown(path: str) -> str:
     """Return a path as messages show it, on one line."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return printable(text).replace("\n", "\\n")
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _name_of(entry: os.DirEntry[str]) -> str:

@@ -219,9 +219,9 @@ def _find_code_problems(
         if isinstance(caller.names.get(entrypoint.name), type):
             own += find_batch_size_problems(merged)
         return problems + own
-    if entrypoint is None or problems:
+    if entrypoint is None or (plan is not None and not plan.entries):
         return problems
-    return find_code_problems(entrypoint, plan, present_folder(), sys.executable)
+    return problems + find_code_problems(entrypoint, plan, present_folder(), sys.executable)
 
 
 def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:

@@ -142,7 +142,7 @@ def test_a_link_to_what_does_not_travel_is_a_notice(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     plan = plan_context(folder)
     assert plan.problems == []
-    assert plan.notices == ["gone leads to nowhere, which does not travel"]
+    assert plan.notices == ["context: links to what does not travel: gone → nowhere"]
 
 
 def test_pipes_and_sockets_do_not_travel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_pipes_and_sockets_do_not_travel(folder: Path, monkeypatch: pytest.Monke
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind("sock")
         plan = plan_context(folder)
-    assert plan.notices == ["pipe (pipe) does not travel", "sock (socket) does not travel"]
+    assert plan.notices == ["context: pipe (pipe), sock (socket) do not travel"]
     assert "pipe" not in plan.files
 
 
@@ -162,10 +162,10 @@ def test_unreadable_files_and_odd_names_are_told_together(folder: Path) -> None:
         pass
     problems = plan_context(folder).problems
     odd = next(each for each in problems if "not UTF-8" in each)
-    assert "caf\\xe9.py' is not UTF-8; rename it" in odd
+    assert f"{folder}: names that are not UTF-8: b'caf\\xe9.py'; rename them" in odd
     if os.geteuid() != 0:  # root reads everything
-        assert any(f"{folder}/secret cannot be read (Permission denied)" in p for p in problems)
-        assert any(f"{folder}/closed cannot be read (Permission denied)" in p for p in problems)
+        names = "secret (Permission denied), closed (Permission denied)"
+        assert any(f"{folder}: cannot be read: {names}; allow it" in p for p in problems)
     (folder / "closed").chmod(0o700)
 
 
