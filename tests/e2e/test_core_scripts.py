@@ -1,0 +1,110 @@
+"""The Core API in scripts of an experiment: operations of a search, workers started by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.wire import State
+from tests.e2e.test_scripts import fail, printed, start
+
+pytestmark = pytest.mark.e2e
+
+SEARCH = """
+import json
+from det_jupyter import core
+info = core.get_cluster_info()
+with core.init(length=9) as context:
+    step = saved = 0
+    if info.latest_checkpoint:
+        with context.checkpoint.restore_path(info.latest_checkpoint) as path:
+            step = saved = json.loads((path / "step.json").read_text())
+    for op in context.searcher.operations():
+        print("from", step, "to", op.length)
+        while step < op.length:
+            step += 1
+            op.report_progress(step)
+        op.report_completed(info.hparams["x"] + 1 / step)
+    if saved != step:
+        with context.checkpoint.store_path({"steps_completed": step}) as (path, _):
+            (path / "step.json").write_text(json.dumps(step))
+"""
+
+WORKERS = """
+import os, pathlib, subprocess, sys
+from det_jupyter import core
+info = core.get_cluster_info()
+num = len(info.slot_ids)
+if len(sys.argv) == 1:
+    command = [sys.executable, __file__]
+    workers = [subprocess.Popen([*command, str(rank)]) for rank in range(num)]
+    sys.exit(max(worker.wait() for worker in workers))
+rank = int(sys.argv[1])
+distributed = core.DistributedContext(
+    rank=rank, size=num, local_rank=rank, local_size=num, cross_rank=0, cross_size=1
+)
+with core.init(distributed=distributed) as context:
+    folder = pathlib.Path(f"of-{rank}")
+    folder.mkdir()
+    (folder / f"part-{rank}").write_text("x")
+    uuid = context.checkpoint.upload(folder, {"steps_completed": 4, f"by-{rank}": 1}, shard=True)
+    context.checkpoint.download(uuid, "back")
+    print(rank, sorted(os.listdir("back")))
+    if info.hparams["fails"] and rank == 1:
+        raise ValueError("rank 1 is broken")
+    assert not context.preempt.should_preempt()
+    if rank == 0:
+        context.train.report_validation_metrics(4, {"loss": 0.5})
+"""
+
+
+def test_a_search_promotes_scripts_by_their_operations(client: Client, tmp_path: Path) -> None:
+    experiment = start(
+        client,
+        tmp_path,
+        "python3 search.py",
+        {"search.py": SEARCH},
+        searcher={
+            "name": "async_halving",
+            "metric": "loss",
+            "max_length": {"batches": 9},
+            "max_trials": 4,
+            "num_rungs": 2,
+            "divisor": 3,
+        },
+        hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
+    )
+    assert experiment.wait(60) is State.COMPLETED
+    trials = experiment.view.trials
+    assert [trial.state for trial in trials] == [State.COMPLETED] * 4
+    full = [trial for trial in trials if trial.steps_completed == 9]
+    assert {trial.steps_completed for trial in trials} == {3, 9}
+    assert min(trials, key=lambda trial: trial.hparams["x"]) in full
+    lines = [line.text for trial in experiment.trials for line in trial.logs()]
+    assert lines.count("from 0 to 3") == 4
+    assert lines.count("from 3 to 9") == len(full)
+
+
+def test_workers_of_a_script_store_one_checkpoint(client: Client, tmp_path: Path) -> None:
+    files = {"workers.py": WORKERS}
+    experiment = start(
+        client, tmp_path, "python3 workers.py", files, slots=2, hyperparameters={"fails": False}
+    )
+    assert experiment.wait(60) is State.COMPLETED
+    parts = "['metadata.json', 'part-0', 'part-1']"
+    assert sorted(printed(experiment)) == [f"0 {parts}", f"1 {parts}"]
+    (checkpoint,) = experiment.checkpoints()
+    assert checkpoint.steps_completed == 4
+
+
+def test_the_first_worker_that_fails_is_told(client: Client, tmp_path: Path) -> None:
+    files = {"workers.py": WORKERS}
+    told = str(
+        fail(
+            client, tmp_path, "python3 workers.py", files, slots=2, hyperparameters={"fails": True}
+        )
+    )
+    assert "ValueError: rank 1 is broken" in told
+    assert 'File "workers.py", line 22' in told
