@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # such as by `| head`; nothing is left to be flushed at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

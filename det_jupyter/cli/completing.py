@@ -49,10 +49,14 @@ def script(call: Call) -> str:
 
 
 def words(call: Call) -> str:
-    """Return what fits at the end of a line, each on a line of its own."""
+    """Return what fits at the end of a line, each on a line of its own.
+
+    Options are offered after a dash: where there is nothing else, a shell offers files.
+    """
     *given, typed = call.options.line or [""]
     found = words_after(shell_parser(), given, _known())
-    return "\n".join(word for word in found if word.startswith(typed))
+    fitting = [word for word in found if word.startswith(typed)]
+    return "\n".join(word for word in fitting if word[0] != "-" or typed[:1] == "-")
 
 
 def _known() -> dict[str, Callable[[], list[str]]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs.arguments import CONFIG, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE, whole
+from det_jupyter.verbs.arguments import CONFIG, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE
 from det_jupyter.verbs.grammar import (
     FunctionsOf,
     Group,
@@ -17,6 +17,7 @@ from det_jupyter.verbs.grammar import (
     make_parser,
     one_of,
 )
+from det_jupyter.verbs.kinds import whole
 from det_jupyter.verbs.table import DET, EXPERIMENT
 
 completing = FunctionsOf("det_jupyter.cli.completing")

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 
@@ -15,6 +15,7 @@ from det_jupyter.client.logs import (
     TAIL,
     Fetch,
     LogLines,
+    follow_lines,
     follow_pages,
     line_text,
     query_of,
@@ -134,40 +135,46 @@ def _read(
 
 
 def _follow(call: Call, whose: str, fetch: Fetch, query: LogQuery, tail: int | None) -> str:
-    printer = Printer(line_json if call.options.json else None)
+    is_piped = call.is_shell and not sys.stdout.isatty()
+    printer = Printer()
     try:
-        for index, page in enumerate(follow_pages(fetch, query, tail)):
-            heading = LogLines(page.lines, page.total).heading
-            if index == 0 and heading and not call.is_shell:
-                print(heading)
-            for line in page.lines:
-                printer.show(line)
-        said = "It has ended: no more lines will come."
+        if call.options.json or is_piped:
+            text = line_json if call.options.json else line_text
+            for line in follow_lines(fetch, query, tail):
+                print(text(line), flush=True)
+        else:
+            _print_pages(follow_pages(fetch, query, tail), printer, with_heading=not call.is_shell)
     except KeyboardInterrupt:
+        printer.finish()
         said = f"Stopped following. {whose} goes on."
+        if call.is_shell:
+            print(said, file=sys.stderr)
+            raise
+        return said
     printer.finish()
+    said = "It has ended: no more lines will come."
     if call.is_shell:
         print(said, file=sys.stderr)
     return "" if call.is_shell else said
 
 
+def _print_pages(pages: Iterable[LogPage], printer: Printer, *, with_heading: bool) -> None:
+    for index, page in enumerate(pages):
+        heading = LogLines(page.lines, page.total).heading
+        if index == 0 and heading and with_heading:
+            print(heading)
+        for line in page.lines:
+            printer.show(line)
+
+
 class Printer:
-    """Prints lines; an open one is printed over by the next line.
+    """Prints lines; an open one is printed over by the next line."""
 
-    Args:
-        write: Makes the text of a line; open lines are left out then.
-    """
-
-    def __init__(self, write: Callable[[LogLine], str] | None = None) -> None:
-        self._write = write
+    def __init__(self) -> None:
         self._width = 0  # of the open line that the cursor is in
 
     def show(self, line: LogLine) -> None:
         """Print a line."""
-        if self._write is not None:
-            if not line.is_open:
-                print(self._write(line), flush=True)
-            return
         text = line_text(line)
         if line.is_open:  # of several bars the last one stands for all
             text = text.rpartition("\n")[2]

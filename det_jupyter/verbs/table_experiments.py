@@ -33,12 +33,10 @@ from det_jupyter.verbs.arguments import (
     TITLE,
     WEIGHT,
     YES,
-    limit,
-    positive,
     value,
-    whole,
 )
 from det_jupyter.verbs.grammar import FunctionsOf, Group, Verb
+from det_jupyter.verbs.kinds import limit, positive, whole
 
 checkpoints = FunctionsOf("det_jupyter.verbs.checkpoints")
 describing = FunctionsOf("det_jupyter.verbs.describing")

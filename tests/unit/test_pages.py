@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.cli.table import shell_parser
 from det_jupyter.errors import UsageError
-from det_jupyter.verbs.grammar import HelpShown, LineParser, parse
+from det_jupyter.verbs.grammar import HelpShown, LineParser, parse, parse_words
 from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +20,7 @@ CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # it names wh
 _LINK = re.compile(r"\]\((?!http)([^)#\s]+)")
 _FILE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|ts|md|ipynb))`")
 _LINE = re.compile(r"(?:^|`)(%%?det(?:_experiment)?\b[^`\n]*)", re.MULTILINE)
+_SHELL_LINE = re.compile(r"^(?:eval \"\$\()?(det [^\n]*?)(?:\)\".*)?$", re.MULTILINE)
 _OPEN = re.compile(r"…|\.\.\.| #|  ")  # what follows is not part of the line
 
 
@@ -56,6 +59,22 @@ def problem_of(line: str) -> str:
     except UsageError as error:
         return "" if "required" in str(error) else str(error)
     return ""
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_lines_for_a_shell_are_lines_of_the_command(page: Path) -> None:
+    problems = []
+    for line in _SHELL_LINE.findall(page.read_text()):
+        for one in re.split(r" && | \| ", _OPEN.split(line)[0].strip()):
+            words = shlex.split(one.removeprefix("det "))
+            if words[0] not in ("source", "…"):
+                try:
+                    parse_words(shell_parser(), words)
+                except HelpShown:
+                    continue
+                except UsageError as error:
+                    problems.append(f"{one}: {error}")
+    assert problems == []
 
 
 def parser_of(magic: str, words: str) -> LineParser:

@@ -266,7 +266,9 @@ def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.Monkey
     ("line", "words"),
     [
         ("e des", ["describe"]),
-        ("e kill ", ["8", "7", "--help"]),
+        ("e kill ", ["8", "7"]),
+        ("e kill 7 -", ["--help"]),
+        ("e create ", []),  # files
         ("e set ", ["name", "description", "priority", "8", "7"]),
         ("template show d", ["digits"]),
         ("e logs 7 --level w", ["warning"]),
@@ -311,3 +313,17 @@ def test_a_closed_pipe_is_quiet() -> None:
     line = f"{sys.executable} -m det_jupyter e --help | true"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_bash_completes_by_its_script(tmp_path: Path) -> None:
+    script = f"""
+        det() {{ {sys.executable} -m det_jupyter "$@"; }}
+        eval "$(det completion bash)"
+        COMP_WORDS=(det e des); COMP_CWORD=2; _det; echo "${{COMPREPLY[@]}}"
+        COMP_WORDS=(det e create ""); COMP_CWORD=3; _det; echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=True,
+        env={"DET_JUPYTER_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("describe\n\n", "")
