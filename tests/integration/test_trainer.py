@@ -285,7 +285,7 @@ def test_a_script_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
         # A thread of a group that releases a tensor while Python ends aborts the process. Those
         # of the gradients' group remain: the wrapped model refers to it.
         "assert sum('gloo_runloop' in name for name in threads) <= 2, threads\n"
-        "with pytest.raises(RuntimeError, match='groups are closed'):\n"
+        "with pytest.raises(RuntimeError, match='connections are closed'):\n"
         "    distributed.barrier()\n"
         "if distributed.rank == 0:\n"
         "    torch.save(weights(trial), sys.argv[2])\n"
