@@ -53,7 +53,7 @@ def find_code_problems(
         f"context: {file} would take the place of the installed {name}, which ranks need; "
         "rename it"
         for name, file in code.modules.items()
-        if name in _IN_RANKS and plan is not None
+        if name in _IN_RANKS
     ]
     match entrypoint:
         case Captured(name=name):

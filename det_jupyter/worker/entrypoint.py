@@ -45,12 +45,11 @@ def load_entrypoint(
         ConfigError: There is no such module or name, it cannot be read, or it is no class or
             function that ranks can use.
     """
-    if capsule.context is not None:
-        put_first(work_dir)
     if isinstance(entrypoint, Captured):
+        if capsule.context is not None:
+            put_first(work_dir)
         return load_capsule(capsule, blobs, code_dir)
-    if not sys.path or sys.path[0] != str(work_dir):
-        sys.path.insert(0, str(work_dir))
+    put_first(work_dir)
     sys.modules["__main__"] = ModuleType("__main__")  # not ours, of which users know nothing
     return find_in_module(entrypoint, work_dir)
 

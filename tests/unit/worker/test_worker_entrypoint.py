@@ -104,13 +104,14 @@ def test_a_file_takes_the_place_of_a_module_of_python_as_in_a_fresh_python(folde
     assert found.__code__.co_filename == str(folder / "statistics.py")
 
 
-def test_what_would_hide_torch_or_python_itself_is_refused(folder: Path) -> None:
-    write(folder, "torch/__init__.py", "")
+def test_what_would_hide_a_package_in_use_or_python_itself_is_refused(folder: Path) -> None:
+    write(folder, "pydantic/__init__.py", "")
     write(folder, "sys.py", "")
     with pytest.raises(ConfigError) as caught:
         put_first(folder)
     assert caught.value.problems == [
-        "context: torch/ would take the place of the installed torch, which ranks need; rename it"
+        "context: pydantic/ would take the place of the installed pydantic, which ranks need; "
+        "rename it"
     ]
     with pytest.raises(ConfigError, match=r"the module sys is Python's own, and sys\.py cannot"):
         find_in_module(Imported("sys", "main"), folder)
