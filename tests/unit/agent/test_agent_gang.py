@@ -137,3 +137,13 @@ def test_gang_is_over_exactly_when_every_rank_is_gone(data: st.DataObject) -> No
     assert gang.is_over
     assert sum(causes) == (0 if set(report.exit_codes.values()) == {0} and not kills.pids else 1)
     assert len(kills.pids) == len(set(kills.pids))
+
+
+def test_a_program_that_exits_with_0_is_not_the_one_that_ended_first() -> None:
+    gang = Gang("1.1.1", [0, 2], kill_group=Kills(), may_end_early=True)
+    gang.started({0: 100, 2: 102})
+    gang.rank_exited(RankExit(2, 0))
+    gang.rank_exited(RankExit(0, 3))
+    report = gang.to_report(at=5.0)
+    assert report.exit_codes == {0: 3, 2: 0}
+    assert (report.first_ended, report.first_failed) == (0, 0)
