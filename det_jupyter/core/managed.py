@@ -97,10 +97,14 @@ class Run:
         )
 
     def device(self, rank: int, local_rank: int) -> torch.device:
-        """Return the device of a rank. CUDA_VISIBLE_DEVICES has those of its computer in order."""
+        """Return the device of a worker.
+
+        CUDA_VISIBLE_DEVICES has those of its computer in order, or one that its launcher chose.
+        """
         slots = self.plan.slots
         if slots and slots[min(rank, len(slots) - 1)].kind == "cuda":
-            return torch.device("cuda", local_rank)
+            has_own = local_rank >= torch.cuda.device_count()
+            return torch.device("cuda", 0 if has_own else local_rank)
         return torch.device("cpu")
 
 

@@ -101,7 +101,7 @@ class ShardedCheckpoint:
         with self._discarding():
             path, uuid = self._open(merged)
             own = path / _OWN_FOLDERS / str(rank)
-            own.mkdir(mode=0o700, parents=True)
+            self._on_all(lambda: own.mkdir(mode=0o700, parents=True))
             try:
                 yield own, uuid
                 error: BaseException | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -29,8 +28,6 @@ from det_jupyter.records import (
     RunEnded,
     to_finite,
 )
-
-logger = logging.getLogger(__name__)
 
 _METADATA = "metadata"  # the group of metrics that has what set_metadata is given
 
@@ -247,7 +244,7 @@ class TrainContext(Part):
         self._check_chief("set_status")
         if not isinstance(status, str):
             raise ValueError(f"set_status: got {shown(status)}, expected a string")
-        logger.info("status: %s", status)
+        print(f"status: {status}", flush=True)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Note facts of this run: the metrics of a group "metadata" at the present step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -21,7 +22,7 @@ _SECONDARY_DELAY_S = 0.5  # meanwhile the launcher or the agent ends this proces
 
 def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:
     """Have the uncaught error of this process journaled, and printed as before."""
-    printed = sys.excepthook
+    printed, process = sys.excepthook, os.getpid()
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -31,7 +32,8 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
             sys.stderr.write(explanation.printed)  # without our frames
         else:
             printed(kind, error, traceback)
-        if isinstance(error, KeyboardInterrupt):  # a launcher ends its workers with it
+        # A launcher ends its workers by interrupts, and a fork of this process is no worker.
+        if isinstance(error, KeyboardInterrupt) or os.getpid() != process:
             return
         if is_lost_peer(error):
             time.sleep(_SECONDARY_DELAY_S)

@@ -222,6 +222,15 @@ def test_a_trial_may_end_early(context: core.Context) -> None:
         context.train.report_early_exit("invalid_hp")  # type: ignore[arg-type]
 
 
+def test_a_status_is_said_in_the_log(
+    context: core.Context, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context.train.set_status("loading data")
+    assert capfd.readouterr().out == "status: loading data\n"
+    with pytest.raises(ValueError, match="got 3, expected a string"):
+        context.train.set_status(3)  # type: ignore[arg-type]
+
+
 def test_facts_of_a_run_are_metrics_of_a_group(context: core.Context) -> None:
     assert context.train.get_metadata() == {}
     context.train.set_metadata({"data": {"version": numpy.int64(3)}})
