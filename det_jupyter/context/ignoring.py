@@ -27,8 +27,9 @@ _USUAL = (
     ".ruff_cache/",
     ".venv/",
     "node_modules/",
-    ".terraform/",
-    "*.tfstate*",
+    ".terraform*",
+    "terraform.tfstate*",
+    "terraform.tfvars*",
     ".DS_Store",
 )
 

@@ -14,6 +14,7 @@ from det_jupyter.words import printable
 
 _MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
 _MAX_LISTED = 10
+_OF_VENVS = "pyvenv.cfg"  # virtual environments have any name, and their paths hold only here
 _KINDS = {
     stat.S_IFSOCK: "socket",
     stat.S_IFIFO: "pipe",
@@ -121,6 +122,10 @@ class Walk:
                 found = sorted(os.scandir(os.path.join(self._root, below)), key=_name_of)
             except OSError as error:
                 self._cannot(below, error.strerror or str(error))
+                continue
+            if below and any(each.name == _OF_VENVS for each in found):
+                del self.entries[self._path(below)]
+                self.ignored.append(f"{self._path(below)}/")
                 continue
             for each in found:
                 name = f"{below}/{each.name}" if below else each.name

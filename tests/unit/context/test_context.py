@@ -79,7 +79,8 @@ def test_the_copy_has_files_bits_links_and_empty_folders(
 def test_what_detignore_and_habit_name_stays_behind(folder: Path, blobs: BlobStore) -> None:
     for name in (
         ".git/config", "__pycache__/a.pyc", "package/b.pyc", ".venv/lib/x.py", "data/big.bin",
-        "logs/1.txt", "logs/keep.txt", ".idea/x", "sub/data/small",
+        "logs/1.txt", "logs/keep.txt", ".idea/x", "sub/data/small", "sub/env/pyvenv.cfg",
+        "sub/env/bin/python", "terraform.tfvars",
     ):  # fmt: skip
         write(folder, name)
     write(folder, ".detignore", "/data/\nlogs/*\n!logs/keep.txt\n# a comment\n\n")
@@ -90,6 +91,7 @@ def test_what_detignore_and_habit_name_stays_behind(folder: Path, blobs: BlobSto
     ]  # fmt: skip
     assert sorted(plan.ignored) == [
         ".git/", ".idea/", ".venv/", "__pycache__/", "data/", "logs/1.txt", "package/b.pyc",
+        "sub/env/", "terraform.tfvars",
     ]  # fmt: skip
 
 
