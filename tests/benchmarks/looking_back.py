@@ -98,8 +98,8 @@ def measure_metrics(store: Store) -> None:
                     at=float(step), group="training", steps_completed=step, metrics=values,
                     trained={"epochs": step / 10},
                 )  # fmt: skip
-                steps = range(step, step + 1)
-                store.feed.add_metrics(step, 1, trial_id, steps, to_line(record))
+                row = (float(step), 1, trial_id, step, step, to_line(record))
+                store.feed.add_metrics([row])
     print(f"metrics of {TRIALS} trials, {REPORTS:,} reports, {METRICS} metrics")
     started = time.perf_counter()
     body = bytes(JsonResponse(to_curves(read_metrics(store.path, 1))).body)

@@ -2,8 +2,8 @@
 
 The master applies a batch in order: starts, processes on the devices, samples of the machine,
 journals, output, and the exits of runs whose files were sent completely. Samples are sent once,
-even if the request fails. Journals of all runs go before any output, and output files take turns,
-so a rank that prints without end delays no metrics.
+even if the request fails. Journals of all runs go before any output, and files of each sort take
+turns, so a rank that prints or reports without end delays no other rank's metrics.
 
 A file that cannot be read (no descriptor is free, the disk fails) is left out of the batch. It may
 say how the run ended, so the exit waits for it, but not longer than 30 s.
@@ -42,7 +42,7 @@ class Outbox:
     def __init__(self, runs: Mapping[str, Run], samples: SampleBox | None = None) -> None:
         self._runs = runs
         self._samples = samples or SampleBox()
-        self._turn = 0  # index of the output that goes first
+        self._turn = 0  # moves on with each batch
         self._devices: DevicesSeen | None = None  # the latest
         self._are_devices_sent = False
 
@@ -59,11 +59,10 @@ class Outbox:
             filling.reports.append(self._devices)
         if self._samples.is_due(now):
             filling.reports.append(self._samples.take(now))
-        for run in runs:
-            for stream in run.streams:
-                if stream.is_journal:
-                    filling.add(run, stream)
-        for run, stream in self._outputs_in_turn(runs):
+        self._turn += 1
+        for run, stream in self._in_turn(runs, are_journals=True):
+            filling.add(run, stream)
+        for run, stream in self._in_turn(runs, are_journals=False):
             filling.add(run, stream)
         filling.reports += [
             run.exited
@@ -72,12 +71,16 @@ class Outbox:
         ]
         return Batch(reports=filling.reports, is_last=not filling.unfinished)
 
-    def _outputs_in_turn(self, runs: Iterable[Run]) -> list[tuple[Run, Stream]]:
-        outputs = [
-            (run, stream) for run in runs for stream in run.streams if not stream.is_journal
+    def _in_turn(self, runs: Iterable[Run], *, are_journals: bool) -> list[tuple[Run, Stream]]:
+        """Return files of one sort, each time with another one first."""
+        files = [
+            (run, stream)
+            for run in runs
+            for stream in run.streams
+            if stream.is_journal is are_journals
         ]
-        self._turn = (self._turn + 1) % max(1, len(outputs))
-        return outputs[self._turn :] + outputs[: self._turn]
+        first = self._turn % max(1, len(files))
+        return files[first:] + files[:first]
 
     def note_sent(self, batch: Batch, now: float) -> None:
         """Note that the master has the events of a batch; its answer has the offsets of files."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -22,6 +22,8 @@ from det_jupyter.master.service.rows import as_item, readable
 from det_jupyter.wire import FeedItem
 
 _PAGE = 500  # items read at a time; other requests get their turn in between
+# When, experiment, trial, first and last step, and the record as JSON.
+MetricsRow = tuple[float, int, int, int, int, str]
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 
@@ -87,14 +89,12 @@ class Feed:
             [experiment_id, before, experiment_id, experiment_id],
         )
 
-    def add_metrics(
-        self, at: float, experiment_id: int, trial_id: int, steps: range, text: str
-    ) -> None:
-        """Append a record with metrics of these steps."""
-        self._db.execute(
+    def add_metrics(self, rows: Sequence[MetricsRow]) -> None:
+        """Append records with metrics."""
+        self._db.executemany(
             "INSERT INTO feed (at, kind, experiment_id, trial_id, first_step, last_step, json) "
             "VALUES (?, 'metrics', ?, ?, ?, ?, ?)",
-            (at, experiment_id, trial_id, steps[0], steps[-1], text),
+            rows,
         )
 
     @property

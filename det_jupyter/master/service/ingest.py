@@ -34,13 +34,15 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
-from det_jupyter.master.service.journal_records import Source, take_record
+from det_jupyter.master.service.journal_records import (
+    Source,
+    add_metrics,
+    take_record,
+)
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.printed import parse_printed
-from det_jupyter.records import (
-    parse_line,
-)
+from det_jupyter.records import BatchMetrics, MetricsReported, parse_line
 from det_jupyter.wire import (
     AgentReport,
     Chunk,
@@ -254,9 +256,28 @@ class _Intake:
         )
 
     def _take_journal(self, source: Source, text: str) -> None:
-        for line in text.split("\n"):  # not splitlines: JSON strings may hold U+2028
-            if not line or self._is_given_up(source):
+        lines = [line for line in text.split("\n") if line]  # U+2028 may be in JSON strings
+        if self._transaction.is_careful:
+            self._take_carefully(source, lines)
+            return
+        metrics: list[BatchMetrics | MetricsReported] = []  # that came one after the other
+        for record in map(parse_line, lines):
+            if self._is_given_up(source):
+                return
+            is_validation = getattr(record, "group", "") == "validation"
+            if isinstance(record, (BatchMetrics, MetricsReported)) and not is_validation:
+                metrics.append(record)
                 continue
+            add_metrics(self._transaction, source, metrics)
+            metrics.clear()
+            take_record(self._transaction, self._run_verdicts, source, record)
+        add_metrics(self._transaction, source, metrics)
+
+    def _take_carefully(self, source: Source, lines: Iterable[str]) -> None:
+        """Take one line at a time, so that one that cannot be handled is set aside alone."""
+        for line in lines:
+            if self._is_given_up(source):
+                return
             with self._setting_aside(
                 f"journal-{source.rank} of run {source.allocation_id}",
                 content=line,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -54,9 +55,11 @@ def take_record(
 ) -> None:
     """Store a record of a rank's journal, and hand the machine what it has to know."""
     match record:
-        case BatchMetrics():
-            num_batches = max(map(len, record.values.values()), default=0)
-            _add_metrics(transaction, source, record, record.first, num_batches)
+        case MetricsReported(group="validation"):
+            add_metrics(transaction, source, [record])
+            transaction.take(_validation(source, record))
+        case BatchMetrics() | MetricsReported():
+            add_metrics(transaction, source, [record])
         case BatchTimings():
             _add_timings(transaction, source, record)
         case StepTimes():
@@ -64,10 +67,6 @@ def take_record(
                 transaction.now, source.trial_id, source.run, source.rank, record
             )
             run_verdicts.add_times(transaction, source.allocation_id, source.rank, record)
-        case MetricsReported():
-            _add_metrics(transaction, source, record, record.steps_completed, 1)
-            if record.group == "validation":
-                transaction.take(_validation(source, record))
         case Progress():
             transaction.note_progress(source.trial_id, record.steps_completed, record.fraction)
         case FirstStep():
@@ -82,21 +81,27 @@ def take_record(
             assert_never(record)
 
 
-def _add_metrics(
-    transaction: Transaction,
-    source: Source,
-    record: BatchMetrics | MetricsReported,
-    first: int,
-    num_steps: int,
+def add_metrics(
+    transaction: Transaction, source: Source, records: Sequence[BatchMetrics | MetricsReported]
 ) -> None:
-    if num_steps == 0:
-        return
-    steps = range(first, first + num_steps)
-    text = to_line(record).rstrip("\n")
-    transaction.store.feed.add_metrics(
-        record.at, source.experiment_id, source.trial_id, steps, text
-    )
-    transaction.note_progress(source.trial_id, steps[-1])
+    """Store records with metrics that came one after the other."""
+    rows = []
+    for record in records:
+        steps = _steps_of(record)
+        if steps:
+            ids = (source.experiment_id, source.trial_id)
+            text = to_line(record).rstrip("\n")
+            rows.append((record.at, *ids, steps[0], steps[-1], text))
+    if rows:
+        transaction.store.feed.add_metrics(rows)
+        transaction.note_progress(source.trial_id, max(row[4] for row in rows))
+
+
+def _steps_of(record: BatchMetrics | MetricsReported) -> range:
+    if isinstance(record, MetricsReported):
+        return range(record.steps_completed, record.steps_completed + 1)
+    num_batches = max(map(len, record.values.values()), default=0)
+    return range(record.first, record.first + num_batches)
 
 
 def _add_timings(transaction: Transaction, source: Source, record: BatchTimings) -> None:

@@ -74,7 +74,7 @@ class Transaction:
         *,
         is_careful: bool = True,
     ) -> None:
-        self._is_careful = is_careful
+        self.is_careful = is_careful
         self.machine = machine
         self.matcher = matcher or Matcher()
         self.publisher = Publisher(machine, store, now, reasons, told or Told())
@@ -194,12 +194,12 @@ class Transaction:
 
     def is_beyond(self, error: BaseException) -> bool:
         """Whether it cannot be set aside: the computer failed, or no part can be undone."""
-        return is_trouble(error) or not self._is_careful
+        return is_trouble(error) or not self.is_careful
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Have what is done inside happen wholly, rows, machine and commands, or not at all."""
-        if not self._is_careful:
+        if not self.is_careful:
             yield
             return
         lists: tuple[list[Any], ...] = (self.commands, self.questions, self.deletions)
