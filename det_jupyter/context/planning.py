@@ -87,7 +87,7 @@ def plan_context(
         include: Files and folders to add at its root, by their own names.
         scripts: Texts of files, by path; they take precedence over files of the folder.
     """
-    plan = ContextPlan(folder="" if folder is None else str(folder))
+    plan = ContextPlan()
     if folder is not None:
         _add_folder(plan, Path(folder).expanduser())
     for path in include:
@@ -101,14 +101,22 @@ def plan_context(
 
 
 def _add_folder(plan: ContextPlan, folder: Path) -> None:
-    if not folder.is_dir():
-        reason = "it is not a folder" if os.path.lexists(folder) else "there is no such folder"
-        plan.problems.append(
-            f"context: {shown(str(folder))}: {reason}; give the folder with your code "
-            f"(this is {shown(os.getcwd())})"
-        )
+    if os.path.isdir(folder):  # False also where it may not be looked at
+        plan.folder = os.path.abspath(folder)
+        _merge(plan, Walk(folder))
         return
-    _merge(plan, Walk(folder))
+    reason = "it is not a folder" if os.path.lexists(folder) else "there is no such folder"
+    place = "" if folder.is_absolute() else f" ({_present_folder()})"
+    plan.problems.append(
+        f"context: {shown(str(folder))}: {reason}{place}; give the folder with your code"
+    )
+
+
+def _present_folder() -> str:
+    try:
+        return f"this is {shown(os.getcwd())}"
+    except FileNotFoundError:
+        return "the present folder itself is gone"
 
 
 def _add_included(plan: ContextPlan, path: Path) -> None:

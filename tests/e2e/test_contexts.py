@@ -96,11 +96,23 @@ def test_an_error_shows_the_file_and_line_of_the_module(client: Client, folder: 
     assert "entrypoint.py" not in failure.traceback
 
 
-def test_an_experiment_that_is_made_paused_waits(client: Client, folder: Path) -> None:
-    experiment = create(client, config("fits:main", error=1), context=folder, is_paused=True)
+def test_an_experiment_is_made_paused_with_changes_and_a_folder_for_its_checkpoints(
+    client: Client, folder: Path, tmp_path: Path
+) -> None:
+    experiment = create(
+        client,
+        config("fits:main", error=1) + "checkpoint_storage: {type: s3, bucket: models}\n",
+        context=folder,
+        changes={"name": "changed", "hyperparameters": {"error": 2}},
+        checkpoint_storage=str(tmp_path / "kept"),
+        is_paused=True,
+    )
     assert experiment.state is State.PAUSED
+    storage = experiment.config["checkpoint_storage"]
+    assert (storage["type"], storage["container_path"]) == ("directory", str(tmp_path / "kept"))
     experiment.activate()
     assert experiment.wait(timeout=90) == State.COMPLETED
+    assert (experiment.name, experiment.view.trials[0].best_metric) == ("changed", 2)
 
 
 def test_text_template_context_and_code_are_refused_together(client: Client, folder: Path) -> None:
@@ -141,7 +153,7 @@ def test_a_notebook_keeps_scripts_and_takes_a_folder_along(
         assert "broken.py, line 1: expected ':'" in str(refused.error)
         text = config("python3 run/script.py", 1)
         dry = book.check(f"%%det_experiment --context code --dry-run\n{text}")
-        assert "Context code: 4 files, " in dry.text
+        assert f"Context {folder}: 4 files, " in dry.text
         assert "stays behind: model_def.py" in dry.text
         assert "run/script.py            script of In [" in dry.text
         assert not (folder / "run").exists()

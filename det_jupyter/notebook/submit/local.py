@@ -14,6 +14,7 @@ from typing import Any
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.entrypoints import Captured, Command, Imported, Program
 from det_jupyter.notebook.submit.checks import find_class_problems
+from det_jupyter.notebook.submit.scripts import SCRIPTS
 from det_jupyter.notebook.submit.submitting import meaning_of, print_notices, read_draft
 
 
@@ -52,6 +53,11 @@ def _another_way(entrypoint: Imported | Program | Command) -> str:
     """Return why --local cannot try the entrypoint, and what can."""
     if isinstance(entrypoint, Imported):
         top = entrypoint.name.partition(".")[0]
+        if f"{entrypoint.module.replace('.', '/')}.py" in SCRIPTS:
+            return (
+                "--local tries classes of this notebook; run the script's code in a cell without "
+                f"%%det_script, and write `entrypoint: {top}`"
+            )
         return (
             "--local tries classes of this notebook; import it, "
             f"`from {entrypoint.module} import {top}`, and write `entrypoint: {top}`"

@@ -171,9 +171,12 @@ def test_unreadable_files_and_odd_names_are_told_together(folder: Path) -> None:
     (folder / "closed").chmod(0o700)
 
 
-def test_no_such_folder_and_a_file_are_told(folder: Path) -> None:
+def test_no_such_folder_and_a_file_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (problem,) = plan_context(folder / "nowhere").problems
-    assert "nowhere: there is no such folder; give the folder with your code" in problem
+    assert problem.endswith("/nowhere: there is no such folder; give the folder with your code")
+    monkeypatch.chdir(folder)
+    (problem,) = plan_context("nowhere").problems
+    assert f"nowhere: there is no such folder (this is {folder}); give the folder" in problem
     (problem,) = plan_context(folder / "train.py").problems
     assert "train.py: it is not a folder" in problem
 
