@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from det_jupyter.autostart import connect, find_master
+from det_jupyter.autostart import connect, ensure_master, find_master
 from det_jupyter.client.client import Client
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.session import Session
+from det_jupyter.system import paths
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.wire import MasterInfo
 
@@ -49,7 +50,14 @@ def connect_to_running() -> Session:
     Raises:
         MasterUnreachable: None runs.
     """
-    return Session(require_master(), locate=require_master)
+    return Session(require_master(), locate=_find_again)
+
+
+def _find_again() -> MasterInfo:
+    """Return where the master is now: started anew if it was killed, not if it was stopped."""
+    if paths.master_file().exists():  # one that is stopped takes its file away
+        return ensure_master()
+    return require_master()
 
 
 def require_master() -> MasterInfo:

@@ -128,7 +128,8 @@ class Display:
         if self._bar is not None:
             tqdm.write(text)
         else:
-            print(text, flush=True)
+            sys.stdout.write(f"{text}\n")  # in one piece: two threads print
+            sys.stdout.flush()
 
     def update(self, live: LiveExperiment) -> None:
         """Show what is new; called in the follower's thread."""

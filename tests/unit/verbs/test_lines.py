@@ -183,6 +183,8 @@ def test_a_line_is_one_request(master: Master, line: str, asked: Any) -> None:
     ("line", "asked"),
     [
         ("set 5 --priority 10", (5, {"priority": 10})),
+        ("set priority 5 10", (5, {"priority": 10})),
+        ("set resource-pool 5 night", (5, {"resource_pool": "night"})),
         ("set 5 --max-slots 8", (5, {"max_slots": 8})),
         ("set 5 --max-slots none", (5, {"max_slots": "none"})),
         ("set 5 --weight 2 --pool night", (5, {"weight": 2.0, "resource_pool": "night"})),
