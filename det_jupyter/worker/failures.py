@@ -42,6 +42,8 @@ def make_failure(
         printed: The end of what the rank had printed before.
     """
     message = explanation.error
+    if isinstance(error, ModuleNotFoundError) and error.name == "determined":
+        message += "; code for Determined needs `pip install det-jupyter-determined`"
     is_secondary = spec.place.world_size > 1 and is_lost_peer(error)
     if is_secondary:
         message = f"another rank is gone: {message}"

@@ -107,6 +107,23 @@ def test_a_reducers_metrics_and_a_writers_files_are_there(
     assert any(file.stat().st_size > 100 for file in written)
 
 
+@pytest.mark.parametrize("folder", ["trainer_script"])
+def test_a_fork_of_a_script_begins_with_the_others_weights(
+    client: Client, ended: Experiment, folder: str
+) -> None:
+    file = FILES / folder / "const.yaml"
+    fork = submit_file(client, file, searcher={"source_trial_id": ended.trial.id})
+    assert fork.wait(timeout=100) is State.COMPLETED
+    assert fork.trial.view.steps_completed == ended.trial.view.steps_completed == 32
+    first, last = (
+        next(c for c in client.curves(e.id) if c.group == "validation") for e in (fork, ended)
+    )
+    assert first.steps[0] == 8
+    assert first.values[0] is not None
+    assert last.values[0] is not None
+    assert first.values[0] < last.values[0] / 2
+
+
 @pytest.mark.parametrize("folder", ["constraints"])
 def test_hyperparameters_that_cannot_work_end_their_trial_only(ended: Experiment) -> None:
     trained = {trial.hparams["width"]: trial.steps_completed for trial in ended.view.trials}

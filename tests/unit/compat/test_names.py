@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +24,9 @@ USED = {
         "experimental get_cluster_info import_from_path pytorch util"
     ),
     "determined.core": (
-        "CheckpointContext Context DistributedContext PreemptContext PreemptMode ProfilerContext "
-        "SearcherContext TrainContext init"
+        "CheckpointContext Context DistributedContext DownloadMode EarlyExitReason PreemptContext "
+        "PreemptMode ProfilerContext SearcherContext SearcherMode SearcherOperation "
+        "TensorboardMode TrainContext Unit init"
     ),
     "determined.errors": "CheckpointNotFound InvalidExperimentException InvalidHP",
     "determined.experimental": "Determined client",
@@ -140,6 +142,15 @@ def test_it_does_not_work_beside_the_real_one(tmp_path: Path) -> None:
     assert status == 1
     assert "both determined 0.38.1 and det-jupyter-determined are installed" in text
     assert "pip uninstall" in text
+
+
+def test_its_wheel_has_every_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=COMPAT, check=True, capture_output=True, timeout=60)
+    (wheel,) = tmp_path.glob("det_jupyter_determined-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if name.endswith(".py")}
+    assert names == {str(path.relative_to(COMPAT)) for path in COMPAT.rglob("determined/**/*.py")}
 
 
 def test_its_distribution_has_the_version_of_det_jupyter() -> None:
