@@ -21,6 +21,7 @@ import torch
 
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage
+from det_jupyter.core.best import BestValidation
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
@@ -31,7 +32,7 @@ from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.tensorboard import tensorboard_folder
-from det_jupyter.core.train import BestValidation, TrainContext
+from det_jupyter.core.train import TrainContext
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import RunDir

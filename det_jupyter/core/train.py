@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from det_jupyter.core.best import BestValidation
 from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.tensorboard import TensorboardMode
@@ -26,7 +27,6 @@ from det_jupyter.records import (
     Progress,
     Record,
     RunEnded,
-    to_finite,
 )
 
 _METADATA = "metadata"  # the group of metrics that has what set_metadata is given
@@ -55,27 +55,6 @@ class EarlyExitReason(Enum):
 
     INVALID_HP = "invalid_hp"
     USER_REQUESTED_STOP = "stopped"
-
-
-class BestValidation:
-    """The best searcher metric that is known in this process.
-
-    Args:
-        metric: Name of the searcher metric.
-        smaller_is_better: Whether smaller values of it are.
-        value: The experiment's best when this run began; None: there was none.
-    """
-
-    def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
-        self.metric = metric
-        self.value = value
-        self._best = min if smaller_is_better else max
-
-    def note(self, metrics: Mapping[str, Any]) -> None:
-        """Take the metrics of a validation into account."""
-        value = to_finite(metrics.get(self.metric))
-        if value is not None:
-            self.value = value if self.value is None else self._best(self.value, value)
 
 
 class TrainContext(Part):

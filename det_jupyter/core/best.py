@@ -1,0 +1,29 @@
+"""The best validation of an experiment, as far as one of its processes knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.records import to_finite
+
+
+class BestValidation:
+    """The best searcher metric that is known in this process.
+
+    Args:
+        metric: Name of the searcher metric.
+        smaller_is_better: Whether smaller values of it are.
+        value: The experiment's best when this run began; None: there was none.
+    """
+
+    def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
+        self.metric = metric
+        self.value = value
+        self._best = min if smaller_is_better else max
+
+    def note(self, metrics: Mapping[str, Any]) -> None:
+        """Take the metrics of a validation into account."""
+        value = to_finite(metrics.get(self.metric))
+        if value is not None:
+            self.value = value if self.value is None else self._best(self.value, value)
