@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,11 @@ _OF_SHELLS = {
 
 
 def find_code_problems(
-    entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path, python: str
+    entrypoint: Entrypoint,
+    plan: ContextPlan | None,
+    cwd: Path,
+    python: str,
+    variables: Collection[str] = (),
 ) -> list[str]:
     """Return what is wrong with the code that an entrypoint names, a line each.
 
@@ -47,8 +51,16 @@ def find_code_problems(
         plan: The context directory; None: ranks work in `cwd` itself.
         cwd: The folder that the experiment is submitted from.
         python: The interpreter of the ranks: what it has installed is known if it is this one.
+        variables: Names of the environment variables that ranks get: what there is by another
+            PATH or PYTHONPATH is not known.
     """
-    code = _Code(plan, cwd, is_same=os.path.realpath(python) == os.path.realpath(sys.executable))
+    is_same = os.path.realpath(python) == os.path.realpath(sys.executable)
+    code = _Code(
+        plan,
+        cwd,
+        knows_modules=is_same and "PYTHONPATH" not in variables,
+        knows_programs="PATH" not in variables,
+    )
     problems = [
         f"context: {file} would take the place of the installed {name}, which ranks need; "
         "rename it"
@@ -82,13 +94,16 @@ def find_shadowing(plan: ContextPlan) -> list[str]:
 
 
 class _Code:
-    def __init__(self, plan: ContextPlan | None, cwd: Path, *, is_same: bool) -> None:
+    def __init__(
+        self, plan: ContextPlan | None, cwd: Path, *, knows_modules: bool, knows_programs: bool
+    ) -> None:
         self._entries: Mapping[str, Entry] = LiveEntries(cwd) if plan is None else plan.entries
         self._ignored = [] if plan is None else plan.ignored
         self._place = (
             f"folder {cwd}" if plan is None else f"context directory {plan.folder}".strip()
         )
-        self._is_same = is_same
+        self._knows_modules = knows_modules
+        self._knows_programs = knows_programs
         self.modules = modules_among(self._entries)
 
     def check_captured(self, name: str) -> Iterator[str]:
@@ -171,7 +186,7 @@ class _Code:
                 yield self._no_file(name)
             elif entry.kind == "file" and not entry.is_executable:
                 yield f"{name} is not executable: `chmod +x` it, or name its interpreter"
-        elif shutil.which(program) is None:
+        elif self._knows_programs and shutil.which(program) is None:
             bare = os.path.normpath(program)
             here = f"; did you mean ./{bare}?" if bare in self._entries else ""
             yield f"there is no program {program} on this computer{here}"
@@ -193,7 +208,7 @@ class _Code:
                 if parent and name.startswith(f"{parent}/")
             }
             return self._no_module(module, f"{path}.py", modules_among(below))
-        if self._is_same and find_spec(top) is None:
+        if self._knows_modules and find_spec(top) is None:
             return self._no_module(module, f"{path}.py", self.modules)
         return ""
 

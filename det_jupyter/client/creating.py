@@ -19,13 +19,13 @@ from det_jupyter.client.checks import find_open_storage, find_slot_problems
 from det_jupyter.client.client import Client
 from det_jupyter.client.code_checks import find_code_problems, find_shadowing
 from det_jupyter.client.drafts import Draft, lay_over, with_template
-from det_jupyter.client.environment import find_unset, take_along
+from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, notices, read_yaml
 from det_jupyter.config.storage_replaced import with_storage
 from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.context.packing import pack_plan
-from det_jupyter.entrypoints import entrypoint_text, parse_entrypoint
+from det_jupyter.entrypoints import Entrypoint, entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import printable
@@ -113,7 +113,7 @@ def prepare(
         plan = plan_context(context, include=includes)
     merged = draft.merged()
     if plan is None or plan.entries:
-        problems += _code_problems(merged.get("entrypoint"), plan, Path(folder), python)
+        problems += _code_problems(merged, plan, Path(folder), python)
     where = f"{file}: " if file is not None else ""
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -202,12 +202,21 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def _code_problems(entrypoint: Any, plan: ContextPlan | None, cwd: Path, python: str) -> list[str]:
-    if not isinstance(entrypoint, str | list) or not entrypoint:
-        return []  # it is missing, or the configuration's own check tells it
-    with suppress(ValueError, TypeError, AttributeError):
-        return find_code_problems(parse_entrypoint(entrypoint), plan, cwd, python)
-    return []
+def _code_problems(
+    merged: Mapping[str, Any], plan: ContextPlan | None, cwd: Path, python: str
+) -> list[str]:
+    meaning = meaning_of(merged.get("entrypoint"))
+    if meaning is None:
+        return []
+    return find_code_problems(meaning, plan, cwd, python, assigned_variables(merged))
+
+
+def meaning_of(entrypoint: Any) -> Entrypoint | None:
+    """Return what an entrypoint means; None if it is missing, or wrong: that is told elsewhere."""
+    if isinstance(entrypoint, str | list) and entrypoint:
+        with suppress(ValueError, TypeError, AttributeError):
+            return parse_entrypoint(entrypoint)
+    return None
 
 
 def _folder(context: Path | str | None) -> str:

@@ -40,9 +40,18 @@ def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list
     ]
 
 
+def assigned_variables(document: Mapping[str, Any]) -> set[str]:
+    """Return the names of the variables that a configuration gives, with a value or without."""
+    return {line.partition("=")[0] for line in _lines(document)}
+
+
 def _names(document: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
     environment = document.get("environment")
     given = environment.get("environment_variables") if isinstance(environment, Mapping) else None
     lists = given.values() if isinstance(given, Mapping) else [given]
     lines = [line for some in lists if isinstance(some, list) for line in some]
-    return list(dict.fromkeys(line for line in lines if isinstance(line, str) and "=" not in line))
+    return [line for line in lines if isinstance(line, str)]

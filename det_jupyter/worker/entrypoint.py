@@ -55,7 +55,7 @@ def load_entrypoint(
 
 
 def put_first(folder: Path) -> None:
-    """Have the modules of a folder before all others, as `python FOLDER/script.py` has them.
+    """Have the modules of a folder, then those of PYTHONPATH, before all others, as Python has.
 
     This process has loaded much before (fork server), which a fresh Python would find in the
     folder: modules of Python with the name of one there are forgotten.
@@ -63,8 +63,10 @@ def put_first(folder: Path) -> None:
     Raises:
         ConfigError: One there would take the place of an installed package that is in use.
     """
-    if not sys.path or sys.path[0] != str(folder):
-        sys.path.insert(0, str(folder))
+    # This process was forked: the configuration's PYTHONPATH is not in its sys.path yet.
+    given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    first = list(dict.fromkeys([str(folder), *map(os.path.abspath, given)]))
+    sys.path[:] = first + [each for each in sys.path if each not in first]
     importlib.invalidate_caches()
     inside = os.path.join(folder, "")
     taken = []

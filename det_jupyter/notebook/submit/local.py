@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.client.creating import meaning_of
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.entrypoints import Captured, Command, Imported, Program
 from det_jupyter.notebook.submit.checks import find_class_problems
 from det_jupyter.notebook.submit.scripts import SCRIPTS
-from det_jupyter.notebook.submit.submitting import meaning_of, print_notices, read_draft
+from det_jupyter.notebook.submit.submitting import print_notices, read_draft
 
 
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:

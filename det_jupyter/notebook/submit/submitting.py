@@ -16,9 +16,9 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
 from det_jupyter.client.checks import find_open_storage, find_slot_problems
 from det_jupyter.client.code_checks import find_code_problems
-from det_jupyter.client.creating import capsule_of, with_context
+from det_jupyter.client.creating import capsule_of, meaning_of, with_context
 from det_jupyter.client.drafts import Draft, below_magic, with_template
-from det_jupyter.client.environment import find_unset, take_along
+from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.config import (
     ExperimentConfig,
     notices,
@@ -26,7 +26,7 @@ from det_jupyter.config import (
     with_storage,
 )
 from det_jupyter.context import ContextPlan
-from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text, parse_entrypoint
+from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text
 from det_jupyter.errors import ConfigError, MasterUnreachable
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
@@ -195,14 +195,6 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     )
 
 
-def meaning_of(entrypoint: Any) -> Entrypoint | None:
-    """Return what an entrypoint means; None if it is missing, or wrong: that is told elsewhere."""
-    if isinstance(entrypoint, str | list) and entrypoint:
-        with suppress(ValueError, TypeError, AttributeError):
-            return parse_entrypoint(entrypoint)
-    return None
-
-
 def _find_code_problems(
     entrypoint: Entrypoint | None,
     plan: ContextPlan | None,
@@ -221,7 +213,10 @@ def _find_code_problems(
         return problems + own
     if entrypoint is None or (plan is not None and not plan.entries):
         return problems
-    return problems + find_code_problems(entrypoint, plan, present_folder(), sys.executable)
+    variables = assigned_variables(merged)
+    return problems + find_code_problems(
+        entrypoint, plan, present_folder(), sys.executable, variables
+    )
 
 
 def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:

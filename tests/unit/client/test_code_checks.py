@@ -121,3 +121,11 @@ def test_modules_that_hide_others_are_told(folder: Path) -> None:
         "context: random.py has the name of a module of Python: whatever imports random in the "
         "ranks gets it"
     ]
+
+
+def test_what_another_path_may_have_is_not_refused(folder: Path) -> None:
+    for entrypoint in ("src_model:Trial", "python3 -m src_model", "unheard-of-program --x"):
+        meaning, plan = parse_entrypoint(entrypoint), plan_context(folder)
+        (_,) = find_code_problems(meaning, plan, folder, sys.executable)
+        others = ["PYTHONPATH", "PATH"]
+        assert find_code_problems(meaning, plan, folder, sys.executable, others) == []

@@ -50,6 +50,17 @@ def test_classes_and_functions_of_modules_and_packages_are_found(folder: Path) -
     assert find_in_module(Imported("ctx_pkg.sub", "Trial"), folder).__name__ == "Trial"
 
 
+def test_modules_of_pythonpath_are_found_after_those_of_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "src/ctx_lib.py", "def main(): ...\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", "src:/elsewhere")
+    put_first(folder)
+    assert sys.path[:3] == [str(folder), str(folder / "src"), "/elsewhere"]
+    assert find_in_module(Imported("ctx_lib", "main"), folder).__name__ == "main"
+
+
 @pytest.mark.parametrize(
     ("module", "name", "problem"),
     [
