@@ -28,6 +28,7 @@ from det_jupyter.wire import LogLine, LogPage, LogQuery
 
 Fits = Callable[[LogLine], bool]
 _SILENCE = "its ranks have printed nothing yet"
+_NONE_FITS = "no printed line fits these options"
 _ALLOCATION = re.compile(r"\d+\.(\d+)\.(\d+)")
 
 
@@ -52,20 +53,33 @@ def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str
     tail = TAIL if given.tail is None and not call.is_shell else given.tail
     if given.follow:
         return _follow(call, whose, _fitting(fetch, fits), query, tail)
+    is_filtered = query != LogQuery() or fits is not None or not is_whole
+    note = f"{whose}: {_NONE_FITS if is_filtered else _SILENCE}."
+    text = line_json if given.json else line_text
+    if call.is_shell and tail is None and given.head is None:
+        if not _print_all(_fitting(fetch, fits), query, text):
+            print(note, file=sys.stderr)
+        return ""
     lines = _read(_fitting(fetch, fits), query, tail, given.head, is_counted=fits is None)
     if not lines and lines.total == 0:
-        is_filtered = query != LogQuery() or fits is not None or not is_whole
-        silence = "no printed line fits these options" if is_filtered else _SILENCE
-        note = f"{whose}: {silence}."
         if call.is_shell:  # where it would look like a line that was printed
             print(note, file=sys.stderr)
         return "" if call.is_shell else note
-    if given.json:
-        return "\n".join(map(line_json, lines))
-    heading = [f"{lines.heading} (--tail N prints more)"] if lines.heading else []
-    if call.is_shell:
-        heading = []
-    return "\n".join([*heading, *map(line_text, lines)])
+    has_heading = lines.heading and not (given.json or call.is_shell)
+    heading = [f"{lines.heading} (--tail N prints more)"] if has_heading else []
+    return "\n".join([*heading, *map(text, lines)])
+
+
+def _print_all(fetch: Fetch, query: LogQuery, text: Callable[[LogLine], str]) -> int:
+    """Print all lines, page by page: a reader has the first ones at once. Return how many."""
+    num_lines = 0
+    while True:
+        page = fetch(query)
+        sys.stdout.writelines(f"{text(line)}\n" for line in page.lines)
+        num_lines += len(page.lines)
+        if page.last_id == query.after:
+            return num_lines
+        query = query.model_copy(update={"after": page.last_id})
 
 
 def line_json(line: LogLine) -> str:
