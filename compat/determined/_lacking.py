@@ -37,9 +37,16 @@ LACKING = {
 }
 
 
-def error(module: str, name: str) -> AttributeError:
-    """Return the error of a name that a module lacks."""
-    return AttributeError(_message(f"{module}.{name}"), name=name)
+def error(owner: str, name: str) -> AttributeError:
+    """Return the error of a name that a module or a handle lacks."""
+    return AttributeError(_message(f"{owner}.{name}"), name=name)
+
+
+class Handle:
+    """The part of a handle that says which of Determined's methods it lacks."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise error(type(self).__name__, name)
 
 
 def asked_of(module: str) -> Callable[[str], Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Checkpoint as OwnCheckpoint
+from determined._lacking import Handle
 
 
 class DownloadMode(Enum):
@@ -29,7 +30,7 @@ class CheckpointTrainingMetadata:
     searcher_metric: float | None
 
 
-class Checkpoint(OwnCheckpoint):
+class Checkpoint(OwnCheckpoint, Handle):
     """A saved state of a trial."""
 
     @property

@@ -14,7 +14,7 @@ from det_jupyter.autostart import connect
 from det_jupyter.client import Client, creating
 from det_jupyter.client.finding import make_query
 from det_jupyter.errors import ConfigError
-from determined._lacking import error
+from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._experiment import Experiment
 from determined.experimental.client._trial import Trial
@@ -22,7 +22,7 @@ from determined.experimental.client._trial import Trial
 _log = logging.getLogger("determined")
 
 
-class Determined:
+class Determined(Handle):
     """Finds and makes experiments. Starts the master if there is none.
 
     Args:
@@ -131,9 +131,6 @@ class Determined:
         view = client().checkpoint(uuid)
         hparams = client().trial(view.trial_id).hparams
         return Checkpoint(view, Path(client().session.info.data_dir), hparams)
-
-    def __getattr__(self, name: str) -> Any:
-        raise error("determined.experimental.client", name)
 
 
 def _text_of(config: str | Path | Mapping[str, Any]) -> str:

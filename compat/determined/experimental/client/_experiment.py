@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from det_jupyter.client import Experiment as OwnExperiment
 from det_jupyter.errors import Conflict, DetError, RankFailed
 from det_jupyter.wire import State, TrialView
+from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._sorting import OrderBy, TrialSortBy, in_order
 from determined.experimental.client._trial import (
@@ -18,7 +19,7 @@ from determined.experimental.client._trial import (
 )
 
 
-class Experiment(OwnExperiment):
+class Experiment(OwnExperiment, Handle):
     """An experiment that the master runs."""
 
     @property

@@ -13,6 +13,7 @@ from det_jupyter.client import Trial as OwnTrial
 from det_jupyter.direction import Direction
 from det_jupyter.errors import NotFound
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView
+from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._sorting import (
     CheckpointSortBy,
@@ -55,7 +56,7 @@ class TrialLine(str):
     log = message
 
 
-class Trial(OwnTrial):
+class Trial(OwnTrial, Handle):
     """One trial of an experiment."""
 
     @property
