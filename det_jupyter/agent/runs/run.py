@@ -154,6 +154,9 @@ class Run:
             batch = None
         output = self.dir.output(rank)
         words = last_words(output, self._labels(), self.workplace)
+        if words is not None and self.plan.capsule.context is not None:  # as they are named there
+            shown = words.traceback.replace(f'File "{self.dir.work}/', 'File "')
+            words = words.model_copy(update={"traceback": shown})
         return exited.model_copy(update={"batch": batch, "last_words": words})
 
     def _labels(self) -> Mapping[str, str]:
