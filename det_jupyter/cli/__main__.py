@@ -1,7 +1,7 @@
 """`det`: one line of a shell, from its words to its exit status.
 
 Exit status: 0 well, 1 refused or failed, 2 the line is wrong, 130 interrupted. Answers go to
-stdout, everything else to stderr. What a verb needs is imported when it runs.
+stdout, problems to stderr. What a verb needs is imported when it runs.
 """
 
 from __future__ import annotations
