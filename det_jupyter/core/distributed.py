@@ -7,12 +7,10 @@ cannot mix with the all-reduce of gradients.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from itertools import count
 from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
@@ -24,8 +22,9 @@ from det_jupyter.core.ranks import (
     Meeting,
     Place,
     StarExchange,
+    check_group,
     choose_meeting,
-    find_free_port,
+    draw_secret,
     find_mpi_place,
     gather_mpi,
     meet,
@@ -42,7 +41,6 @@ T = TypeVar("T")
 CONTROL_TIMEOUT = timedelta(days=1)
 _JOIN_TIMEOUT_S = 300.0
 _PUB_PORT, _PULL_PORT = 12360, 12376  # Determined's
-_contexts = count()  # all ranks make theirs in the same order
 
 
 class DistributedContext:
@@ -185,9 +183,9 @@ class DistributedContext:
             "secret": secret,
         }
         if dist.is_initialized() and place.size > 1:
-            _check_group(place)
+            check_group(place)
             if secret is None and not secret_of(os.environ):
-                options |= _draw_secret(place)
+                options |= draw_secret(place)
         return cls._of(place, chief_ip or _chief_ip(), **options)
 
     @classmethod
@@ -310,28 +308,6 @@ class DistributedContext:
 
 def _chief_ip() -> str | None:
     return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
-
-
-def _check_group(place: Place) -> None:
-    """Refuse variables that torch's process group contradicts."""
-    if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
-        raise ValueError(
-            f"distributed: torch's process group has rank {dist.get_rank()} of "
-            f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
-        )
-
-
-def _draw_secret(place: Place) -> dict[str, Any]:
-    """Return a secret and a free port of the chief's, which the group's own store brings to all.
-
-    It is as secret as that store: torchrun's answers all who reach its port.
-    """
-    store = dist.distributed_c10d._get_default_store()
-    key = f"det_jupyter/ranks/{next(_contexts)}"
-    if place.rank == 0:
-        store.set(key, f"{secrets.token_hex(32)} {find_free_port()}")
-    secret, port = store.get(key).decode().split()
-    return {"secret": bytes.fromhex(secret), "pub_port": int(port)}
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from det_jupyter.core.ranks.handshake import Guest, Host, introduce
+from det_jupyter.core.ranks.handshake import Guest, introduce
+from det_jupyter.core.ranks.host import Host
 from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import LaunchError, WaitTimeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from contextlib import suppress
 from typing import Any
 
 from det_jupyter.core.ranks.place import Place
@@ -71,7 +72,11 @@ def gather_mpi(comm: Any) -> tuple[Place, str, bytes]:
 def _own_address() -> str:
     """Return this computer's address as others reach it."""
     name = socket.gethostname()
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return name
+    with suppress(OSError):
+        address = socket.gethostbyname(name)
+        if not address.startswith("127."):  # as Debian has it for the computer's own name
+            return address
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("192.0.2.1", 9))  # sends nothing; chooses the interface for other networks
+        return str(sock.getsockname()[0])
+    return name

@@ -1,0 +1,211 @@
+"""The chief's side of the handshake: it waits for all ranks, and checks that they fit together."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import selectors
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch.distributed as dist
+
+from det_jupyter.core.ranks.handshake import (
+    CHALLENGE,
+    LENGTH,
+    MARK_BYTES,
+    MOST_BYTES,
+    WORD,
+    is_signed,
+    keys_of,
+    mark_of,
+    own_name,
+    signed,
+)
+from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.place import Place, find_conflicts, name_ranks
+from det_jupyter.errors import DetError, WaitTimeout
+
+
+@dataclass(slots=True, eq=False)
+class _Visitor:
+    """A connection of which it is not known yet who it is, or the rank that it is."""
+
+    sock: socket.socket
+    nonce: bytes
+    came: bytearray = field(default_factory=bytearray)
+    place: Place | None = None
+    name: str = ""
+    own: bytes = b""
+
+
+class Host:
+    """The chief, while it waits for the others.
+
+    Args:
+        listener: Does not block; the caller closes it.
+        place: The chief's place.
+        secret: Of these ranks.
+        where: Where it listens, for messages.
+        deadline: Monotonic, until all must have come.
+        timeout_s: The same as it was given.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        place: Place,
+        secret: bytes,
+        where: str,
+        deadline: float,
+        timeout_s: float,
+    ) -> None:
+        self._listener = listener
+        self._place = place
+        self._secret = secret
+        self._where = where
+        self._deadline = deadline
+        self._timeout_s = timeout_s
+        self._visitors: set[_Visitor] = set()
+        self._num_refused = 0
+        self._selector = selectors.DefaultSelector()
+
+    def receive_all(self) -> dict[int, Link]:
+        """Return the connections by rank, once all have come.
+
+        Raises:
+            ValueError, WaitTimeout, DistNetworkError: See `meet`. All that have come get it too.
+        """
+        try:
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+            while len(self._members()) < self._place.size - 1:
+                self._wait()
+            return self._admit()
+        except BaseException as error:
+            self._send_away(error)
+            raise
+        finally:
+            self._selector.close()
+
+    def _members(self) -> list[_Visitor]:
+        return [visitor for visitor in self._visitors if visitor.place]
+
+    def _wait(self) -> None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise WaitTimeout(self._who_is_late())
+        for key, _ in self._selector.select(left_s):
+            if key.data is None:
+                self._welcome()
+            else:
+                self._listen_to(key.data)
+
+    def _who_is_late(self) -> str:
+        here = {member.place.rank for member in self._members() if member.place}
+        missing = [rank for rank in range(1, self._place.size) if rank not in here]
+        text = (
+            f"distributed: {name_ranks(missing)} of {self._place.size} "
+            f"{'has' if len(missing) == 1 else 'have'} not come to {self._where} within "
+            f"{self._timeout_s:g} s. Are all ranks started, with the same chief_ip and pub_port?"
+        )
+        if self._num_refused:
+            text += (
+                f" {self._num_refused} connections were refused, because they did not know the "
+                "secret of these ranks"
+            )
+        return text
+
+    def _welcome(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        visitor = _Visitor(sock, secrets.token_bytes(16))
+        left_s = max(0.0, self._deadline - time.monotonic())
+        with suppress(OSError):  # its end is noticed when it is read from
+            sock.send(CHALLENGE.pack(WORD, visitor.nonce, left_s))
+        sock.setblocking(False)
+        self._visitors.add(visitor)
+        self._selector.register(sock, selectors.EVENT_READ, visitor)
+
+    def _listen_to(self, visitor: _Visitor) -> None:
+        try:
+            part = visitor.sock.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part and visitor.place:
+            raise dist.DistNetworkError(
+                f"distributed: rank {visitor.place.rank} ({visitor.name}) has ended before all "
+                "ranks had come; its own error has the cause"
+            )
+        visitor.came += part
+        if not part or not self._is_understood(visitor):
+            self._dismiss(visitor)
+
+    def _is_understood(self, visitor: _Visitor) -> bool:
+        """Note who it is, if it has said so; return whether it may stay."""
+        data = bytes(visitor.came)
+        if visitor.place or len(data) < LENGTH.size:
+            return visitor.place is None
+        (length,) = LENGTH.unpack_from(data)
+        end = LENGTH.size + length
+        if length > MOST_BYTES or len(data) > end + MARK_BYTES:
+            return False
+        if len(data) < end + MARK_BYTES:
+            return True
+        said, mark = data[LENGTH.size : end], data[end:]
+        if not hmac.compare_digest(mark, mark_of(self._secret, b"hello" + visitor.nonce, said)):
+            self._num_refused += 1
+            self._judge(visitor, "refused", "")
+            return False
+        words = json.loads(said)
+        visitor.own = bytes.fromhex(words["nonce"])
+        visitor.place, visitor.name = Place(**words["place"]), words["name"]
+        self._check()
+        return True
+
+    def _check(self) -> None:
+        members = [(self._place, own_name())]
+        members += [(member.place, member.name) for member in self._members() if member.place]
+        if problems := find_conflicts(members):
+            raise ValueError("distributed: the ranks do not fit together: " + "; ".join(problems))
+
+    def _dismiss(self, visitor: _Visitor) -> None:
+        self._selector.unregister(visitor.sock)
+        self._visitors.discard(visitor)
+        visitor.sock.close()
+
+    def _admit(self) -> dict[int, Link]:
+        """Tell the ranks that all have come; strangers are sent away."""
+        for visitor in self._visitors.difference(self._members()):
+            self._dismiss(visitor)
+        self._listener.close()  # before a rank may come again, for its next context
+        links = {}
+        for member in self._members():
+            assert member.place
+            self._judge(member, "", f"rank 0 ({own_name()})")
+            up, down = keys_of(self._secret, member.nonce + member.own)
+            keys = (down, up) if is_signed(member.sock, self._secret) else None
+            name = f"rank {member.place.rank} ({member.name})"
+            links[member.place.rank] = Link(member.sock, name, keys)
+        return links
+
+    def _judge(self, visitor: _Visitor, kind: str, text: str) -> None:
+        words = {"kind": kind, "text": text}
+        with suppress(OSError):  # it has ended; a collective will notice
+            visitor.sock.setblocking(True)
+            visitor.sock.sendall(signed(self._secret, b"verdict" + visitor.own, words))
+
+    def _send_away(self, error: BaseException) -> None:
+        kind = "late" if isinstance(error, WaitTimeout) else "ended"
+        kind = "conflict" if isinstance(error, ValueError) else kind
+        text = str(error) if isinstance(error, (DetError, ValueError, RuntimeError)) else ""
+        for visitor in list(self._visitors):
+            if visitor.place:
+                self._judge(visitor, kind, text or "distributed: rank 0 was ended")
+            visitor.sock.close()

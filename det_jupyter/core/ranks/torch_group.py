@@ -1,0 +1,40 @@
+"""What torch's process group knows, where a script has made one: ranks meet by it then."""
+
+from __future__ import annotations
+
+import secrets
+from itertools import count
+from typing import Any
+
+import torch.distributed as dist
+
+from det_jupyter.core.ranks.meeting import find_free_port
+from det_jupyter.core.ranks.place import Place
+
+_contexts = count()  # all ranks make theirs in the same order
+
+
+def check_group(place: Place) -> None:
+    """Refuse variables that torch's process group contradicts.
+
+    Raises:
+        ValueError: It has another rank or size.
+    """
+    if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
+        raise ValueError(
+            f"distributed: torch's process group has rank {dist.get_rank()} of "
+            f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
+        )
+
+
+def draw_secret(place: Place) -> dict[str, Any]:
+    """Return a secret and a free port of the chief's, which the group's own store brings to all.
+
+    It is as secret as that store: torchrun's answers all who reach its port.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    key = f"det_jupyter/ranks/{next(_contexts)}"
+    if place.rank == 0:
+        store.set(key, f"{secrets.token_hex(32)} {find_free_port()}")
+    secret, port = store.get(key).decode().split()
+    return {"secret": bytes.fromhex(secret), "pub_port": int(port)}
