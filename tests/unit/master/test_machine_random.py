@@ -212,6 +212,7 @@ class RandomLife(RuleBasedStateMachine):
         is_single_node=st.booleans(),
         pool=st.sampled_from(["", "", "", "night"]),
         queue_anyway=st.booleans(),
+        is_paused=st.booleans(),
         max_restarts=st.integers(0, 2),
         smaller=st.booleans(),
         searcher=st.sampled_from(SEARCHERS),
@@ -224,6 +225,7 @@ class RandomLife(RuleBasedStateMachine):
         is_single_node: bool,
         pool: str,
         queue_anyway: bool,
+        is_paused: bool,
         max_restarts: int,
         smaller: bool,
         searcher: dict[str, Any],
@@ -239,7 +241,8 @@ class RandomLife(RuleBasedStateMachine):
             hyperparameters={"global_batch_size": 8, "lr": LR},
             resources=resources | {"is_single_node": is_single_node},
         )
-        self.tell(event.model_copy(update={"queue_anyway": queue_anyway}))
+        changes = {"queue_anyway": queue_anyway, "is_paused": is_paused}
+        self.tell(event.model_copy(update=changes))
 
     @rule(
         experiment_id=st.integers(1, 6),
