@@ -22,6 +22,7 @@ _log = logging.getLogger("determined")
 
 _SPEED = ("_per_second", "_runtime", "total_flos", "epoch", "step")
 _VALIDATION = ("eval_", "test_")
+_SUMMARY = "train_runtime"  # is logged when the training ends, also for a pause
 
 
 class DetCallback(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
@@ -56,7 +57,7 @@ class DetCallback(transformers.TrainerCallback):  # type: ignore[misc,unused-ign
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
         """Report the metrics that the Trainer logs (called by it)."""
-        if self.core_context.distributed.rank != 0 or not logs:
+        if self.core_context.distributed.rank != 0 or not logs or _SUMMARY in logs:
             return
         metrics = {name: value for name, value in logs.items() if self._is_wanted(name)}
         group = "validation" if any(name.startswith(_VALIDATION) for name in logs) else "training"
