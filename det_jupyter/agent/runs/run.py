@@ -7,6 +7,7 @@ it. The processes of a living gang are in gang.py and runner.py.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -195,11 +196,23 @@ def _remove(folder: RunDir) -> None:
     """Remove the folder of a run. A mark in it says that a partly removed run is over."""
     try:
         folder.closed.touch(mode=0o600)
-        shutil.rmtree(folder.path)
+        try:
+            shutil.rmtree(folder.path)
+        except PermissionError:  # what ranks left in their copy may forbid changes
+            _allow_changes(folder.work)
+            shutil.rmtree(folder.path)
     except FileNotFoundError:
         return  # another process removed it
     except OSError as error:  # its experiment's deletion or the next start removes it
         logger.warning("%s cannot be removed: %s", folder.path, error)
+
+
+def _allow_changes(root: Path) -> None:
+    root.chmod(0o700)
+    for path, folders, _ in os.walk(root):  # from the top: each is allowed before it is listed
+        for name in folders:
+            if not os.path.islink(each := os.path.join(path, name)):
+                os.chmod(each, 0o700)
 
 
 def new_run(plan: GangPlan, *, sockets: Path) -> Run:
