@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import suppress
 from signal import Signals
+from typing import NoReturn
 
 from det_jupyter.errors import DetError
 
@@ -75,10 +76,29 @@ def finish_python() -> None:
     atexit._run_exitfuncs()
 
 
-def finish_failed(code: int) -> None:
-    """Call the exit handlers after a failure; a handler that hangs ends the process."""
+def leave_copy(error: BaseException | None) -> NoReturn:
+    """End a process that the program has forked itself (`os.fork`), as Python would."""
+    code = 0
+    if isinstance(error, ExitedWith):
+        code = error.code
+    elif error is not None:
+        code = 1
+        sys.excepthook(type(error), error, error.__traceback__)
+    if error is not None:  # else `finish_python` has called them
+        atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def finish_failed(error: BaseException, code: int) -> None:
+    """Call the program's own hook and exit handlers after a failure; for 5 s, if they hang."""
     timer = threading.Timer(_PATIENCE_S, os._exit, [code])
     timer.daemon = True
     timer.start()
     with suppress(BaseException):  # the failure is told already
+        if sys.excepthook is not sys.__excepthook__ and not isinstance(error, ExitedWith):
+            sys.excepthook(type(error), error, error.__traceback__)
+    with suppress(BaseException):
         atexit._run_exitfuncs()

@@ -13,12 +13,15 @@ from __future__ import annotations
 import builtins
 import logging
 import os
+import random
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
+
+import torch
 
 from det_jupyter.context.modules import describe_syntax_error
 from det_jupyter.entrypoints import Program
@@ -78,6 +81,7 @@ class ProgramRun:
         # Those of the fork server: with them the program's `logging.basicConfig` would do nothing.
         logging.root.handlers.clear()
         logging.root.setLevel(logging.WARNING)
+        _draw_seeds()
         if self._program.is_module:
             put_first(Path.cwd())
             runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what `-m` calls
@@ -96,6 +100,14 @@ class ProgramRun:
         """Return the program's global variables."""
         shown = vars(sys.modules["__main__"]).items()
         return {name: value for name, value in shown if not name.startswith("__")}
+
+
+def _draw_seeds() -> None:
+    """Seed the generators as a fresh Python does: all forked processes have the same state."""
+    random.seed()
+    torch.seed()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
 
 
 def _compiled(path: Path, target: str) -> CodeType:

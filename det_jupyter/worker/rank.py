@@ -45,7 +45,7 @@ from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
 from det_jupyter.worker.command import CommandRun
-from det_jupyter.worker.endings import ExitedWith, finish_failed
+from det_jupyter.worker.endings import ExitedWith, finish_failed, leave_copy
 from det_jupyter.worker.entrypoint import load_entrypoint
 from det_jupyter.worker.failures import explain, make_failure
 from det_jupyter.worker.kernel import RankKernel
@@ -60,13 +60,17 @@ _MAX_NOTICES = 20  # per rank: threads may fail again and again
 
 def run_rank(spec: RankSpec) -> NoReturn:
     """Run the rank of `spec`; `prepare_process` was called before."""
-    rank = Rank(spec)
+    rank, pid = Rank(spec), os.getpid()
     try:
         code = rank.live()
     except BaseException as error:  # the boundary of the process: exits of user code too
+        if os.getpid() != pid:
+            leave_copy(error)
         code = rank.fail(error)
         if isinstance(rank.work, ProgramRun):
-            finish_failed(code)
+            finish_failed(error, code)
+    if os.getpid() != pid:
+        leave_copy(None)
     _leave(code)
 
 

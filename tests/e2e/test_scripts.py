@@ -110,20 +110,22 @@ if __name__ == "__main__":
     print(sys.argv, open("data.txt").read(), beside.VALUE, os.path.basename(__file__))
     print(os.getcwd() == os.environ["DET_WORKDIR"] == sys.path[0], os.environ["DET_SLOT_IDS"])
     print([int(batch[0]) for batch in DataLoader([1, 2], num_workers=1)])
-    print("RANK" in os.environ, os.environ["DET_TRIAL_SEED"] == "7")
+    print("RANK" in os.environ, os.environ["DET_TRIAL_SEED"])
+    if os.fork() == 0:
+        sys.exit(5)  # not this process
+    print(os.wait()[1] >> 8)
     sys.exit(0)
 """
     files = {"train.py": script, "data.txt": "some data", "beside.py": "VALUE = 3"}
-    seed = {"experiment_seed": 7}
-    experiment = start(
-        client, tmp_path, "python3 train.py --epochs 3", files, reproducibility=seed
-    )
+    experiment = start(client, tmp_path, "python3 train.py --epochs 3", files)
     assert experiment.wait(60) is State.COMPLETED
     assert printed(experiment) == [
         "['train.py', '--epochs', '3'] some data 3 train.py",
         "True [0]",
         "[1, 2]",
-        f"False {experiment.view.trials[0].seed == 7}",
+        f"False {experiment.view.trials[0].seed}",
+        "at exit",
+        "5",
         "at exit",
     ]
 
