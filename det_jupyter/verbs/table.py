@@ -32,6 +32,8 @@ EXPERIMENT = Group(
   %%det_experiment --slots 2          submit the YAML below it
   %%det_experiment --local            a few batches right here, for prints and breakpoints
   %%det_experiment --preview          what the search below it would train
+  %%det_experiment --context src      its ranks work in a copy of the folder src
+  %%det_script train.py               keep the cell as a file of that copy
   %det_experiment list                everything that runs or ran
   %det_experiment list wide --state running,queued --since 2d
   %det_experiment list --label good --sort metric
