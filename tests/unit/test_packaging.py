@@ -51,7 +51,7 @@ def test_each_imported_package_is_declared() -> None:
     declared = {distribution(each) for each in PROJECT["dependencies"] + optional}
     homes = importlib.metadata.packages_distributions()
     for name in set(imported()) - sys.stdlib_module_names - {"det_jupyter"}:
-        candidates = {each.lower().replace("_", "-") for each in homes[name]}
+        candidates = {each.lower().replace("_", "-") for each in homes.get(name, [name])}
         assert candidates & declared, f"{name} is imported; pyproject.toml does not declare it"
 
 
