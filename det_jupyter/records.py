@@ -157,6 +157,15 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDeleted:
+    """A rank has removed a checkpoint from storage, of its own trial or of another one."""
+
+    at: Moment
+    uuid: str
+    kind: Literal["checkpoint_deleted"] = "checkpoint_deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReached:
     """The trial has reached its target; its validation and checkpoint are done."""
 
@@ -257,6 +266,7 @@ Record = Annotated[
     | MetricsReported
     | Progress
     | CheckpointSaved
+    | CheckpointDeleted
     | TargetReached
     | RunEnded
     | RankFailure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from det_jupyter.wire import (
     ContinueTrial,
     CreateExperiment,
     Curve,
+    DeleteCheckpoints,
     EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
@@ -220,6 +221,16 @@ class Client:
     def checkpoint(self, uuid: str) -> CheckpointView:
         """Return one checkpoint, of any experiment."""
         return CheckpointView.model_validate(self.session.get(f"/checkpoints/{_quoted(uuid)}"))
+
+    def delete_checkpoints(self, uuids: Sequence[str]) -> list[CheckpointView]:
+        """Delete checkpoints, all of them or none, and return them as they are now.
+
+        Raises:
+            Conflict: One is unknown, deleted already, or in use.
+        """
+        body = DeleteCheckpoints(uuids=list(uuids)).model_dump()
+        answer = self.session.post("/checkpoints/delete", body)
+        return [CheckpointView.model_validate(each) for each in answer]
 
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""

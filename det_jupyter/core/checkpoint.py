@@ -6,6 +6,7 @@ The chief stores them, or with `shard=True` all ranks together (sharded.py).
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from det_jupyter.core.folders import Folder, Selector, copy_files, list_folder
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.train import RecordSink
 from det_jupyter.errors import CheckpointError
+from det_jupyter.records import CheckpointDeleted
 from det_jupyter.storage import CheckpointStorage
 
 
@@ -219,9 +221,10 @@ class CheckpointContext(Part):
         return read_metadata(self._find("get_metadata", storage_id))
 
     def delete(self, storage_id: str) -> None:
-        """Remove the checkpoint from storage."""
+        """Remove the checkpoint from storage. Any rank may call it."""
         _check_uuid("delete", storage_id)
         self._storage.delete(storage_id)
+        self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
     def _find(self, call: str, uuid: object) -> Path:
         return self._storage.find(_check_uuid(call, uuid))

@@ -18,6 +18,7 @@ from det_jupyter.verbs.kinds import (
     ranks,
     trial_number,
     uuid,
+    uuids,
     whole,
     yaml_value,
     yes_or_no,
@@ -219,6 +220,9 @@ OF_TRIAL = one_of(
     argument("--uuid", metavar="UUID", help="this one"),
 )
 UUID = argument("uuid", type=uuid, help="name of the checkpoint")
+UUIDS = argument(
+    "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"
+)
 SOURCE = one_of(
     argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
     argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),

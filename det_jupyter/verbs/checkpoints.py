@@ -10,12 +10,13 @@ from typing import Any
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.direction import Direction
-from det_jupyter.errors import Conflict, DetError, NotFound, UsageError
+from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.tables import shown
 from det_jupyter.wire import CheckpointView, ExperimentView
-from det_jupyter.words import date, length, size
+from det_jupyter.words import count, date, length, size
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
            "Path")  # fmt: skip
@@ -168,15 +169,11 @@ def _copied(client: Client, chosen: Sequence[CheckpointView], folder: str | Path
 
 
 def delete(call: Call) -> str:
-    """Refuse: policies delete checkpoints.
-
-    Raises:
-        Conflict: Always.
-    """
-    view = call.client.checkpoint(call.options.uuid)
-    raise Conflict(
-        f"checkpoint {view.uuid} is kept by the policy of experiment {view.experiment_id}; "
-        "single ones cannot be deleted: `%det_experiment retention "
-        f"{view.experiment_id} --save-experiment-best N --save-trial-best N "
-        "--save-trial-latest N` keeps the best and deletes others"
-    )
+    """Delete checkpoints, after asking once: all of them or, if one is in use, none."""
+    names = list(dict.fromkeys(name for part in call.options.uuids for name in part))
+    views = [call.client.checkpoint(name) for name in names]
+    what = f"{count(len(views), 'checkpoint')} ({size(sum(view.size_bytes for view in views))})"
+    if not is_sure(f"Delete {what}?", call.options):
+        return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
+    call.client.delete_checkpoints(names)
+    return f"Deleting {what}."

@@ -118,6 +118,11 @@ def uuid(text: str) -> str:
     return text
 
 
+def uuids(text: str) -> list[str]:
+    """Return the names of checkpoints, which commas part."""
+    return [uuid(part) for part in text.split(",")]
+
+
 def yes_or_no(text: str) -> bool:
     """Return a truth value."""
     if text.lower() not in ("true", "false"):

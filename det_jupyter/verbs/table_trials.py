@@ -18,6 +18,8 @@ from det_jupyter.verbs.arguments import (
     TRIAL,
     TRIAL_OR_EXPERIMENT,
     UUID,
+    UUIDS,
+    YES,
 )
 from det_jupyter.verbs.grammar import FunctionsOf, Group, Verb, flag
 
@@ -58,8 +60,7 @@ CHECKPOINT_GROUP = Group(
         Verb("describe", "print where it is from and what is in it",
              checkpoints.describe, (UUID, flag("--json", help="JSON")), is_verbatim=True),
         Verb("download", "copy its files", checkpoints.download, (UUID, OUTPUT)),
-        Verb("delete", "say how checkpoints are deleted here", checkpoints.delete, (UUID,),
-             aliases=("rm",)),
+        Verb("delete", "delete them", checkpoints.delete, (UUIDS, YES), aliases=("rm",)),
     ),
 )  # fmt: skip
 WHY = Verb(

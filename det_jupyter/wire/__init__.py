@@ -16,6 +16,7 @@ from det_jupyter.wire.cluster import (
     ChangeResources,
     ClusterView,
     ContinueExperiment,
+    DeleteCheckpoints,
     DeviceProcess,
     Estimate,
     HolderView,

@@ -316,6 +316,12 @@ class ContinueExperiment(Wire):
     config: dict[str, Any] = {}  # laid over its configuration; only for `single`
 
 
+class DeleteCheckpoints(Wire):
+    """A request to delete checkpoints: all of them, or none."""
+
+    uuids: Annotated[list[str], Field(min_length=1)]
+
+
 class SetRetention(Wire):
     """A request to keep these checkpoints of an experiment, and to delete the others.
 

@@ -192,6 +192,7 @@ def bodies() -> dict[str, Any]:
         "/preview": {"config": request["config"]},
         "/templates/{name}": {"config": {"max_restarts": 1}},
         "/retention": {"save_experiment_best": 1, "save_trial_best": 1, "save_trial_latest": 1},
+        "/checkpoints/delete": {"uuids": ["a"]},
         "/resources": {"priority": 5, "weight": 2.0, "max_slots": 3},
         "/move": {"ahead_of": 2},
         "/queue": {"changes": [{"experiment_id": 1, "where": "x", "request": {"priority": 5}}]},

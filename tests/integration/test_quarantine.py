@@ -171,6 +171,7 @@ REQUESTS: list[Event] = [
     events.ArchiveRequested(experiment_id=A, is_archived=True),
     events.DeleteRequested(experiment_id=A),
     events.ContinueRequested(experiment_id=A, config={}),
+    events.CheckpointsUnwanted(uuids=["none"]),
     events.RetentionSet(
         experiment_id=A, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
     ),

@@ -19,6 +19,7 @@ from det_jupyter.master.machine.core.events import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
+    CheckpointsUnwanted,
     ContinueRequested,
     DeleteRequested,
     Event,
@@ -40,6 +41,7 @@ from det_jupyter.wire import (
     ContinueExperiment,
     CreateExperiment,
     Curve,
+    DeleteCheckpoints,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
@@ -145,6 +147,13 @@ def experiment_routes(service: Service) -> APIRouter:
             key=lambda c: (c.created_at, c.steps_completed),
         )
         return JsonResponse(own)
+
+    @routes.post("/checkpoints/delete", response_model=list[CheckpointView])
+    async def delete_checkpoints(body: DeleteCheckpoints) -> Response:
+        """Delete checkpoints, all of them or none."""
+        service.apply(CheckpointsUnwanted(uuids=body.uuids))
+        found = service.machine.state.checkpoints
+        return JsonResponse([found[uuid] for uuid in dict.fromkeys(body.uuids)])
 
     @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
     async def checkpoint(uuid: str) -> Response:

@@ -18,6 +18,7 @@ from det_jupyter.records import (
     BatchMetrics,
     BatchTimings,
     ChangeMade,
+    CheckpointDeleted,
     CheckpointSaved,
     FirstStep,
     MetricsReported,
@@ -75,7 +76,14 @@ def take_record(
         case CheckpointSaved() | TargetReached() | RunEnded():
             transaction.note_progress(source.trial_id, record.steps_completed)
             transaction.take(_arrival(source, record))
-        case RankStarted() | RankFailure() | Notice() | TraceSaved() | ChangeMade():
+        case (
+            RankStarted()
+            | RankFailure()
+            | Notice()
+            | TraceSaved()
+            | ChangeMade()
+            | CheckpointDeleted()
+        ):
             transaction.take(_arrival(source, record))
         case _:
             assert_never(record)

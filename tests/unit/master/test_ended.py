@@ -12,6 +12,7 @@ from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     CancelRequested,
     CheckpointsDeleted,
+    CheckpointsUnwanted,
     DeleteRequested,
     Event,
     ExperimentDeleted,
@@ -19,11 +20,13 @@ from det_jupyter.master.machine.core.events import (
     LogMatched,
     PauseRequested,
     PoolsSet,
+    RecordArrived,
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.records import CheckpointDeleted
 from det_jupyter.wire import CheckpointRef, State
 from tests.unit.master.machine_world import (
     World,
@@ -83,6 +86,40 @@ def restarted(world: World) -> World:
     again.machine = Machine(MachineState.model_validate_json(world.machine.dump()))
     again.now = world.now
     return again
+
+
+# Checkpoints that go by themselves
+
+
+def deleted_by_rank(uuid: str) -> RecordArrived:
+    record = CheckpointDeleted(at=60.0, uuid=uuid)
+    return RecordArrived(allocation_id="1.1.1", rank=0, record=record)
+
+
+def test_a_trial_does_not_begin_with_a_checkpoint_that_its_own_code_has_deleted() -> None:
+    world = world_with(*FOUR, deleted_by_rank("ckpt40"), deleted_by_rank("ckpt10"))
+    assert world.trial().checkpoints == ["ckpt20", "ckpt30"]
+    latest = world.trial().latest_checkpoint
+    assert latest is not None
+    assert latest.uuid == "ckpt30"
+    assert world.machine.state.checkpoints["ckpt40"].state == "DELETED"
+    world.tell(deleted_by_rank("of another program"))  # and is none of ours
+
+
+def test_unwanted_checkpoints_go_at_once_and_their_files_afterwards() -> None:
+    world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
+    assert world.tell(CheckpointsUnwanted(uuids=["ckpt40", "ckpt20"])) == [removal(world, 20, 40)]
+    assert world.trial().checkpoints == ["ckpt10", "ckpt30"]
+    with pytest.raises(Conflict, match="no checkpoint ckpt20, or it is deleted already"):
+        world.tell(CheckpointsUnwanted(uuids=["ckpt20", "ckpt10"]))
+    assert world.trial().checkpoints == ["ckpt10", "ckpt30"]
+
+
+def test_a_checkpoint_in_use_is_not_deleted() -> None:
+    world = world_with(*FOUR)
+    with pytest.raises(Conflict, match=r"ckpt40 is in use: experiment 1, which is not over"):
+        world.tell(CheckpointsUnwanted(uuids=["ckpt10", "ckpt40"]))
+    assert len(world.trial().checkpoints) == 4
 
 
 # Archive

@@ -23,6 +23,7 @@ from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     CancelRequested,
     CheckpointsDeleted,
+    CheckpointsUnwanted,
     ClockStepped,
     ContinueRequested,
     DeleteRequested,
@@ -111,8 +112,8 @@ EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 # What may change something that is over.
 WAKING = (
-    ArchiveRequested, CheckpointsDeleted, ContinueRequested, DeleteRequested, ExperimentDeleted,
-    RetentionSet,
+    ArchiveRequested, CheckpointsDeleted, CheckpointsUnwanted, ContinueRequested, DeleteRequested,
+    ExperimentDeleted, RetentionSet,
 )  # fmt: skip
 POLICIES: list[dict[str, Any]] = [
     {"type": "priority"},
@@ -343,6 +344,12 @@ class RandomLife(RuleBasedStateMachine):
                 save_trial_latest=kept[2],
             )
         )
+
+    @rule(pick=st.integers(0, 9), num=st.integers(1, 2))
+    def delete_some(self, pick: int, num: int) -> None:
+        uuids = sorted(self.machine.state.checkpoints)[pick : pick + num]
+        if uuids:
+            self.tell(CheckpointsUnwanted(uuids=uuids))
 
     @rule(experiment_id=st.integers(1, 6))
     def checkpoints_are_deleted(self, experiment_id: int) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from det_jupyter.lengths import Length
 from det_jupyter.records import (
     ChangeMade,
+    CheckpointDeleted,
     CheckpointSaved,
     FirstStep,
     Notice,
@@ -225,6 +226,13 @@ class RetentionSet(Wire):
     save_trial_latest: int
 
 
+class CheckpointsUnwanted(Wire):
+    """A user wants these checkpoints to be deleted."""
+
+    kind: Literal["checkpoints_unwanted"] = "checkpoints_unwanted"
+    uuids: list[str]
+
+
 class CheckpointsDeleted(Wire):
     """The files of these checkpoints are gone."""
 
@@ -338,6 +346,7 @@ MachineRecord = (
     RankStarted
     | FirstStep
     | CheckpointSaved
+    | CheckpointDeleted
     | TargetReached
     | RunEnded
     | RankFailure
@@ -378,6 +387,7 @@ Event = Annotated[
     | ExperimentDeleted
     | ContinueRequested
     | RetentionSet
+    | CheckpointsUnwanted
     | CheckpointsDeleted
     | LogMatched
     | HparamsSampled

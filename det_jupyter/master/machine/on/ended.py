@@ -16,6 +16,7 @@ from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     CheckpointsDeleted,
+    CheckpointsUnwanted,
     ContinueRequested,
     DeleteRequested,
     ExperimentDeleted,
@@ -29,7 +30,13 @@ from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
 from det_jupyter.master.machine.rules.queue_checks import unknown_pool
-from det_jupyter.master.machine.rules.retention import drop_unneeded, find_users, whole_removal
+from det_jupyter.master.machine.rules.retention import (
+    drop,
+    drop_unneeded,
+    find_users,
+    note_deleted,
+    whole_removal,
+)
 from det_jupyter.master.machine.rules.searching import start_search
 from det_jupyter.wire import State
 from det_jupyter.words import printable
@@ -133,11 +140,12 @@ def on_retention_set(turn: Turn, event: RetentionSet) -> None:
 
 def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
     """Note that files are gone; the checkpoints stay listed."""
-    for uuid in event.uuids:
-        checkpoint = turn.state.checkpoints.get(uuid)
-        if checkpoint is not None and checkpoint.state != "DELETED":
-            checkpoint.state = "DELETED"
-            turn.changes.checkpoints.add(uuid)
+    note_deleted(turn, event.uuids)
+
+
+def on_checkpoints_unwanted(turn: Turn, event: CheckpointsUnwanted) -> None:
+    """Delete checkpoints; all of them or, if one is not there or in use, none."""
+    drop(turn, event.uuids)
 
 
 def on_log_matched(turn: Turn, event: LogMatched) -> None:
@@ -164,6 +172,7 @@ HANDLERS: Handlers = {
     ExperimentDeleted: on_experiment_deleted,
     ContinueRequested: on_continue_requested,
     RetentionSet: on_retention_set,
+    CheckpointsUnwanted: on_checkpoints_unwanted,
     CheckpointsDeleted: on_checkpoints_deleted,
     LogMatched: on_log_matched,
 }

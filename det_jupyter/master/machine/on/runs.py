@@ -3,6 +3,7 @@
 GangStarted, all RankStarted    RUNNING
 ValidationReported              the trial's metric; the search may stop the trial
 CheckpointSaved                 where the next run will start from
+CheckpointDeleted               by the trial's own code: the next run starts from another one
 TargetReached                   the search says whether the trial goes on, rests or ends
 RunEnded, RankFailure           noted: they count when the gang has exited
 Notice                          shown with the trial
@@ -31,6 +32,7 @@ from det_jupyter.master.machine.rules.outcome import (
     lost_too_often,
 )
 from det_jupyter.master.machine.rules.placing import queue
+from det_jupyter.master.machine.rules.retention import note_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
     judge_validation,
@@ -39,6 +41,7 @@ from det_jupyter.master.machine.rules.searching import (
 from det_jupyter.master.machine.rules.trial_metrics import note_metric
 from det_jupyter.records import (
     ChangeMade,
+    CheckpointDeleted,
     CheckpointSaved,
     FirstStep,
     Notice,
@@ -127,6 +130,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             _note_checkpoint(turn, trial, record)
             # It was asked to leave, and nothing that is worth saving is lost now.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
+        case CheckpointDeleted():
+            note_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 
 from det_jupyter.config.storages import Storage, folder_of
 from det_jupyter.direction import Direction
+from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
@@ -123,6 +124,50 @@ def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
         _take_out(turn, turn.state.trials[trial_id], set(uuids))
     if uuids:
         turn.commands.append(_removal(turn.state, experiment, uuids, turn.state.seq))
+
+
+def drop(turn: Turn, uuids: Iterable[str]) -> None:
+    """Command the deletion of these checkpoints.
+
+    Raises:
+        Conflict: One is unknown, deleted already, or in use; then nothing is deleted.
+    """
+    checkpoints, wanted = turn.state.checkpoints, set(uuids)
+    problems = [
+        f"there is no checkpoint {uuid}, or it is deleted already"
+        for uuid in sorted(wanted)
+        if usable(turn.state, to_ref(checkpoints[uuid]) if uuid in checkpoints else None) is None
+    ]
+    owners = {checkpoints[uuid].experiment_id for uuid in wanted & checkpoints.keys()}
+    concerned = {i for owner in owners for i in (owner, *turn.indexes.began_with(owner))}
+    for experiment_id in sorted(concerned & turn.state.experiments.keys()):
+        used = wanted.intersection(_used_by(turn.state.experiments[experiment_id], turn.indexes))
+        problems += [
+            f"checkpoint {uuid} is in use: experiment {experiment_id}, which is not over, goes on "
+            "from it"
+            for uuid in sorted(used)
+        ]
+    if problems:
+        raise Conflict("; ".join(problems))
+    for owner in sorted(owners):
+        own = [uuid for uuid in sorted(wanted) if checkpoints[uuid].experiment_id == owner]
+        for trial_id in sorted({checkpoints[uuid].trial_id for uuid in own}):
+            _take_out(turn, turn.state.trials[trial_id], wanted)
+        experiment = turn.state.experiments[owner]
+        turn.commands.append(_removal(turn.state, experiment, own, turn.state.seq))
+
+
+def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
+    """Note that the files of these checkpoints are gone: no run starts from them any more."""
+    for uuid in uuids:
+        checkpoint = turn.state.checkpoints.get(uuid)
+        if checkpoint is None or checkpoint.state == "DELETED":
+            continue
+        checkpoint.state = "DELETED"
+        turn.changes.checkpoints.add(uuid)
+        trial = turn.state.trials.get(checkpoint.trial_id)
+        if trial is not None and uuid in trial.checkpoints:  # its own code has deleted it
+            _take_out(turn, trial, {uuid})
 
 
 def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
