@@ -20,7 +20,7 @@ from tests.scripts import pause, submit_file, wait_for_line
 pytestmark = pytest.mark.e2e
 
 STAGES = ("0_start", "1_metrics", "2_checkpoints", "3_hpsearch", "4_distributed")
-QUICK, SLOW = 0.002, 0.02  # seconds that a step takes
+QUICK, SLOW = 0.002, 0.03  # seconds that a step takes
 
 
 def submit(client: Client, examples: Path, stage: str, step_s: float) -> Experiment:

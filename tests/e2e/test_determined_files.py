@@ -148,8 +148,8 @@ def test_a_pause_changes_nothing(
     assert validations(client, paused) == validations(client, ended)
 
 
-_SLOWED = "            batch += 1\n            __import__('time').sleep(0.03); print('begun')\n"
-_SLOWED_STEP = "self.state.global_step += 1; __import__('time').sleep(0.05); print('begun')"
+_SLOWED = "            batch += 1\n            __import__('time').sleep(0.06); print('begun')\n"
+_SLOWED_STEP = "self.state.global_step += 1; __import__('time').sleep(0.15); print('begun')"
 
 
 @pytest.mark.parametrize("folder", ["digits_trial"])
