@@ -274,8 +274,9 @@ def _close(runs: dict[str, Run], allocation_id: str) -> None:
     run = runs.get(allocation_id)
     if run is None or run.is_alive:
         return
-    run.close()
     del runs[allocation_id]
+    # In another thread: a script may have left many files beside it (a data set).
+    asyncio.get_running_loop().run_in_executor(None, run.close)
 
 
 def _allocation_of(command: AgentCommand) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.runs.ending import write_end
+from det_jupyter.agent.runs.run import new_run
 from det_jupyter.control import ControlPage, create_page
+from det_jupyter.errors import LaunchError
 from det_jupyter.lengths import Length
 from det_jupyter.records import (
     MetricsReported,
@@ -19,8 +21,10 @@ from det_jupyter.records import (
     parse_line,
     to_line,
 )
+from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import CheckpointRef, GangExited
+from det_jupyter.wire.capsule import ContextRef
 from tests.integration.agent_support import make_plan
 
 PLAN = make_plan("1.1.1", [], config={"entrypoint": "python3 train.py"})
@@ -121,3 +125,15 @@ def test_what_a_rank_has_said_of_the_end_stands(folder: RunDir) -> None:
 def test_a_record_that_was_cut_off_stays_on_its_own_line(folder: RunDir) -> None:
     folder.journal(0).write_text(to_line(metrics(5)) + '{"at":1')
     assert ended(folder) == [REACHED, COMPLETED]
+
+
+def test_a_context_that_is_not_stored_any_more_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    context = ContextRef(blob="0" * 64, num_files=1, size_bytes=1)
+    capsule = PLAN.capsule.model_copy(update={"context": context})
+    run = new_run(PLAN.model_copy(update={"capsule": capsule}), sockets=tmp_path / "s")
+    run.prepare()
+    with pytest.raises(LaunchError, match="the context directory is not stored any more"):
+        run.fill_workplace()
