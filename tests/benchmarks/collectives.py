@@ -16,6 +16,7 @@ import platform
 import statistics
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ def _run_rank(folder: str, rank: int, ranks: int, rounds: int, sizes: Sequence[i
         if rank == 0:
             Path(folder, "rows").write_text(json.dumps(rows))
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -174,6 +174,19 @@ def test_chatty_rank_delays_no_journal_and_takes_turns_with_the_others(tmp_path:
     assert "2.1.1 output-0" in told
 
 
+def test_a_rank_that_reports_much_delays_no_reports_of_another(tmp_path: Path) -> None:
+    chatty, other = make_run(tmp_path, "1.1.1"), make_run(tmp_path, "2.1.1")
+    chatty.dir.journal(0).write_bytes((b"x" * 99 + b"\n") * (BATCH_BYTES // 20))
+    other.dir.journal(0).write_text("{}\n")
+    outbox = Outbox({run.id: run for run in (chatty, other)})
+    told: list[str] = []
+    for _ in range(2):
+        batch = outbox.next_batch(now=0.0)
+        outbox.set_offsets(answer(batch.reports))
+        told += outline(batch.reports)
+    assert "2.1.1 journal-0" in told
+
+
 def test_exit_waits_for_a_file_that_cannot_be_read_now_but_not_for_ever(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
