@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.wire import State
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line
 
 pytestmark = pytest.mark.e2e
@@ -190,6 +190,13 @@ def test_the_client_submits_files_and_dicts(submitted: dict[str, Experiment]) ->
     again = client.create_experiment(config, str(FILES / "core_loop"))
     assert again.wait() == client.ExperimentState.COMPLETED
     assert again.list_trials()[0].hparams == {"increment_by": 3}
+    last = again.list_checkpoints()[0]
+    last.delete()
+    wait_until(
+        lambda: last.uuid not in {c.uuid for c in again.list_checkpoints()}, "it is deleted"
+    )
+    with pytest.raises(AttributeError, match=r"no Checkpoint\.add_metadata.*from-determined"):
+        print(last.add_metadata)
     again.set_labels(["one", "two"])
     again.set_labels(["two", "three"])
     assert sorted(again.labels) == ["three", "two"]

@@ -64,5 +64,15 @@ class Checkpoint(OwnCheckpoint, Handle):
         """Write its metadata to a file, as JSON."""
         Path(path).write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
 
+    def delete(self) -> None:
+        """Delete its files.
+
+        Raises:
+            Conflict: It is deleted already, or a trial needs it.
+        """
+        from determined.experimental.client._determined import client
+
+        client().delete_checkpoints([self.uuid])
+
     def reload(self) -> None:
         """Do nothing: the folder is asked each time."""
