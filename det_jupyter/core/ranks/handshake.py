@@ -60,33 +60,33 @@ class Guest:
     secret: bytes = field(repr=False)
 
 
-def introduce(sock: socket.socket, guest: Guest, deadline: float, where: str = "") -> Link:
+def introduce(sock: socket.socket, guest: Guest, deadline: float, where: str) -> Link:
     """Return the connection with the chief once all ranks have come. Closes nothing.
 
     Args:
         sock: Connected with the chief.
         guest: This process.
         deadline: Monotonic; the chief's own may be later, and then counts.
-        where: For messages.
+        where: Where the chief is, for messages.
 
     Raises:
         EOFError: What has answered did not begin: connect again.
         ValueError, WaitTimeout, PeerRefused, DistNetworkError: See `meet`.
     """
-    word, nonce, remaining_s = CHALLENGE.unpack(_read(sock, CHALLENGE.size, deadline))
+    word, nonce, remaining_s = CHALLENGE.unpack(_read(sock, CHALLENGE.size, deadline, where))
     if word != WORD:
         raise LaunchError(
-            f"distributed: rank {guest.place.rank} has met another program instead of rank 0"
-            f"{where}; give all ranks another pub_port"
+            f"distributed: rank {guest.place.rank} has met another program instead of rank 0 "
+            f"at {where}; give all ranks another pub_port"
         )
     own = secrets.token_bytes(16)
     words = {"place": asdict(guest.place), "name": own_name(), "nonce": own.hex()}
     sock.sendall(signed(guest.secret, b"hello" + nonce, words))
     late = max(deadline, time.monotonic() + remaining_s + _VERDICT_S)
     try:
-        (length,) = LENGTH.unpack(_read(sock, LENGTH.size, late))
-        data = _read(sock, min(length, MOST_BYTES), late)
-        mark = _read(sock, MARK_BYTES, late)
+        (length,) = LENGTH.unpack(_read(sock, LENGTH.size, late, where))
+        data = _read(sock, min(length, MOST_BYTES), late, where)
+        mark = _read(sock, MARK_BYTES, late, where)
     except (EOFError, ConnectionError):
         raise dist.DistNetworkError(
             f"distributed: rank 0 has ended, or has refused rank {guest.place.rank}, before all "
@@ -119,7 +119,7 @@ def own_name() -> str:
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
-def _read(sock: socket.socket, count: int, deadline: float) -> bytes:
+def _read(sock: socket.socket, count: int, deadline: float, where: str) -> bytes:
     data = b""
     while len(data) < count:
         sock.settimeout(max(0.001, deadline - time.monotonic()))
@@ -127,8 +127,8 @@ def _read(sock: socket.socket, count: int, deadline: float) -> bytes:
             part = sock.recv(count - len(data))
         except TimeoutError:
             raise WaitTimeout(
-                "distributed: rank 0 has been found, but does not answer; it may be stopped, or "
-                "another program is in its place"
+                f"distributed: what is at {where} does not answer as rank 0; it may be stopped, or "
+                "another program is in its place: give all ranks another pub_port then"
             ) from None
         if not part:
             raise EOFError

@@ -228,7 +228,7 @@ def _ask_other_chief(meeting: Meeting, place: Place) -> None:
     with suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError):
         sock = _connect(meeting)
         try:
-            introduce(sock, Guest(place, meeting.secret), deadline).sock.close()
+            introduce(sock, Guest(place, meeting.secret), deadline, str(meeting)).sock.close()
         finally:
             sock.close()
 
@@ -239,7 +239,7 @@ def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) ->
         sock = None
         try:
             sock = _connect(meeting)
-            return introduce(sock, Guest(place, meeting.secret), deadline)
+            return introduce(sock, Guest(place, meeting.secret), deadline, str(meeting))
         except (ConnectionError, FileNotFoundError, EOFError, BlockingIOError):
             _close(sock)  # it does not listen yet, or does not any more: a job before this one
         except BaseException:
