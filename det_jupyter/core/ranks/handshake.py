@@ -127,8 +127,8 @@ def _read(sock: socket.socket, count: int, deadline: float, where: str) -> bytes
             part = sock.recv(count - len(data))
         except TimeoutError:
             raise WaitTimeout(
-                f"distributed: what is at {where} does not answer as rank 0; it may be stopped, or "
-                "another program is in its place: give all ranks another pub_port then"
+                f"distributed: what is at {where} does not answer as rank 0; it may be stopped, "
+                "or another program is in its place: give all ranks another pub_port then"
             ) from None
         if not part:
             raise EOFError
