@@ -98,6 +98,10 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
     state = "" if view.state == "ACTIVE" and steps else f" ({_phase(live)})"
     prefix = f"{view.name}{state}"
+    if not steps and view.state.is_terminal:  # a script need not report any
+        done = sum(trial.state == "COMPLETED" for trial in view.trials)
+        num = len(view.trials)
+        return {"n": done, "total": num, "unit": "trials", "prefix": prefix, "postfix": metric}
     return {"n": steps, "total": total, "unit": "batches", "prefix": prefix, "postfix": metric}
 
 

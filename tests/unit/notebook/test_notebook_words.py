@@ -166,6 +166,14 @@ def test_before_the_first_report_the_bar_has_the_length_that_was_asked_for() -> 
     assert progress._fields(LiveExperiment(view, [], [], 1))["total"] == 60
 
 
+def test_the_bar_of_a_script_that_reported_nothing_is_full_when_it_has_completed() -> None:
+    ended = {"state": State.COMPLETED, "progress": 1.0}
+    view = experiment(trial().model_copy(update=ended | {"steps_completed": 0}))
+    view = view.model_copy(update=ended)
+    fields = progress._fields(LiveExperiment(view, [], [], 1))
+    assert (fields["n"], fields["total"], fields["unit"]) == (1, 1, "trials")
+
+
 def test_ranks_that_are_not_up_yet_are_said_to_start() -> None:
     view = trial().model_copy(update={"state": State.ACTIVE, "allocation": None})
     with pytest.raises(Conflict, match="its ranks are starting; try again in a moment"):
