@@ -18,37 +18,19 @@ from typing import Any
 from det_jupyter.entrypoints import Command
 from det_jupyter.errors import ConfigError
 from det_jupyter.worker.endings import describe_exit
+from det_jupyter.worker.work import ProcessRun
 
 _SHOWN = 120  # characters of a command
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class CommandRun:
-    """One run of a command.
-
-    Args:
-        command: What to run.
-        steps: Returns the steps completed since the beginning of the trial, as far as known.
-        first: Steps completed before this run.
-    """
-
-    trial = None  # see Work
+class CommandRun(ProcessRun):
+    """One run of a command."""
 
     def __init__(self, command: Command, *, steps: Callable[[], int], first: int) -> None:
+        super().__init__(steps=steps, first=first)
         self._argv = command.argv
-        self._steps = steps
-        self._first = first
         self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def steps_completed(self) -> int:
-        """Steps since the beginning of the trial that its workers have reported."""
-        return max(self._first, self._steps())
-
-    @property
-    def trained(self) -> int:
-        """Steps in this run."""
-        return self.steps_completed - self._first
 
     def run(self) -> None:
         """Run it to its end.

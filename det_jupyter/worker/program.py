@@ -28,35 +28,17 @@ from det_jupyter.entrypoints import Program
 from det_jupyter.errors import ConfigError
 from det_jupyter.worker.endings import check_exit, finish_python
 from det_jupyter.worker.entrypoint import put_first
+from det_jupyter.worker.work import ProcessRun
 
 _MAX_LISTED = 8
 
 
-class ProgramRun:
-    """One run of a program.
-
-    Args:
-        program: What to run.
-        steps: Returns the steps completed since the beginning of the trial, as far as known.
-        first: Steps completed before this run.
-    """
-
-    trial = None  # see Work
+class ProgramRun(ProcessRun):
+    """One run of a program."""
 
     def __init__(self, program: Program, *, steps: Callable[[], int], first: int) -> None:
+        super().__init__(steps=steps, first=first)
         self._program = program
-        self._steps = steps
-        self._first = first
-
-    @property
-    def steps_completed(self) -> int:
-        """Steps since the beginning of the trial that its ranks have reported."""
-        return max(self._first, self._steps())
-
-    @property
-    def trained(self) -> int:
-        """Steps in this run."""
-        return self.steps_completed - self._first
 
     def run(self) -> None:
         """Run it to its end, exit handlers included.

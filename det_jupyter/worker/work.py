@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any, Literal, Protocol
 
@@ -42,6 +43,31 @@ class Work(Protocol):
 def steps_noted(page: ControlPage, world_size: int) -> int:
     """Return the steps completed that the ranks of a program have noted; 0 if none has."""
     return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
+
+
+class ProcessRun:
+    """What programs and commands have in common: how far they are, their ranks have to report.
+
+    Args:
+        steps: Returns the steps completed since the beginning of the trial, as far as known.
+        first: Steps completed before this run.
+    """
+
+    trial = None  # see Work
+
+    def __init__(self, *, steps: Callable[[], int], first: int) -> None:
+        self._steps = steps
+        self._first = first
+
+    @property
+    def steps_completed(self) -> int:
+        """Steps since the beginning of the trial that its ranks have reported."""
+        return max(self._first, self._steps())
+
+    @property
+    def trained(self) -> int:
+        """Steps in this run."""
+        return self.steps_completed - self._first
 
 
 FunctionReason = Reason | Literal["invalid_hp"]
