@@ -18,7 +18,7 @@ from det_jupyter.verbs.grammar import (
     one_of,
 )
 from det_jupyter.verbs.kinds import whole
-from det_jupyter.verbs.table import DET, EXPERIMENT
+from det_jupyter.verbs.table import EXPERIMENT, OTHERS
 
 completing = FunctionsOf("det_jupyter.cli.completing")
 creating = FunctionsOf("det_jupyter.cli.creating")
@@ -127,7 +127,7 @@ SHELL = Group(
     metavar="WHAT",
     members=(
         _EXPERIMENT,
-        *DET.members,
+        *OTHERS,
         _MASTER,
         _TENSORBOARD,
         Verb("version", "print the version", master.version, is_verbatim=True),

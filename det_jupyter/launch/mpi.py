@@ -66,6 +66,10 @@ def mpirun_command(
         own = (*own, "--bind-to", "none")
     if is_open and "--oversubscribe" not in options:
         own = (*own, "--oversubscribe")  # slots are counted by us
+    if is_open and "--prefix" not in options:
+        # Called by its path, mpirun puts its own folder first into PATH: `python3` would be the
+        # system's, not that of this environment. As `mpirun` in a shell it does not.
+        own = (*own, "--noprefix")
     wrapped = (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", _RANKS)
     return (program, *own, *options, *wrapped, *command)
 

@@ -1,7 +1,8 @@
 """All verbs: their words, their help, what they call, and the arguments that they take.
 
-EXPERIMENT has the verbs of `%det_experiment`, DET those of `%det`. A front end makes its parsers
-from them (grammar.py), and completion reads the parsers.
+EXPERIMENT has the verbs of `%det_experiment`, DET those of `%det`, which has those of experiments
+too, under `e` as in a shell. A front end makes its parsers from them (grammar.py), and completion
+reads the parsers.
 """
 
 from __future__ import annotations
@@ -59,28 +60,41 @@ CELL_VERBS = [
     verb.name for verb in EXPERIMENT.members if isinstance(verb, Verb) and verb.takes_text
 ]
 
+# What stands beside experiments in `%det` and in `det`.
+OTHERS: tuple[Verb | Group, ...] = (
+    SLOTS_NOW,
+    SLOT_GROUP,
+    AGENT_GROUP,
+    TASK_GROUP,
+    TRIAL_GROUP,
+    CHECKPOINT_GROUP,
+    JOB_GROUP,
+    POOL_GROUP,
+    QUEUE,
+    WHY,
+    TEMPLATE_GROUP,
+    PREVIEW,
+)
+
 DET = Group(
     name="%det",
-    help="Slots, queues and pools; templates of configurations.",
+    help="Experiments, slots, queues and pools; templates of configurations.",
     metavar="WHAT",
     members=(
-        SLOTS_NOW,
-        SLOT_GROUP,
-        AGENT_GROUP,
-        TASK_GROUP,
-        TRIAL_GROUP,
-        CHECKPOINT_GROUP,
-        JOB_GROUP,
-        POOL_GROUP,
-        QUEUE,
-        WHY,
-        TEMPLATE_GROUP,
-        PREVIEW,
+        Group(
+            name="experiment",
+            aliases=("e",),
+            help="see and steer experiments, as %%det_experiment does",
+            default=EXPERIMENT.default,
+            members=MEMBERS,
+        ),
+        *OTHERS,
     ),
     examples="""examples:
   %det slots                          who is on which slot
   %det why 9                          why trial 9 does not run, and what would start it
   %det queue                          who waits for what, in order
+  %det e pause 7                      the same as %det_experiment pause 7
   %det trial profile 9 --steps 10 --ranks 0,1   a trace of torch.profiler for each rank
   %det trial set 9 --lr 0.01          another learning rate while it trains
   %det job move 5 --ahead-of 3        let experiment 5 go first

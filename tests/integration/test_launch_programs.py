@@ -81,6 +81,17 @@ def test_programs_that_are_no_python_are_ranks_too() -> None:
     assert sorted(done.stdout.splitlines()) == [b"[rank=0] 0", b"[rank=1] 1"]
 
 
+@has_mpirun
+def test_ranks_of_mpirun_find_programs_where_the_launcher_does(tmp_path: Path) -> None:
+    hello = tmp_path / "env"  # there is one in mpirun's own folder, too
+    hello.write_text("#!/bin/sh\necho mine\n")
+    hello.chmod(0o755)
+    env = environment()
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = launch("mpi", "-np", "1", "sh", "-c", "env", env=env)
+    assert done.stdout == b"[rank=0] mine\n", done.stderr
+
+
 @has_deepspeed
 @pytest.mark.parametrize("options", [(), ("--log_level", "error", "--")])
 def test_deepspeeds_ranks_find_each_other(tmp_path: Path, options: tuple[str, ...]) -> None:

@@ -116,7 +116,8 @@ def test_mpirun_starts_each_rank_through_wrap_rank() -> None:
     ranks = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK"
     command = ("./train",)
     assert mpirun_command("mpirun", Job(4), ("-x", "A"), command, is_open=True) == (
-        *("mpirun", "-np", "4", "--bind-to", "none", "--oversubscribe", "-x", "A"),
+        *("mpirun", "-np", "4", "--bind-to", "none", "--oversubscribe"),
+        *("--noprefix", "-x", "A"),
         *(*WRAP, ranks, "./train"),
     )
     bound = mpirun_command("mpirun", Job(4), ("--bind-to", "core"), command, is_open=True)

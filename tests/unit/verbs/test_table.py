@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
-from det_jupyter.verbs.table import DET, EXPERIMENT, det_parser, line_parser
+from det_jupyter.verbs.table import DET, EXPERIMENT, OTHERS, det_parser, line_parser
 from det_jupyter.wire import Remedy
 from det_jupyter.wire.cluster import RemedyVerb
 
@@ -41,6 +41,12 @@ def test_the_lines_of_a_remedy_are_lines_of_the_table(remedy: Remedy) -> None:
         assert options.verb.name in words
 
 
+@pytest.mark.parametrize("line", ["", "list wide", "pause 7", "logs 7 -f", "label add 7 good"])
+def test_a_line_of_det_experiment_is_one_of_det_e(line: str) -> None:
+    by_its_name, by_e = parse(line_parser(), line), parse(det_parser(), f"e {line}")
+    assert by_e.verb is by_its_name.verb
+
+
 def test_the_help_of_a_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(HelpShown):
         parse(line_parser(), "why --help")
@@ -65,7 +71,7 @@ def test_a_shell_command_can_be_made_of_the_same_groups() -> None:
         name="experiment", help=EXPERIMENT.help.replace("%", "%%"), aliases=("e",),
         members=EXPERIMENT.members, default="list",
     )  # fmt: skip
-    parser = make_parser(Group(name="det", help=DET.help, members=(experiment, *DET.members)))
+    parser = make_parser(Group(name="det", help=DET.help, members=(experiment, *OTHERS)))
     assert parse(parser, "e pause 7").words == "det experiment pause"
     assert parse(parser, "experiment").verb.name == "list"
     assert parse(parser, "slot disable left 0 --drain").slots == [0]
