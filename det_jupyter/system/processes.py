@@ -7,15 +7,11 @@ On Linux the birth is in ticks since the computer started, with the id of that s
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-_POLL_S = 0.01
 _ENDED = ("Z", "X")
 _STOPPED = ("T", "t")  # by a signal, by a debugger
 _STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after the name
@@ -37,33 +33,6 @@ def birth_of(pid: int) -> str | None:
         return None if is_over else str(process.create_time())
     except psutil.NoSuchProcess:
         return None
-
-
-def end_all_with(variable: str, value: str, timeout_s: float = 5.0) -> list[int]:
-    """Kill every process that was started with this environment variable; return their pids.
-
-    So processes are found whose group and parent are others by now, as those of launchers. Takes
-    about 0.03 ms per process of the computer. The calling process stays.
-    """
-    killed: set[int] = set()
-    deadline = time.monotonic() + timeout_s
-    while (found := _all_with(variable, value)) and time.monotonic() < deadline:
-        for process in found:
-            with suppress(psutil.Error):
-                process.kill()
-                killed.add(process.pid)
-        time.sleep(_POLL_S)
-    return sorted(killed)
-
-
-def _all_with(variable: str, value: str) -> list[psutil.Process]:
-    found = []
-    for pid in psutil.pids():
-        with suppress(psutil.Error, OSError):  # of another user, or it has ended
-            process = psutil.Process(pid)
-            if pid != os.getpid() and process.environ().get(variable) == value:
-                found.append(process)
-    return found
 
 
 def is_frozen(pid: int) -> bool:

@@ -31,8 +31,8 @@ from typing import NoReturn, TextIO
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.system.pdeathsig import die_with
-from det_jupyter.system.processes import end_all_with
-from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.system.run_processes import end_all_of
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
 from det_jupyter.worker.variables import OF_A_RANK, set_variables
 
@@ -212,7 +212,7 @@ def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:
 
 def _end(spec: RankSpec) -> NoReturn:
     if spec.plan.is_program:
-        end_all_with(RUN_VARIABLE, spec.run_dir)
+        end_all_of(RunDir(Path(spec.run_dir)))
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # the data-loader workers too
     os._exit(1)

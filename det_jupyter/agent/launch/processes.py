@@ -15,8 +15,9 @@ import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
-from det_jupyter.system.processes import birth_of, end_all_with, exit_status_of
-from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.system.processes import birth_of, exit_status_of
+from det_jupyter.system.run_processes import end_all_of
+from det_jupyter.system.rundir import RunDir
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
     deadline = time.monotonic() + timeout_s
     while any(map(_lives, survivors)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    end_all_with(RUN_VARIABLE, str(run_dir.path))  # a launcher's workers
+    end_all_of(run_dir)  # a launcher's workers
 
 
 def _lives(record: ProcessRecord) -> bool:

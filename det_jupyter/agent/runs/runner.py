@@ -31,8 +31,7 @@ from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.specs import check_agents, make_specs
 from det_jupyter.errors import LaunchError
-from det_jupyter.system.processes import end_all_with
-from det_jupyter.system.rundir import RUN_VARIABLE
+from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
@@ -241,7 +240,7 @@ class Runner:
         while not gang.is_over:
             gang.rank_exited(await processes.exits.get())
         if run.plan.is_program:
-            await asyncio.to_thread(end_all_with, RUN_VARIABLE, str(run.dir.path))
+            await asyncio.to_thread(end_all_of, run.dir)
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run

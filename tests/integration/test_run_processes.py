@@ -1,0 +1,60 @@
+"""What belongs to a run is found and ended, also what has left its rank's session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.control import create_page
+from det_jupyter.system.run_processes import end_all_of
+from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+
+# As a script that makes a daemon of itself, and ends: it has no file, parent or session of ours.
+DAEMON = """
+import os, sys, time
+from pathlib import Path
+from det_jupyter.control import ControlPage
+
+page = ControlPage(Path(sys.argv[1]))
+if pid := os.fork():
+    print(pid)
+    sys.exit()
+os.setsid()
+os.closerange(0, 100)
+time.sleep(100)
+"""
+
+
+def make_run(path: Path) -> RunDir:
+    path.mkdir()
+    run = RunDir(path)
+    create_page(run.control)
+    return run
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_daemon_that_a_rank_has_forked_ends_with_its_run_alone(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "1.1.1"), make_run(tmp_path / "1.1.2")]
+    pids = []
+    for run in runs:
+        command = [sys.executable, "-c", DAEMON, str(run.control)]
+        pids.append(int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
+    assert end_all_of(runs[0]) == pids[:1]
+    assert psutil.Process(pids[1]).status() != psutil.STATUS_ZOMBIE
+    assert end_all_of(runs[1]) == pids[1:]
+
+
+def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "1.1.1"), make_run(tmp_path / "1.1.2")
+    started = [
+        subprocess.Popen(["sleep", "100"], env={RUN_VARIABLE: str(each.path), "PATH": "/bin"})
+        for each in (run, other)
+    ]
+    for each, process in zip((run, other), started, strict=True):
+        assert end_all_of(each) == [process.pid]
+        assert process.wait(5) == -9
+    assert end_all_of(run) == []
