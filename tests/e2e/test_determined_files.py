@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,8 +143,10 @@ def test_a_pause_changes_nothing(
     paused = submit_file(client, tmp_path / "const.yaml")
     wait_for_line(paused, "begun")
     assert pause(paused) is State.PAUSED
+    temporary = set(Path(tempfile.gettempdir()).glob("*resume*"))
     paused.activate()
     assert paused.wait(timeout=100) is State.COMPLETED
+    assert set(Path(tempfile.gettempdir()).glob("*resume*")) == temporary  # copies go with it
     assert len({line.run for line in paused.trial.logs(search="begun")}) == 2
     assert validations(client, paused) == validations(client, ended)
 

@@ -17,6 +17,7 @@ from typing import Any
 import transformers  # type: ignore[import-not-found,unused-ignore]  # optional
 
 from det_jupyter import core
+from det_jupyter.system.rundir import run_dir
 
 _log = logging.getLogger("determined")
 
@@ -99,8 +100,10 @@ class DetCallback(transformers.TrainerCallback):  # type: ignore[misc,unused-ign
         steps = self.core_context.checkpoint.get_metadata(latest)["steps_completed"]
         with self.core_context.checkpoint.restore_path(latest) as folder:
             saved = Path(folder) / f"checkpoint-{steps}"
-            # The Trainer may write there, and a checkpoint is only for reading.
-            copy = Path(tempfile.mkdtemp(prefix="det-resume-")) / saved.name
+            # The Trainer may write there, and a checkpoint is only for reading. The copy goes
+            # with the folder of this run.
+            run = run_dir(info.data_dir, info.plan.allocation_id)
+            copy = Path(tempfile.mkdtemp(prefix="resumed-", dir=run.path)) / saved.name
             shutil.copytree(saved, copy)
         _log.info("going on from checkpoint %s, at step %d", latest, steps)
         args.resume_from_checkpoint = str(copy)
