@@ -49,11 +49,13 @@ class ContextPlan:
     def read(self, name: str) -> bytes:
         """Return a file's contents; of a link, those of the file in the context it leads to.
 
+        Of a file that has become larger than a context may be, only a part.
+
         Raises:
             CaptureError: It cannot be read.
         """
         try:
-            return self.entries[name].read()
+            return self.entries[name].read(MAX_BYTES + 1)
         except OSError as error:
             raise CaptureError([f"{shown(self.entries[name].source)}: {error.strerror}"]) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter
@@ -48,9 +49,18 @@ class Entry:
         """The size in a context."""
         return self.num_bytes if self.content is None else len(self.content)
 
-    def read(self) -> bytes:
-        """Return the contents, of a link those of its target."""
-        return Path(self.source).read_bytes() if self.content is None else self.content
+    def read(self, most: int = -1) -> bytes:
+        """Return the contents, at most so many bytes of them; of a link those of its target.
+
+        Raises:
+            OSError: They cannot be read; it may have become something else meanwhile.
+        """
+        if self.content is not None:
+            return self.content
+        with open(self.source, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no file any more")
+            return file.read(most)
 
 
 class Walk:
@@ -215,6 +225,11 @@ class Walk:
             f"{largest}); give the folder with your code, or write what the training does not "
             f"need as lines of its {IGNORE_FILE}"
         )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, and do not wait for a writer if it has become a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def shown(path: str) -> str:

@@ -22,6 +22,7 @@ from det_jupyter.context import (
     plan_context,
     unpack_context,
 )
+from det_jupyter.context.packing import pack_plan
 from det_jupyter.errors import CaptureError, LaunchError, NotFound
 from det_jupyter.wire.capsule import ContextRef
 
@@ -290,9 +291,20 @@ def test_people_see_the_text_of_a_context_with_a_bound(folder: Path, blobs: Blob
 
 
 def test_a_folder_that_is_gone_while_it_is_packed_is_told(folder: Path, blobs: BlobStore) -> None:
-    from det_jupyter.context.packing import pack_plan
-
     plan = plan_context(folder)
     shutil.rmtree(folder / "package")
     with pytest.raises(CaptureError, match=r"package/__init__\.py: No such file"):
+        pack_plan(plan, blobs)
+
+
+def test_a_file_that_becomes_huge_or_a_pipe_while_it_is_packed_is_told(
+    folder: Path, blobs: BlobStore
+) -> None:
+    plan = plan_context(folder)
+    os.truncate(folder / "train.py", 2**40)  # sparse; it must not be read whole
+    with pytest.raises(CaptureError, match="it grows"):
+        pack_plan(plan, blobs)
+    (folder / "train.py").unlink()
+    os.mkfifo(folder / "train.py")
+    with pytest.raises(CaptureError, match="it is no file any more"):
         pack_plan(plan, blobs)
