@@ -38,10 +38,9 @@ def check_exit(name: str, error: SystemExit) -> None:
     if code is None:
         return
     if isinstance(code, int):
-        if code & 0xFF:
-            ended = ExitedWith(
-                f"{name} ended with exit code {code & 0xFF} (sys.exit)", code & 0xFF
-            )
+        if code := code & 0xFF:
+            said = f"{name} ended with exit code {code} (sys.exit){_as_signal(code)}"
+            ended = ExitedWith(said, code)
             raise ended.with_traceback(error.__traceback__) from None
         return
     sys.stderr.write(f"{code}\n")  # as Python does
@@ -53,14 +52,18 @@ def describe_exit(name: str, code: int) -> ExitedWith:
     """Return the error for a child process that ended with this code, or minus its signal."""
     if code < 0:
         return ExitedWith(f"{name} was killed by {_signal(-code)}", 128 - code)
-    hint = ""
+    hint = _as_signal(code)
     if code == 127:
         hint = ": the shell has not found a program; see the output for its name"
     elif code == 126:
         hint = ": the shell cannot execute a program; `chmod +x` may be missing"
-    elif code > 128:
-        hint = f" (as a shell says {_signal(code - 128)})"
     return ExitedWith(f"{name} ended with exit code {code}{hint}", code)
+
+
+def _as_signal(code: int) -> str:
+    """Return the signal that an exit code of a shell or launcher stands for; "" if none."""
+    is_signal = code - 128 in list(Signals)  # 255 is -1
+    return f" (as a shell says {_signal(code - 128)})" if is_signal else ""
 
 
 def _signal(number: int) -> str:
