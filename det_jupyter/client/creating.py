@@ -95,18 +95,7 @@ def prepare(
             code, those of the text with their lines.
     """
     folder = _folder(context)
-    reading = lay_over(read_yaml(text), [changes] if changes else [])
-    document = reading.document
-    if checkpoint_storage is not None:
-        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # no problem of its line
-        document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
-    draft = with_template(
-        reading,
-        document,
-        lambda name: client.template(name).config,
-        template,
-        lambda: client.session.info.checkpoint_storage,
-    )
+    draft = _read(client, text, template, changes, checkpoint_storage)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     plan = None
     if context is not None or includes:
@@ -119,19 +108,10 @@ def prepare(
     if problems or around or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
         raise ConfigError(_located(draft, problems, where).problems + around)
-    found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
-    found += find_open_storage(merged)
-    if plan is not None:
-        found += plan.notices + find_shadowing(plan)
-    else:
-        found.append(
-            f"ranks work in {folder} itself, and read its files when they start; name the folder "
-            "to have them work in a copy"
-        )
     return Prepared(
         config=config,
         plan=plan,
-        notices=found,
+        notices=_notices(draft, plan, folder),
         draft=draft,
         options={
             "python": python,
@@ -142,6 +122,42 @@ def prepare(
         },
         where=where,
     )
+
+
+def _read(
+    client: Client,
+    text: str,
+    template: str | None,
+    changes: Mapping[str, Any] | None,
+    checkpoint_storage: str | None,
+) -> Draft:
+    """Return the configuration with all that is laid over it and below it."""
+    reading = lay_over(read_yaml(text), [changes] if changes else [])
+    document = reading.document
+    if checkpoint_storage is not None:
+        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # no problem of its line
+        document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
+    return with_template(
+        reading,
+        document,
+        lambda name: client.template(name).config,
+        template,
+        lambda: client.session.info.checkpoint_storage,
+    )
+
+
+def _notices(draft: Draft, plan: ContextPlan | None, folder: str) -> list[str]:
+    """Return what people should know of an experiment that can be submitted."""
+    merged = draft.merged()
+    found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
+    found += find_open_storage(merged)
+    if plan is not None:
+        return found + plan.notices + find_shadowing(plan)
+    return [
+        *found,
+        f"ranks work in {folder} itself, and read its files when they start; name the folder "
+        "to have them work in a copy",
+    ]
 
 
 def submit(client: Client, prepared: Prepared) -> Experiment:

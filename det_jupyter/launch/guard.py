@@ -46,6 +46,6 @@ class Guard:
 
     def _say(self, word: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # someone has killed it
+        with suppress(BrokenPipeError):  # it was killed
             self._process.stdin.write(f"{word}\n".encode())
             self._process.stdin.flush()

@@ -53,7 +53,7 @@ class Guest:
 
     Args:
         place: Its place.
-        secret: What it believes to be the secret.
+        secret: The one that it has; the chief may have another.
     """
 
     place: Place

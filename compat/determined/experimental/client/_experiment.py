@@ -43,7 +43,7 @@ class Experiment(OwnExperiment, Handle):
     def wait(self, interval: float = 5.0) -> State:  # type: ignore[override]  # Determined's
         """Block until it has ended, with an error too, and return its state.
 
-        One that is paused is waited for, as somebody may let it go on.
+        One that is paused is waited for, too: it may be activated.
         """
         while True:
             try:
