@@ -8,14 +8,7 @@ import sys
 import threading
 
 from det_jupyter.system import paths
-from det_jupyter.system.rundir import (
-    DATA_VARIABLE,
-    RUN_VARIABLE,
-    SECRET_VARIABLE,
-    STORE_VARIABLE,
-)
-
-_OF_A_RUN = (DATA_VARIABLE, RUN_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE)
+from det_jupyter.system.run_variables import without_run
 
 
 def spawn_master() -> subprocess.Popen[bytes]:
@@ -29,8 +22,7 @@ def spawn_master() -> subprocess.Popen[bytes]:
             stderr=out,
             start_new_session=True,  # not in the process group of our terminal or kernel
             cwd=paths.data_dir(),
-            # Of a script in an experiment, whose processes end with it.
-            env={name: value for name, value in os.environ.items() if name not in _OF_A_RUN},
+            env=without_run(os.environ),  # a script of an experiment may start one
         )
     # It may exit at once because another master runs: `wait` leaves no zombie.
     threading.Thread(target=process.wait, name="det-master-start", daemon=True).start()

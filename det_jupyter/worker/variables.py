@@ -39,6 +39,7 @@ from pathlib import Path
 
 from det_jupyter.entrypoints import Captured, Imported, Program
 from det_jupyter.system import paths
+from det_jupyter.system.run_variables import BEFORE_VARIABLE, describe_before
 from det_jupyter.system.rundir import (
     DATA_VARIABLE,
     RUN_VARIABLE,
@@ -82,6 +83,7 @@ def script_variables(spec: RankSpec) -> dict[str, str]:
 
 def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
     """Set the variables of every rank, and those of scripts; the user's own take precedence."""
+    before = dict(os.environ)
     os.environ.update(script_variables(spec) | dict(variables))
     if spec.plan.entrypoint.per == "computer":
         for name in OF_A_RANK:
@@ -89,6 +91,9 @@ def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
     if spec.plan.is_program:
         os.environ.setdefault("PYTHONUNBUFFERED", "1")  # of Python that it starts
         os.environ.setdefault("OMP_NUM_THREADS", str(spec.place.num_threads))
+    noted = describe_before(before, os.environ)
+    if _fits(BEFORE_VARIABLE, noted):
+        os.environ[BEFORE_VARIABLE] = noted
 
 
 def left_out(spec: RankSpec) -> list[str]:

@@ -17,6 +17,7 @@ from det_jupyter.engine.local import start_agent
 from det_jupyter.system import paths
 from det_jupyter.system.daemon import spawn_master
 from det_jupyter.system.programs import PrivateLog, trim_output
+from det_jupyter.system.run_variables import BEFORE_VARIABLE, describe_before
 
 
 def test_a_log_that_is_too_long_is_emptied_and_its_end_is_kept(tmp_path: Path) -> None:
@@ -70,3 +71,22 @@ def test_a_log_takes_text_that_utf8_cannot_carry(tmp_path: Path) -> None:
     log.emit(logging.makeLogRecord({"msg": "a row says %s", "args": ("\udcff é",)}))
     log.close()
     assert (tmp_path / "master.log").read_text(encoding="utf-8") == "a row says \\udcff é\n"
+
+
+def test_a_master_that_a_script_starts_has_nothing_of_the_scripts_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the agents and ranks that it starts later would have it, too."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho "${A_TOKEN-none} ${CUDA_VISIBLE_DEVICES-none}"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    before = dict(os.environ)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("A_TOKEN", "secret")
+    monkeypatch.setenv(BEFORE_VARIABLE, describe_before(before, os.environ))
+    assert spawn_master().wait(timeout=20) == 0
+    (log,) = paths.log_dir().iterdir()
+    assert log.read_text() == "none 0,1\n"

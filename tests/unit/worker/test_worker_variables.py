@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.agent.runs.specs import rank_places
 from det_jupyter.system import paths
+from det_jupyter.system.run_variables import without_run
 from det_jupyter.system.rundir import RUN_VARIABLE, SECRET_VARIABLE
 from det_jupyter.wire import CheckpointRef, RankSpec, SlotView
 from det_jupyter.worker.endings import ExitedWith, check_exit, describe_exit
 from det_jupyter.worker.process import environment
-from det_jupyter.worker.variables import left_out, script_variables
+from det_jupyter.worker.variables import left_out, script_variables, set_variables
 from tests.integration.agent_support import make_plan
 
 SLOTS = [SlotView(id=i % 2, kind="cpu", index=i, name="CPU") for i in range(4)]
@@ -85,6 +87,16 @@ def test_a_variable_that_is_too_long_is_left_out() -> None:
         (spec, _) = specs("python3 train.py", hparams={"x": "a" * (fits + more)})
         assert left_out(spec) == out
         assert ("DET_HPARAMS" in script_variables(spec)) == (not out)
+
+
+def test_the_environment_before_the_run_can_be_had_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "/bin", "RANK": "3", "CUDA_VISIBLE_DEVICES": "0"})
+    before = dict(os.environ)
+    (right, _) = specs("python3 train.py")
+    set_variables(right, {"CUDA_VISIBLE_DEVICES": "", "A_TOKEN": "secret"})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert "RANK" not in os.environ
+    assert without_run(os.environ) == before
 
 
 @pytest.mark.parametrize("code", [None, 0, False, 256])
