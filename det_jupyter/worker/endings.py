@@ -27,6 +27,11 @@ class ExitedWith(DetError):
         super().__init__(message)
         self.code = code
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether another process or the system has killed it, or all that it waited for."""
+        return self.code - 128 in (Signals.SIGKILL, Signals.SIGTERM)
+
 
 def check_exit(name: str, error: SystemExit) -> None:
     """Return if `sys.exit` was called with what means success.

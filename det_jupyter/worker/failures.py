@@ -49,8 +49,9 @@ def make_failure(
         message = f"another rank is gone: {message}"
         time.sleep(_SECONDARY_DELAY_S)
     # A failure before the first batch repeats, unless an earlier run came further, or another
-    # process caused it: a data-loader worker may be killed when memory is short.
+    # process caused it: a data-loader worker or command may be killed when memory is short.
     is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
+    is_others = is_others or (isinstance(error, ExitedWith) and error.was_killed)
     is_hopeless = trained == 0 and spec.plan.checkpoint is None and not is_others
     return RankFailure(
         at=time.time(),

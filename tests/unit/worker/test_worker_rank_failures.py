@@ -14,6 +14,7 @@ from det_jupyter.lengths import Length
 from det_jupyter.records import RankFailure, parse_line
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import Capsule, CheckpointRef, GangPlan, RankPlace, RankSpec, SlotView
+from det_jupyter.worker.endings import describe_exit
 from det_jupyter.worker.rank import Rank
 
 CHECKPOINT = CheckpointRef(uuid="ckpt10", path="/checkpoints/ckpt10", steps_completed=10)
@@ -57,7 +58,7 @@ def fail(
     )
     if trained:
         rank.work = cast(Any, SimpleNamespace(trained=trained, trial=None))
-    assert rank.fail(error) == 1
+    assert rank.fail(error) == getattr(error, "code", 1)
     (line,) = RunDir(folder).journal(0).read_bytes().splitlines()
     record = parse_line(line)
     assert isinstance(record, RankFailure)
@@ -73,6 +74,8 @@ def fail(
         (ValueError("no"), 1, CHECKPOINT, False),
         (RuntimeError(LOST_WORKER), 0, None, False),
         (PeerRefused("no"), 0, None, False),
+        (describe_exit("`./train`", -9), 0, None, False),
+        (describe_exit("`./train`", 3), 0, None, True),
         (ConfigError(["context: got 1"]), 5, CHECKPOINT, True),
         (ProtocolMismatch("no"), 0, CHECKPOINT, True),
     ],
