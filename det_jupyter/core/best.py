@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.records import to_finite
+
+logger = logging.getLogger(__name__)
 
 
 class BestValidation:
@@ -21,9 +24,18 @@ class BestValidation:
         self.metric = metric
         self.value = value
         self._best = min if smaller_is_better else max
+        self._is_lacking_told = False
 
     def note(self, metrics: Mapping[str, Any]) -> None:
         """Take the metrics of a validation into account."""
+        if self.metric not in metrics and not self._is_lacking_told:
+            self._is_lacking_told = True
+            logger.warning(
+                "searcher.metric is %r, but this validation reports %s: it counts neither for the "
+                "search nor for which checkpoint is the best",
+                self.metric,
+                ", ".join(map(repr, metrics)) or "nothing",
+            )
         value = to_finite(metrics.get(self.metric))
         if value is not None:
             self.value = value if self.value is None else self._best(self.value, value)

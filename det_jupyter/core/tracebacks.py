@@ -176,4 +176,6 @@ def _one_line(error: BaseException, message: str) -> str:
     lines = message.strip().splitlines()
     if isinstance(error, DetError):
         return "; ".join(line for line in lines if not line.startswith(" "))  # no source
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    # torchrun begins with a line of equals signs.
+    line = next((line for line in lines if any(map(str.isalnum, line))), lines[0] if lines else "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

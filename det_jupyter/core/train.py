@@ -116,6 +116,7 @@ class TrainContext(Part):
             metrics: Their averages.
             batch_metrics: The values of each of these batches, all with the same names.
         """
+        self._check_chief("report_training_metrics")
         if not batch_metrics:
             self.report_metrics("training", steps_completed, metrics)
             return
@@ -138,6 +139,7 @@ class TrainContext(Part):
         trained: Mapping[str, float] | None = None,
     ) -> None:
         """Report the metrics of a validation; `trained` as in `report_metrics`."""
+        self._check_chief("report_validation_metrics")
         self.report_metrics("validation", steps_completed, metrics, trained)
 
     def report_metrics(

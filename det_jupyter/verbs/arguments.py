@@ -44,7 +44,7 @@ def value(name: str, kind: Callable[[str], Any], metavar: str) -> Argument:
     return argument(name, type=kind, metavar=metavar, help=_GIVEN[metavar])
 
 
-ID = argument("id", type=experiment_number, help="number of the experiment")
+ID = argument("id", type=experiment_number, metavar="ID", help="number of the experiment")
 IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
                help="numbers of experiments: 7, or 3 5-7")  # fmt: skip
 COMPARED = (
@@ -65,7 +65,7 @@ AGENT_OR_ALL = (
     argument("agent", nargs="?", help="name of the agent"),
     flag("--all", help="all agents"),
 )
-TRIAL = argument("id", type=trial_number, help="number of the trial")
+TRIAL = argument("id", type=trial_number, metavar="ID", help="number of the trial")
 PROFILE = (
     argument("--steps", type=batches, default=10, metavar="N", help="batches to record (10)"),
     argument("--ranks", type=ranks, default=[0], metavar="R,R", help="on which ranks (0)"),

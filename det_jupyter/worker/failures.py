@@ -44,6 +44,8 @@ def make_failure(
     message = explanation.error
     if isinstance(error, ModuleNotFoundError) and error.name == "determined":
         message += "; code for Determined needs `pip install det-jupyter-determined`"
+    if isinstance(error, ExitedWith):
+        message = _with_last_line(message, printed)
     is_secondary = spec.place.world_size > 1 and is_lost_peer(error)
     if is_secondary:
         message = f"another rank is gone: {message}"
@@ -61,6 +63,12 @@ def make_failure(
         where=explanation.where,
         final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
     )
+
+
+def _with_last_line(message: str, output: str) -> str:
+    """Return the message with the last line of the output, which is likely to say why."""
+    line = last_lines(output, 1, most=300).strip()
+    return message if not line or line in message else f"{message}; it printed at last: {line}"
 
 
 def _last_printed(output: str, explanation: Explanation) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import secrets
 import selectors
 import socket
@@ -28,6 +29,10 @@ from det_jupyter.core.ranks.handshake import (
 from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.place import Place, find_conflicts, name_ranks
 from det_jupyter.errors import DetError, WaitTimeout
+
+logger = logging.getLogger(__name__)
+
+_QUIET_S = 30.0  # of waiting, before it is said
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +76,7 @@ class Host:
         self._timeout_s = timeout_s
         self._visitors: set[_Visitor] = set()
         self._num_refused = 0
+        self._speaks_at = time.monotonic() + _QUIET_S
         self._selector = selectors.DefaultSelector()
 
     def receive_all(self) -> dict[int, Link]:
@@ -96,20 +102,24 @@ class Host:
     def _wait(self) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise WaitTimeout(self._who_is_late())
-        for key, _ in self._selector.select(left_s):
+            raise WaitTimeout(self._who_is_late(f"within {self._timeout_s:g} s"))
+        quiet_s = self._speaks_at - time.monotonic()
+        if quiet_s <= 0:
+            self._speaks_at, quiet_s = self._deadline, left_s
+            logger.warning("%s (waiting for %.0f s more)", self._who_is_late("yet"), left_s)
+        for key, _ in self._selector.select(min(left_s, quiet_s)):
             if key.data is None:
                 self._welcome()
             else:
                 self._listen_to(key.data)
 
-    def _who_is_late(self) -> str:
+    def _who_is_late(self, when: str) -> str:
         here = {member.place.rank for member in self._members() if member.place}
         missing = [rank for rank in range(1, self._place.size) if rank not in here]
         text = (
             f"distributed: {name_ranks(missing)} of {self._place.size} "
-            f"{'has' if len(missing) == 1 else 'have'} not come to {self._where} within "
-            f"{self._timeout_s:g} s. Are all ranks started, with the same chief_ip and pub_port?"
+            f"{'has' if len(missing) == 1 else 'have'} not come to {self._where} {when}. "
+            "Are all ranks started, with the same chief_ip and pub_port?"
         )
         if self._num_refused:
             text += (

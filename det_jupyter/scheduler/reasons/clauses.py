@@ -93,7 +93,8 @@ def _holder(story: Story, holder: HolderView) -> str:
         details.append(f"priority {holder.priority}")
     details.append(f"since {moment(holder.since, facts.now, facts.zone)}")
     if holder.notebook:
-        details.append(f"notebook {file_of(holder.notebook)}")
+        is_file = holder.notebook.endswith((".yaml", ".yml"))  # given to `det e create`
+        details.append(f"{'file' if is_file else 'notebook'} {file_of(holder.notebook)}")
     amount = holder.slots if story.situation.request.slots else len(holder.trial_ids)
     leaving = " and is leaving" if holder.is_leaving else ""
     return f"{_who(story, holder)} ({', '.join(details)}) holds {amount}{leaving}"

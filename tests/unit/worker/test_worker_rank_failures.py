@@ -14,7 +14,7 @@ from det_jupyter.lengths import Length
 from det_jupyter.records import RankFailure, parse_line
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import Capsule, CheckpointRef, GangPlan, RankPlace, RankSpec, SlotView
-from det_jupyter.worker.endings import describe_exit
+from det_jupyter.worker.endings import ExitedWith, describe_exit
 from det_jupyter.worker.rank import Rank
 
 CHECKPOINT = CheckpointRef(uuid="ckpt10", path="/checkpoints/ckpt10", steps_completed=10)
@@ -89,3 +89,10 @@ def test_a_failure_is_final_if_every_run_would_fail_alike(
 ) -> None:
     failure = fail(tmp_path, error, trained=trained, checkpoint=checkpoint)
     assert failure.final is is_final
+
+
+def test_an_exit_code_is_told_with_the_line_that_says_why(tmp_path: Path) -> None:
+    error = ExitedWith("train.py ended with exit code 2 (sys.exit)", 2)
+    RunDir(tmp_path).output(0).write_text("usage: train.py\ntrain.py: error: no --lr\n")
+    told = fail(tmp_path, error, trained=0, checkpoint=None)
+    assert told.error == f"{error}; it printed at last: train.py: error: no --lr"

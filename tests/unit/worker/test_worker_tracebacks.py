@@ -132,6 +132,12 @@ def test_an_error_that_cannot_be_printed_is_told_by_its_name() -> None:
     assert "in _raise" in explanation.traceback
 
 
+def test_a_message_that_begins_with_a_ruler_is_told_by_its_first_words() -> None:
+    explanation = explain(_raise, ValueError("=====\n\ntrain.py FAILED\n-----"))
+    assert explanation.error == "ValueError: train.py FAILED"
+    assert explain(_raise, ValueError("?!")).error == "ValueError: ?!"
+
+
 def test_endless_messages_are_cut() -> None:
     explanation = explain(_raise, ValueError("x" * 200_000 + "end"))
     assert len(explanation.error) == 500
