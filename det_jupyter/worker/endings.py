@@ -68,7 +68,7 @@ def describe_exit(name: str, code: int) -> ExitedWith:
 def _as_signal(code: int) -> str:
     """Return the signal that an exit code of a shell or launcher stands for; "" if none."""
     is_signal = code - 128 in list(Signals)  # 255 is -1
-    return f" (as a shell says {_signal(code - 128)})" if is_signal else ""
+    return f", as a shell says {_signal(code - 128)}" if is_signal else ""
 
 
 def _signal(number: int) -> str:

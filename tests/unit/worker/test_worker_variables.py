@@ -124,7 +124,7 @@ def test_sys_exit_may_mean_failure(code: int | str, expected: int, says: str) ->
     [
         (5, 5, "it ended with exit code 5"),
         (-15, 143, "it was killed by SIGTERM"),
-        (137, 137, "exit code 137 (as a shell says SIGKILL (by hand, or out of memory))"),
+        (137, 137, "exit code 137, as a shell says SIGKILL (by hand, or out of memory)"),
         (127, 127, "the shell has not found a program"),
         (255, 255, "it ended with exit code 255"),
     ],
