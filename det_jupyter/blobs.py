@@ -63,6 +63,8 @@ class BlobStore:
         Raises:
             NotFound: The blob does not exist.
         """
+        if not digest.isalnum():  # a path could lead anywhere
+            raise NotFound(f"blob {digest!r:.80}: that is no name of a blob")
         path = self.path(digest)
         try:
             with path.open("rb") as file:

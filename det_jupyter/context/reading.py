@@ -7,6 +7,7 @@ import tarfile
 from pathlib import PurePosixPath
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.errors import NotFound
 from det_jupyter.wire.capsule import ContextRef
 from det_jupyter.words import size
 
@@ -22,7 +23,17 @@ def context_files(ref: ContextRef, blobs: BlobStore) -> dict[str, str]:
     """Return the text files of a context, by path; of large ones a line that says so.
 
     Binary files and links are left out.
+
+    Raises:
+        NotFound: It is not stored any more, or damaged.
     """
+    try:
+        return _text_files(ref, blobs)
+    except tarfile.TarError as error:
+        raise NotFound(f"the context directory is damaged (blob {ref.blob}): {error}") from None
+
+
+def _text_files(ref: ContextRef, blobs: BlobStore) -> dict[str, str]:
     texts: dict[str, str] = {}
     left = _MAX_BYTES
     with tarfile.open(fileobj=io.BytesIO(blobs.map(ref.blob)), mode="r:") as tar:

@@ -71,3 +71,10 @@ def test_change_of_a_mapped_blob_is_nobody_else_s(tmp_path: Path) -> None:
 def test_unknown_blob_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"blob 000000000000 is not in .*submit .* anew"):
         BlobStore(tmp_path).map("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../outside", "a\0b"])
+def test_a_path_is_no_name_of_a_blob(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").write_text("secret")
+    with pytest.raises(NotFound, match="no name of a blob"):
+        BlobStore(tmp_path / "blobs").map(name)

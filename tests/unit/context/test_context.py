@@ -262,6 +262,8 @@ def test_a_damaged_or_missing_blob_leaves_nothing(blobs: BlobStore, tmp_path: Pa
     ref = ContextRef(blob=blobs.put(b"not a tar file" * 100), num_files=1, size_bytes=1)
     with pytest.raises(LaunchError, match="cannot unpack the context directory"):
         unpack_context(ref, blobs, tmp_path / "work")
+    with pytest.raises(NotFound, match="the context directory is damaged"):
+        context_files(ref, blobs)
     with pytest.raises(NotFound):
         unpack_context(ref.model_copy(update={"blob": "ab" * 32}), blobs, tmp_path / "work")
     assert not (tmp_path / "work").exists()
