@@ -47,6 +47,8 @@ GET     experiments/*/checkpoints   experiments  read
 GET     experiments/*/importance    experiments  read
 GET     experiments/*/config        experiments  read
 GET     experiments/*/logs          logs         read
+POST    checkpoints/delete          experiments  write
+GET     checkpoints/*               experiments  read
 POST    preview                     experiments  read
 GET     trials/holding              experiments  read
 GET     trials/*                    experiments  read

@@ -10,6 +10,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.creating import create
 from det_jupyter.errors import ConfigError, RankFailed
 from det_jupyter.wire import LogQuery, State
+from tests.modules import modules_as_before
 from tests.notebook_kernel import notebook
 from tests.processes import DetHome
 from tests.trials import TRIAL_SOURCE
@@ -72,9 +73,10 @@ def test_a_class_and_a_function_of_modules_train_in_a_copy_of_the_folder(
     (folder / "data" / "word.txt").write_text("eight")  # the copy was made already
     assert trial.wait(timeout=90) == State.COMPLETED
     assert function.wait(timeout=90) == State.COMPLETED
-    loaded = trial.best_checkpoint().load()
-    assert type(loaded).__name__ == "SmallTrial"
-    assert type(loaded).__module__ == "model_def"
+    with modules_as_before():
+        loaded = trial.best_checkpoint().load()
+        assert type(loaded).__name__ == "SmallTrial"
+        assert type(loaded).__module__ == "model_def"
     assert function.view.trials[0].best_metric == 0.5
     text = printed(client, function)
     assert "rank 0 reads seven" in text

@@ -20,6 +20,7 @@ from det_jupyter.master.service.ingest import NEEDED
 from det_jupyter.records import (
     BatchTimings,
     ChangeMade,
+    CheckpointDeleted,
     CheckpointSaved,
     Notice,
     PartTimes,
@@ -63,6 +64,7 @@ GOOD: list[Record] = [
     validation(2, 0.5),
     progress(2),
     CheckpointSaved(at=1.0, uuid="u", steps_completed=2, path="/u", size_bytes=1, metadata={}),
+    CheckpointDeleted(at=1.0, uuid="u"),
     TargetReached(at=1.0, steps_completed=2, target=Length("batches", 2)),
     last_words()[1],
     failed().record,
@@ -132,7 +134,7 @@ def test_every_kind_of_record_is_damaged_here() -> None:
     assert {type(record) for record in GOOD} == kinds
     assert {record.kind for record in GOOD} - NEEDED == {
         "batch_metrics", "timings", "step_times", "metrics", "progress", "notice", "trace",
-        "change",
+        "change", "checkpoint_deleted",
     }  # fmt: skip
 
 

@@ -11,17 +11,14 @@ import pytest
 from det_jupyter.entrypoints import Imported
 from det_jupyter.errors import ConfigError
 from det_jupyter.worker.entrypoint import find_in_module, put_first
+from tests.modules import modules_as_before
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = sys.modules.copy()
-    yield tmp_path
-    for name in sys.modules.keys() - before.keys():
-        del sys.modules[name]
-    sys.modules.update(before)
+    with modules_as_before():
+        yield tmp_path
 
 
 def write(folder: Path, name: str, text: str) -> None:
