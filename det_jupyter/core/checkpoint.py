@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -221,10 +221,14 @@ class CheckpointContext(Part):
         return read_metadata(self._find("get_metadata", storage_id))
 
     def delete(self, storage_id: str) -> None:
-        """Remove the checkpoint from storage. Any rank may call it."""
+        """Remove the checkpoint from storage, if it is there. Any rank may call it."""
         _check_uuid("delete", storage_id)
+        is_here = False  # another experiment's may be in another folder, and stays there
+        with suppress(CheckpointError):
+            is_here = self._storage.find(storage_id).is_dir()
         self._storage.delete(storage_id)
-        self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
+        if is_here:
+            self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
     def _find(self, call: str, uuid: object) -> Path:
         return self._storage.find(_check_uuid(call, uuid))

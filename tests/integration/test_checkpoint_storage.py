@@ -213,6 +213,18 @@ def test_core_checkpoints_carry_their_metadata(tmp_path: Path) -> None:
         context.checkpoint.get_metadata(uuid)
 
 
+def test_only_a_checkpoint_that_was_there_is_reported_as_deleted(tmp_path: Path) -> None:
+    context = core.init(checkpoint_storage=tmp_path / "own")
+    other = core.init(checkpoint_storage=tmp_path / "other")
+    with other.checkpoint.store_path({"steps_completed": 5}) as (path, uuid):
+        (path / "weights").touch()
+    for each in (context, other, other):
+        each.checkpoint.delete(uuid)
+    assert context.sink.records == []  # type: ignore[attr-defined]  # a RecordList off the cluster
+    records = other.sink.records  # type: ignore[attr-defined]
+    assert [record.kind for record in records] == ["checkpoint", "checkpoint_deleted"]
+
+
 @pytest.mark.parametrize("call", ["restore_path", "download", "get_metadata", "delete"])
 def test_what_is_no_uuid_is_refused_with_what_to_do(tmp_path: Path, call: str) -> None:
     context = core.init(checkpoint_storage=tmp_path / "checkpoints")
