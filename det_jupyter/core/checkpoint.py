@@ -63,6 +63,7 @@ class CheckpointContext(Part):
         self._sink = sink
         self._distributed = distributed
         self._belongs_to = dict(belongs_to)
+        self.has_begun = False
 
     def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
         """Return a draft to fill and commit later; does not use the disk yet.
@@ -78,6 +79,7 @@ class CheckpointContext(Part):
             )
         plain = plain_metadata(metadata)
         check_steps(plain)
+        self.has_begun = True
         # Also if it is another checkpoint's metadata: a name and owner of its own.
         own = {"uuid": str(uuid.uuid4()), **self._belongs_to, **versions()}
         return CheckpointDraft(self._storage, self._sink, {**own, **plain, **own})

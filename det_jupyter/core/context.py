@@ -5,6 +5,7 @@ opening.py makes it. It is the current one inside of its `with` block.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,6 +19,8 @@ from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordSink, TrainContext
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,18 @@ class Context:
         # A script in an experiment has one context, which init() returns again after the block.
         set_current(self if outer is None and self.info is not None else outer)
         self._set_open(False)
+        if not self._outer and error[:1] in [(), (None,)]:
+            self.tell_if_nothing_is_saved()
+
+    def tell_if_nothing_is_saved(self) -> None:
+        """Warn if the trial leaves as it was asked to, and has no checkpoint to go on from."""
+        is_new = self.info is not None and self.info.latest_checkpoint is None
+        is_leaving = self.preempt.is_acknowledged and self.distributed.is_chief
+        if is_new and is_leaving and not self.checkpoint.has_begun:
+            logger.warning(
+                "preempt: the trial leaves without a checkpoint, so it would begin anew; call "
+                "checkpoint.store_path or checkpoint.upload when should_preempt() is true"
+            )
 
     def _set_open(self, is_open: bool) -> None:
         part: Part

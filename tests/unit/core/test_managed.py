@@ -101,6 +101,20 @@ def test_each_agent_has_its_own_slots(runs: Runs, monkeypatch: pytest.MonkeyPatc
     assert (info.container_rank, info.agent_id, info.slot_ids) == (1, "right", [2])
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_script_that_leaves_without_a_checkpoint_is_told(
+    runs: Runs, saves: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.begin()
+    with core.init() as context:
+        context.preempt.acknowledge_preemption_signal()
+        if saves:
+            with context.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+                (folder / "state").write_text("1")
+    told = [text for text in caplog.messages if "leaves without a checkpoint" in text]
+    assert len(told) == (0 if saves else 1)
+
+
 def test_a_worker_has_the_journal_of_its_rank(runs: Runs) -> None:
     folder = runs.begin(num_slots=2)
     with core.init(distributed=Second()) as context:
