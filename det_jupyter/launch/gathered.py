@@ -67,12 +67,20 @@ def run_on_chief(name: str, job: Job, argv: tuple[str, ...], variables: dict[str
     if job.index > 0:
         return _wait(job)
     try:
-        code = exit_code(run_workers([Worker(rank=None, argv=argv, env=variables)], name))
+        env = {**_session_variables(), **variables}
+        code = exit_code(run_workers([Worker(rank=None, argv=argv, env=env)], name))
     except BaseException:
         _note(job, 1)
         raise
     _note(job, code)
     return code
+
+
+def _session_variables() -> dict[str, str]:
+    """Have Open MPI put its files into a folder of the run: in /tmp they stay if it is killed."""
+    store = os.environ.get(STORE_VARIABLE)
+    names = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")  # of 4, of 5
+    return dict.fromkeys(names, str(Path(store).parent)) if store else {}
 
 
 def _wait(job: Job) -> int:

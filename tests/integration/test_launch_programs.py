@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.system.rundir import STORE_VARIABLE
 from tests.integration.launch_support import (
     environment,
     launch,
@@ -72,6 +73,18 @@ def test_a_launcher_of_mpirun_that_is_killed_leaves_no_rank(tmp_path: Path) -> N
     process.kill()
     process.communicate()
     wait_until_gone(*pids)
+
+
+@has_mpirun
+def test_files_of_mpirun_are_in_a_folder_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "sockets").mkdir()
+    env = make_run(tmp_path / "run") | {STORE_VARIABLE: str(tmp_path / "sockets" / "store-1")}
+    process = start("mpi", "sh", "-c", f"echo $$ > {tmp_path}/pid-$RANK; exec sleep 60", env=env)
+    pids = [int(text) for text in wait_for_files(tmp_path, "pid-0", "pid-1")]
+    process.kill()
+    process.communicate()
+    wait_until_gone(*pids)
+    assert [path.name[:4] for path in (tmp_path / "sockets").iterdir()] == ["ompi"]
 
 
 @has_mpirun
