@@ -70,7 +70,7 @@ def _without_globals(argv: Sequence[str]) -> list[str]:
     option = words[0].partition("=")[0]
     if option in ("-m", "--master", "-u", "--user"):
         raise UsageError(f"det: {option}: {_OWN_MASTER}; leave the option out")
-    if os.environ.get("DET_MASTER"):
+    if os.environ.get("DET_MASTER") and "DET_ALLOCATION_ID" not in os.environ:  # of a trial
         print(f"Note: DET_MASTER has no effect: {_OWN_MASTER}.", file=sys.stderr)
     return words
 

@@ -260,6 +260,8 @@ def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.Monkey
     said = det("e pause 7")
     assert said.status == 0
     assert said.err.startswith("Note: DET_MASTER has no effect")
+    monkeypatch.setenv("DET_ALLOCATION_ID", "3.7.1")  # a command of a trial: we have set both
+    assert det("e pause 7").err == ""
 
 
 @pytest.mark.parametrize(
