@@ -280,11 +280,23 @@ class Transaction:
         steps = max(steps_completed, steps_before)
         if fraction is None or steps_completed == 0:
             known_steps, known_fraction = steps_before, fraction_before
+            if not known_fraction:  # a script need not report any
+                known_steps, known_fraction = self._length_of(trial_id), 1.0
         else:
             known_steps, known_fraction = steps_completed, fraction
         # Steps and fraction always move together: their quotient is the trial's length.
-        grown = known_fraction * steps / known_steps if known_steps else known_fraction
+        grown = known_fraction * steps / known_steps if known_steps else fraction_before
         self.publisher.set_progress(trial_id, steps, min(1.0, grown))
+
+    def _length_of(self, trial_id: int) -> int:
+        """Return the batches that the configuration lets a trial train; 0 if it does not say."""
+        trial = self.machine.state.trials.get(trial_id)
+        if trial is None:
+            return 0
+        length = self.machine.state.experiments[trial.experiment_id].settings.searcher.max_length
+        # One batch is what a script gets that has no length of its own.
+        is_known = length is not None and length.unit == "batches" and length.amount > 1
+        return length.amount if is_known and length is not None else 0
 
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed
