@@ -21,7 +21,8 @@ def unpack_context(ref: ContextRef, blobs: BlobStore, target: Path) -> None:
 
     Raises:
         NotFound: The blob is not there.
-        LaunchError: It cannot be unpacked: the disk is full, or it is damaged.
+        LaunchError: It is damaged.
+        OSError: It cannot be written: the disk is full, say.
     """
     if target.exists():
         return
@@ -33,5 +34,5 @@ def unpack_context(ref: ContextRef, blobs: BlobStore, target: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(blobs.map(ref.blob)), mode="r:") as tar:
             tar.extractall(scratch, filter="data")
         os.replace(scratch, target)
-    except (OSError, tarfile.TarError) as error:
-        raise LaunchError(f"cannot unpack the context directory to {target}: {error}") from error
+    except tarfile.TarError as error:
+        raise LaunchError(f"the stored context directory is damaged: {error}") from error

@@ -289,7 +289,6 @@ def test_snapshot_and_later_events_equal_all_events(bench: Bench) -> None:
 
 
 def test_the_progress_of_a_script_that_reports_none_is_that_of_its_length(bench: Bench) -> None:
-    reported = [batches(1, [0.5] * 30), validation(40, 0.5)]
-    bench.report(make_chunk([started(), *reported]))
+    bench.report(make_chunk([started(), batches(1, [0.5] * 30), validation(40, 0.5)]))
     trial = bench.service.views.trial(1)
     assert (trial.steps_completed, trial.progress) == (40, 0.4)

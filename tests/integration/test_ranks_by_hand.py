@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, mark_of
 from det_jupyter.core.ranks.meeting import find_free_port
 
 BEGIN = """
@@ -278,6 +279,13 @@ def test_different_collectives_are_told(lab: Lab) -> None:
         assert "has called allgather number 1, rank 0 gather number 1" in error
 
 
+# What is signed well, which anyone can who has no secret to know, and names no rank.
+ODD = (
+    b"7", b"[" * 9000, b"\xff", b"{}", b'{"nonce": "00", "name": "x", "place": {"rank": 1}}',
+    b'{"nonce": 7, "name": "x", "place": {}}', b'{"nonce": "00", "name": "x", "place": 7}',
+)  # fmt: skip
+
+
 class Evil:
     """Acts where it is read."""
 
@@ -302,6 +310,20 @@ def test_a_stranger_is_sent_away_and_nothing_of_its_is_read(lab: Lab) -> None:
         for sock in (silent, loud, knocking):
             sock.close()
     assert not (lab.folder / "canary").exists()
+
+
+def test_what_is_no_hello_ends_nothing_where_there_is_no_secret_to_know(lab: Lab) -> None:
+    port = find_free_port()
+    make = f"d = DistributedContext(**place, chief_ip='127.0.0.1', pub_port={port})"
+    with lab.job(make + SHARE, 2, local=1, numbers=(0,)) as job:
+        for said in ODD:
+            with connected(port) as sock:
+                _, nonce, _ = CHALLENGE.unpack(sock.recv(CHALLENGE.size))
+                mark = mark_of(b"", b"hello" + nonce, said)
+                sock.sendall(LENGTH.pack(len(said)) + said + mark)
+                assert sock.recv(10) == b""
+        with lab.job(make + SHARE, 2, local=1, numbers=(1,)) as other:
+            assert other.errors() == job.errors() == [""]
 
 
 def connected(port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from det_jupyter import control
-from det_jupyter.agent.launch.processes import end_survivors
+from det_jupyter.agent.launch.processes import StartFailed, end_survivors
 from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.output_tail import last_words
 from det_jupyter.agent.runs.streams import Stream, streams_of
@@ -101,6 +101,7 @@ class Run:
 
         Raises:
             LaunchError: The ranks cannot work there.
+            StartFailed: The copy could not be written this time.
         """
         context = self.plan.capsule.context
         if context is None:
@@ -111,6 +112,10 @@ class Run:
             unpack_context(context, BlobStore(paths.data_dir() / "blobs"), self.dir.work)
         except NotFound as error:
             raise LaunchError(f"the context directory is not stored any more: {error}") from None
+        except OSError as error:  # a disk that is full has room again some time
+            raise StartFailed(
+                f"cannot unpack the context directory to {self.dir.work}: {error}"
+            ) from None
 
     def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
         """Prepare the report of the start."""

@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch.distributed as dist
 
@@ -173,9 +173,12 @@ class Host:
             self._num_refused += 1
             self._judge(visitor, "refused", "")
             return False
-        words = json.loads(said)
-        visitor.own = bytes.fromhex(words["nonce"])
-        visitor.place, visitor.name = Place(**words["place"]), words["name"]
+        try:
+            words = json.loads(said)
+            visitor.own, visitor.name = bytes.fromhex(words["nonce"]), str(words["name"])
+            visitor.place = Place.of({one.name: words["place"][one.name] for one in fields(Place)})
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return False  # without a secret anyone may have sent it
         self._check()
         return True
 

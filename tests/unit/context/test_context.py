@@ -260,7 +260,7 @@ def test_what_a_killed_agent_left_is_made_anew(
 
 def test_a_damaged_or_missing_blob_leaves_nothing(blobs: BlobStore, tmp_path: Path) -> None:
     ref = ContextRef(blob=blobs.put(b"not a tar file" * 100), num_files=1, size_bytes=1)
-    with pytest.raises(LaunchError, match="cannot unpack the context directory"):
+    with pytest.raises(LaunchError, match="the stored context directory is damaged"):
         unpack_context(ref, blobs, tmp_path / "work")
     with pytest.raises(NotFound, match="the context directory is damaged"):
         context_files(ref, blobs)
