@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,6 +20,12 @@ REAL_PARTS = ("tests/e2e/", "tests/integration/")
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")
+
+
+def pytest_configure() -> None:
+    """Take SIGINT: a shell has its background processes ignore it, and tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

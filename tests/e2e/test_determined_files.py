@@ -14,6 +14,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.wire import State
+from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line
 
@@ -36,16 +37,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 @pytest.fixture(scope="module", autouse=True)
 def _names_of_determined(home: DetHome) -> Iterator[None]:
     """Import `determined` here, too; its client is one of this module's master."""
-    sys.path.insert(0, str(COMPAT))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says what it is
-        from determined.experimental.client import _determined
-    _determined.client.cache_clear()
-    yield
-    if _determined.client.cache_info().currsize:
-        _determined.client().session.close()
+    with modules_as_before():
+        sys.path.insert(0, str(COMPAT))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says what it is
+            from determined.experimental.client import _determined
         _determined.client.cache_clear()
-    sys.path.remove(str(COMPAT))
+        yield
+        if _determined.client.cache_info().currsize:
+            _determined.client().session.close()
+            _determined.client.cache_clear()
 
 
 @pytest.fixture(scope="module")
