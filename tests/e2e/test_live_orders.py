@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,10 +124,9 @@ def test_a_function_without_our_loop_takes_no_orders_and_says_so(client: Client)
     config = slow(0.0, name="counting", entrypoint="count", resources={"slots_per_trial": 1})
     experiment = submit(client, config, FUNCTION)
     wait_for_steps(experiment, 1)
-    started = time.monotonic()
     with pytest.raises(Conflict, match=r"count is a function; only the loop of pytorch.Trainer"):
         experiment.trial.profile(timeout=0.5)
-    assert time.monotonic() - started < 10
+    assert experiment.state == "ACTIVE", "it takes as long as that timeout, not as the trial"
     experiment.cancel()
     experiment.wait(30)
     (traces,) = experiment.trial.profiles()

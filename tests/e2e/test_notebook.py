@@ -80,14 +80,10 @@ def test_search_notebook_runs_and_measures_what_asha_saved(
 
 
 def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
-    book.check("1")
-    started = time.monotonic()
-    outputs = book.check(cell(pause_s=0.02, batches=100))
-    returned_after = time.monotonic() - started
+    outputs = book.check(cell(pause_s=0.02, batches=4000))
     assert "small" in outputs.all_text
     assert book.check("print(type(experiment).__name__)").text == "NotebookExperiment\n"
-    state = book.check("print(experiment.state)").text
-    assert state == "ACTIVE\n", f"the cell took {returned_after:.2f} s"
+    assert book.check("print(experiment.state)").text == "ACTIVE\n"
     book.check("experiment.kill()")
 
 
@@ -98,11 +94,9 @@ def test_a_button_is_obeyed_while_a_cell_runs(book: Notebook, client: Client) ->
     comm_id = book.check("print(live_view(experiment.id)._widget.own_id)").text.strip()
     subshell_id = book.new_subshell()
     book.check("import time; time.sleep(1)")  # the view's own messages come in between
-    book.start("time.sleep(15); done = True")
-    started = time.monotonic()
+    book.start("time.sleep(600)")  # until its kernel ends, after this test
     book.press(comm_id, "pause", subshell_id)
-    wait_until(lambda: client.experiments()[-1].state == "PAUSED", "it is paused", timeout_s=14)
-    assert time.monotonic() - started < 10
+    wait_until(lambda: client.experiments()[-1].state == "PAUSED", "it is paused")
     client.command(client.experiments()[-1].id, "kill")
 
 
@@ -133,7 +127,7 @@ def test_vs_code_gets_the_widget_in_the_output(book: Notebook) -> None:
 
 
 def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Client) -> None:
-    book.check(cell(pause_s=0.02, batches=150))
+    book.check(cell(pause_s=0.02, batches=4000))
     experiment = Experiment(client, client.experiments()[-1].id)
     wait_for_steps(experiment, 1)
     book.check("import _thread, threading\nthreading.Timer(0.5, _thread.interrupt_main).start()")
@@ -149,9 +143,9 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
     with notebook(tmp_path) as first:
         first.check("%load_ext det_jupyter")
         first.check(TRIAL_SOURCE)
-        first.check(cell(pause_s=0.02, batches=80))
+        first.check(cell(pause_s=0.05, batches=80))
         experiment = Experiment(client, client.experiments()[-1].id)
-        wait_for_steps(experiment, 5)
+        wait_for_steps(experiment, 1)
         first.kill()
     assert experiment.state == "ACTIVE"
     with notebook(tmp_path) as second:
@@ -193,10 +187,12 @@ def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
     assert isinstance(rank.execute("loss"), float)
     assert rank.execute("rank, world_size") == (1, 2)
     wait_until(lambda: rank.execute("batch_idx") > before, "it goes on training")
-    started = time.monotonic()
-    for _ in range(5):
+    seconds = []
+    for _ in range(20):  # the shortest: the others are of what else the computer does
+        started = time.perf_counter()
         rank.execute("batch_idx")
-    assert time.monotonic() - started < 0.75, "an answer takes some milliseconds"
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.1, "an answer takes some milliseconds"
     with pytest.raises(TypeError, match="execute: got 5, expected Python code as a string"):
         rank.execute(5)  # type: ignore[arg-type]
     with pytest.raises(Conflict, match=r"no result within 0\.5 s and was told to interrupt"):

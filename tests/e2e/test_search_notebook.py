@@ -69,10 +69,10 @@ def test_a_preview_of_something_wrong_names_the_lines(book: Notebook) -> None:
 
 
 def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> None:
-    started = time.monotonic()
     book.check(asha(pause_s=0.01))
-    assert time.monotonic() - started < 2.0
+    returned_at = time.time()
     outputs = book.check("experiment.wait(120)", timeout_s=130)
+    assert returned_at < float(value_of(book, "experiment.view.ended_at")), "at once"
     assert "8/8 trials" in outputs.all_text
     assert "best error=" in outputs.all_text
     assert value_of(book, "len(experiment.trials)") == "8"
@@ -91,9 +91,9 @@ def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> No
     # The live view of the search may still be drawing its end beside it.
     shown = book.check(asha(options="--preview")).all_text
     assert f"measured in experiment {value_of(book, 'experiment.id')})" in shown
-    names = book.complete("%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: ")
-    names = names or book.complete("%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: ")
-    assert "error" in names
+    unfinished = "%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: "
+    # Tab waits for no slow answer, and has it the next time.
+    wait_until(lambda: "error" in book.complete(unfinished), "it offers the metric")
 
 
 def test_a_running_search_gets_more_trials_and_one_of_them_is_killed(

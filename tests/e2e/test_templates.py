@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.notebook_kernel import Notebook, notebook
-from tests.processes import DetHome
+from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE
 
 pytestmark = pytest.mark.e2e
@@ -187,7 +187,7 @@ def test_a_variable_that_is_only_named_travels_and_is_kept_nowhere_in_plain_sigh
 
 def test_names_are_completed(book: Notebook) -> None:
     book.check(TEAM)
-    book.complete("%det template show te")  # the first answer may come too late
-    assert "team" in book.complete("%det template show te")
+    # Tab waits for no slow answer, and has it the next time.
+    wait_until(lambda: "team" in book.complete("%det template show te"), "it offers the name")
     assert "team" in book.complete("%%det_experiment --template te")
     assert "searcher: " in book.complete("%%det template set x\nsear")
