@@ -79,11 +79,9 @@ def _carry_out(words: list[str]) -> int:
     if words == ["version"]:
         print(__version__)
         return 0
-    from det_jupyter.cli.absent import check_word
     from det_jupyter.cli.table import shell_parser
     from det_jupyter.verbs.grammar import parse_words
 
-    check_word(words[0])
     options = parse_words(shell_parser(), words)
     answer = _answer(options)
     return answer if isinstance(answer, int) else _show(answer, options)

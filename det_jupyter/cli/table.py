@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs.arguments import CONFIG, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE
+from det_jupyter.verbs import absent
+from det_jupyter.verbs.arguments import CONFIG, IDS, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE
 from det_jupyter.verbs.grammar import (
     FunctionsOf,
     Group,
@@ -23,7 +24,6 @@ from det_jupyter.verbs.table import EXPERIMENT, OTHERS
 completing = FunctionsOf("det_jupyter.cli.completing")
 creating = FunctionsOf("det_jupyter.cli.creating")
 master = FunctionsOf("det_jupyter.cli.master")
-refusing = FunctionsOf("det_jupyter.cli.absent")
 tensorboard = FunctionsOf("det_jupyter.cli.tensorboard")
 
 _FOLLOW = flag(
@@ -52,10 +52,6 @@ _CREATE = Verb(
     ),
     starts_master=True,
 )  # fmt: skip
-_MOVE = Verb(
-    "move", "say why there is nothing to move it to", refusing.move,
-    (argument("words", nargs="*", metavar="WORD", help="workspace and project"),),
-)  # fmt: skip
 
 
 def _followable(member: Verb | Group) -> Verb | Group:
@@ -70,7 +66,8 @@ _EXPERIMENT = Group(
     help="see, submit and steer experiments",
     aliases=("e",),
     default="list",
-    members=(_CREATE, *map(_followable, EXPERIMENT.members), _MOVE),
+    absent=absent.OF_EXPERIMENTS,
+    members=(_CREATE, *map(_followable, EXPERIMENT.members)),
 )
 _MASTER = Group(
     name="master",
@@ -97,7 +94,7 @@ _TENSORBOARD = Group(
     members=(
         Verb("start", "write its files, keep them current and serve them until Ctrl-C",
              tensorboard.start,
-             (argument("ids", nargs="+", type=whole, metavar="ID", help="experiments"),
+             (IDS,
               argument("--logdir", metavar="FOLDER", help="where to (default: tensorboard)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
               flag("--no-serve", help="only write the files, as they are now"))),
@@ -125,6 +122,7 @@ SHELL = Group(
     name="det",
     help="Submit, see and steer experiments on the computers of your own.",
     metavar="WHAT",
+    absent=absent.OF_DET,
     members=(
         _EXPERIMENT,
         *OTHERS,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from det_jupyter.client.event_files import write_event_files
+from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 
 
@@ -16,7 +17,7 @@ def start(call: Call) -> str | int:
     root = Path(given.logdir or "tensorboard").expanduser().resolve()
     followed = [
         write_event_files(call.client, number, None, root / f"experiment-{number}")
-        for number in given.ids
+        for number in numbers_of(call)
     ]
     try:
         if given.no_serve:

@@ -14,6 +14,7 @@ from typing import Any
 from det_jupyter.client import Client
 from det_jupyter.errors import DetError
 from det_jupyter.verbs.cluster_tables import Listing
+from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView, TrialView
 from det_jupyter.words import date
@@ -31,7 +32,7 @@ Table = tuple[str, list[dict[str, Any]]]  # a title and rows
 
 def describe(call: Call) -> str:
     """Return tables of experiments: themselves, their trials and their workloads."""
-    views = [call.client.experiment(number) for number in call.options.ids]
+    views = [call.client.experiment(number) for number in numbers_of(call)]
     tables: list[Table] = [
         ("Experiment", [_experiment_row(view) for view in views]),
         ("Trials", [_trial_row(trial) for view in views for trial in view.trials]),

@@ -9,6 +9,7 @@ from det_jupyter.client.ranking import describe_trial, flattened, ranked, varyin
 from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.errors import UsageError
 from det_jupyter.verbs.explain import explain
+from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table, shown
 from det_jupyter.wire import ExperimentView, SearchChangeView, TrialView
@@ -22,7 +23,7 @@ def show(call: Call) -> Experiment:
 
 def compare(call: Call) -> Comparison:
     """Return how experiments, or trials of one, differ; it shows itself."""
-    first, *others = [number for span in call.options.ids for number in span]
+    first, *others = numbers_of(call)
     if call.options.trials is not None:
         if others:
             raise UsageError("compare: --trials takes one experiment, whose trials are compared")

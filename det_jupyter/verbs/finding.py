@@ -10,7 +10,7 @@ from det_jupyter.client.finding import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.errors import NotFound
 from det_jupyter.verbs.cluster_tables import MOST_ROWS, Cell, Listing, user_name
-from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.words import date, shortened
 
@@ -28,18 +28,19 @@ def list_experiments(call: Call) -> str:
     is_data = given.csv or given.json
     limit = None if given.all or is_data else MOST_ROWS
     limit = limit if given.limit is None else given.limit
-    query = make_query(
-        " ".join(given.text),
-        name=given.named,
-        label=given.label,
-        notebook=given.notebook,
-        state=[state for states in given.state for state in states.split(",")],
-        since=given.since,
-        until=given.until,
-        archived=given.all,
-        sort=given.sort,
-        limit=None if limit is None else limit + given.offset,
-    )
+    with reading(given):
+        query = make_query(
+            " ".join(given.text),
+            name=given.named,
+            label=given.label,
+            notebook=given.notebook,
+            state=[state for states in given.state for state in states.split(",")],
+            since=given.since,
+            until=given.until,
+            archived=given.all,
+            sort=given.sort,
+            limit=None if limit is None else limit + given.offset,
+        )
     found = call.client.find(query)
     found = found.model_copy(update={"rows": found.rows[given.offset :]})
     if call.is_shell and is_data:
@@ -115,6 +116,32 @@ def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
         ", ".join(row.labels) or None,
         row.is_archived,
     )
+
+
+def numbers_of(call: Call) -> list[int]:
+    """Return the numbers of experiments of a line, each once; of a range those that there are.
+
+    Raises:
+        NotFound: There is none in its ranges.
+    """
+    ranges: list[range] = [each for word in call.options.ids for each in word]
+    spans = [each for each in ranges if len(each) > 1]
+    known = known_numbers(call.client) if spans else []
+    numbers = [
+        number
+        for each in ranges
+        for number in ([i for i in known if i in each] if len(each) > 1 else each)
+    ]
+    if not numbers:
+        spanned = ", ".join(f"{each[0]}-{each[-1]}" for each in spans)
+        raise NotFound(f"there is no experiment of {spanned}")
+    return list(dict.fromkeys(numbers))
+
+
+def known_numbers(client: Client) -> list[int]:
+    """Return the numbers of all experiments, oldest first."""
+    query = ExperimentQuery(archived=True, sort="oldest")
+    return [row.id for row in client.find(query).rows]
 
 
 def with_existing(error: NotFound, client: Client) -> NotFound:

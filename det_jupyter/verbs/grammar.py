@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from det_jupyter.errors import UsageError
+from det_jupyter.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # to parse a line takes no client: `det` in a shell is to start quickly
     from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
@@ -121,6 +122,7 @@ class Group:
             a number.
         examples: Lines that the help of the outermost group ends with.
         metavar: What the help calls a member.
+        absent: Words of Determined's that this group has not, and what to use instead.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Group:
     default: str | None = None
     examples: str = ""
     metavar: str = "VERB"
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 def argument(*names: str, **rules: Any) -> Argument:
@@ -154,10 +157,11 @@ class HelpShown(Exception):
 class LineParser(argparse.ArgumentParser):
     """An argparse parser that raises one-line UsageErrors instead of exiting.
 
-    `default_verb` is what is meant where a verb is left out.
+    `default_verb` is what is meant where a verb is left out, `absent` as in `Group`.
     """
 
     default_verb: str | None = None
+    absent: Mapping[str, str] = {}
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
@@ -168,10 +172,21 @@ class LineParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
+        if value in self.absent:
+            raise UsageError(f"there is no `{self.prog} {value}`: {self.absent[value]}")
         known = [str(choice) for choice in action.choices if choice != ""]
         nearest = get_close_matches(str(value), known, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+
+@contextmanager
+def reading(options: argparse.Namespace) -> Iterator[None]:
+    """Turn the ConfigError of a value of the line into a UsageError that names its verb."""
+    try:
+        yield
+    except ConfigError as error:
+        raise UsageError(f"{options.words}: {error}") from None
 
 
 def make_parser(group: Group) -> LineParser:
@@ -187,7 +202,7 @@ def make_parser(group: Group) -> LineParser:
 
 
 def _add_members(parser: LineParser, group: Group) -> None:
-    parser.default_verb = group.default
+    parser.default_verb, parser.absent = group.default, group.absent
     words = parser.add_subparsers(metavar=group.metavar, required=True)
     for member in group.members:
         listed: dict[str, Any] = {"help": member.help} if member.name else {}

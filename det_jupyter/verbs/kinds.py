@@ -18,12 +18,16 @@ def experiment_number(text: str) -> int:
     return int(text)
 
 
-def experiment_numbers(text: str) -> range:
-    """Return the numbers of an experiment, or of several in a row.
+def experiment_numbers(text: str) -> list[range]:
+    """Return the numbers of experiments, of which several in a row are one range.
 
-    >>> experiment_numbers("7"), experiment_numbers("3-5")
-    (range(7, 8), range(3, 6))
+    >>> experiment_numbers("7"), experiment_numbers("3-5,9")
+    ([range(7, 8)], [range(3, 6), range(9, 10)])
     """
+    return [_range_of(part) for part in text.split(",")]
+
+
+def _range_of(text: str) -> range:
     first, dash, last = text.partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         if int(first) > int(last):
@@ -128,15 +132,6 @@ def yes_or_no(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ArgumentTypeError(f"got {text!r}, expected true or false")
     return text.lower() == "true"
-
-
-def numbers(text: str) -> list[int]:
-    """Return the numbers of experiments.
-
-    >>> numbers("3,5")
-    [3, 5]
-    """
-    return [experiment_number(part) for part in text.split(",")]
 
 
 def not_kept(what: str) -> Callable[[str], Any]:

@@ -9,10 +9,11 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from det_jupyter.client import Client
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, UsageError
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, UsageError
 from det_jupyter.verbs.experiments import describe_state, title
+from det_jupyter.verbs.finding import known_numbers, numbers_of
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.wire import CheckpointView, ExperimentQuery, ExperimentView
+from det_jupyter.wire import CheckpointView, ExperimentView
 from det_jupyter.words import count, size
 
 _MOST_NAMED = 20
@@ -42,7 +43,7 @@ def unarchive(call: Call) -> str:
 
 def delete(call: Call) -> str:
     """Delete experiments, after asking once."""
-    client, numbers = call.client, _numbers(call)
+    client, numbers = call.client, numbers_of(call)
     doomed = [client.experiment(i) for i in _existing(client, numbers)]
     whats = {view.id: _describe(view, client.checkpoints(view.id)) for view in doomed}
     if not is_sure(_question(whats), call.options):
@@ -58,7 +59,7 @@ def delete(call: Call) -> str:
 
 def _existing(client: Client, numbers: Sequence[int]) -> Sequence[int]:
     """Return the numbers that are experiments'; all, if none is: the first is then an error."""
-    known = _known(client) if len(numbers) > 1 else numbers
+    known = known_numbers(client) if len(numbers) > 1 else numbers
     return [number for number in numbers if number in known] or numbers
 
 
@@ -98,7 +99,7 @@ def _each(call: Call, ask: Callable[[int], str], numbers: Sequence[int] | None =
     Raises:
         DetError: One was refused; of several, those that were not are done and printed.
     """
-    numbers = _numbers(call) if numbers is None else numbers
+    numbers = numbers_of(call) if numbers is None else numbers
     done, refusals = [], []
     for number in numbers:
         try:
@@ -119,24 +120,3 @@ def _each(call: Call, ask: Callable[[int], str], numbers: Sequence[int] | None =
     raise Conflict(
         f"{len(refusals)} of {count(len(numbers), 'experiment')} refused{rest}:{problems}"
     )
-
-
-def _numbers(call: Call) -> list[int]:
-    """Return the numbers of a line, each once; of a range those that there are."""
-    ranges: list[range] = call.options.ids
-    spans = [each for each in ranges if len(each) > 1]
-    known = _known(call.client) if spans else []
-    numbers = [
-        number
-        for each in ranges
-        for number in ([i for i in known if i in each] if len(each) > 1 else each)
-    ]
-    if not numbers:
-        spanned = ", ".join(f"{each[0]}-{each[-1]}" for each in spans)
-        raise NotFound(f"there is no experiment of {spanned}")
-    return list(dict.fromkeys(numbers))
-
-
-def _known(client: Client) -> list[int]:
-    query = ExperimentQuery(archived=True, sort="oldest")
-    return [row.id for row in client.find(query).rows]

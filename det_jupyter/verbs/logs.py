@@ -23,7 +23,7 @@ from det_jupyter.client.logs import (
 )
 from det_jupyter.client.moments import to_moment
 from det_jupyter.errors import UsageError
-from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.wire import LogLine, LogPage, LogQuery
 
 Fits = Callable[[LogLine], bool]
@@ -48,8 +48,11 @@ def show_trial_logs(call: Call) -> str:
 def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str:
     """Return the lines that fit; with `--follow`, print them and those that come."""
     given = call.options
-    query = query_of(rank=given.rank, since=given.since, level=given.level, search=given.search)
-    fits = _filter_of(given)
+    with reading(given):
+        query = query_of(
+            rank=given.rank, since=given.since, level=given.level, search=given.search
+        )
+        fits = _filter_of(given)
     tail = TAIL if given.tail is None and not call.is_shell else given.tail
     if given.follow:
         return _follow(call, whose, _fitting(fetch, fits), query, tail)

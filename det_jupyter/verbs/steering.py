@@ -13,7 +13,7 @@ from det_jupyter.client.asking import ask_for
 from det_jupyter.client.drafts import read_file
 from det_jupyter.errors import UsageError
 from det_jupyter.verbs.experiments import title
-from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.overrides import read_overrides
 from det_jupyter.wire import ChangeDetails, ChangeResources, ExperimentView
@@ -25,14 +25,15 @@ _MOST_CHECKPOINTS = 20
 def set_values(call: Call) -> str:
     """Change the name or description of an experiment, or its place and share."""
     given = call.options
-    details = ask_for(ChangeDetails, name=given.title, description=given.description)
-    change = ask_for(
-        ChangeResources,
-        priority=given.priority,
-        weight=given.weight,
-        max_slots=given.max_slots,
-        resource_pool=given.pool,
-    )
+    with reading(given):
+        details = ask_for(ChangeDetails, name=given.title, description=given.description)
+        change = ask_for(
+            ChangeResources,
+            priority=given.priority,
+            weight=given.weight,
+            max_slots=given.max_slots,
+            resource_pool=given.pool,
+        )
     if change == ChangeResources() and details == ChangeDetails():
         raise UsageError(
             f"{given.words}: nothing to change; give --name, --description, --priority, --weight, "
@@ -51,15 +52,18 @@ def set_value(call: Call) -> str:
     given = call.options
     name = given.verb.name.replace("-", "_")
     if name in ("name", "description"):
-        details = ask_for(ChangeDetails, **{name: given.value})
+        with reading(given):
+            details = ask_for(ChangeDetails, **{name: given.value})
         return describe_details(call.client.change_details(given.id, details))
-    change = ask_for(ChangeResources, **{name: given.value})
+    with reading(given):
+        change = ask_for(ChangeResources, **{name: given.value})
     return describe_place(call.client.change_resources(given.id, change))
 
 
 def add_labels(call: Call) -> str:
     """Give an experiment labels."""
-    change = ask_for(ChangeDetails, add_labels=call.options.labels)
+    with reading(call.options):
+        change = ask_for(ChangeDetails, add_labels=call.options.labels)
     return describe_details(call.client.change_details(call.options.id, change))
 
 
@@ -87,12 +91,18 @@ def describe_place(view: ExperimentView) -> str:
 def change_search(call: Call) -> str:
     """Change the limits of a running search."""
     given, experiment = call.options, call.experiment(call.options.id)
-    experiment.change_search(
-        max_trials=given.max_trials,
-        max_length=given.max_length,
-        max_concurrent_trials=given.max_concurrent,
-        hyperparameters=given.hyperparameters,
-    )
+    values = {
+        "max_trials": given.max_trials,
+        "max_length": given.max_length,
+        "max_concurrent_trials": given.max_concurrent,
+        "hyperparameters": given.hyperparameters,
+    }
+    if all(value is None for value in values.values()):
+        raise UsageError(
+            f"{given.words}: nothing to change; give --max-trials, --max-length, --max-concurrent "
+            "or --hyperparameters"
+        )
+    experiment.change_search(**values)
     view = experiment.view
     return f"{title(view)}: {_describe_search(view)}"
 

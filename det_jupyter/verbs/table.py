@@ -9,8 +9,18 @@ from __future__ import annotations
 
 import argparse
 
-from det_jupyter.verbs.arguments import CELL
-from det_jupyter.verbs.grammar import Group, LineParser, Verb, add_arguments, make_parser
+from det_jupyter.verbs import absent
+from det_jupyter.verbs.arguments import QUEUE_ANYWAY, STORAGE
+from det_jupyter.verbs.grammar import (
+    Group,
+    LineParser,
+    Verb,
+    add_arguments,
+    argument,
+    flag,
+    make_parser,
+)
+from det_jupyter.verbs.kinds import batches, positive, whole
 from det_jupyter.verbs.table_cluster import (
     AGENT_GROUP,
     JOB_GROUP,
@@ -24,10 +34,42 @@ from det_jupyter.verbs.table_cluster import (
 from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_trials import CHECKPOINT_GROUP, PREVIEW, TRIAL_GROUP, WHY
 
+# Of the cell that submits an experiment.
+_CELL = (
+    argument("--name", help="name of the experiment, instead of the YAML's"),
+    argument("--slots", type=whole, metavar="N", help="resources.slots_per_trial"),
+    argument("--var", default="experiment", help="variable for the handle (default: experiment)"),
+    flag("--wait", help="block until it has ended"),
+    flag("--dry-run", help="check and show what would travel; submit nothing"),
+    argument("--template", metavar="NAME", help="lay the YAML over this template"),
+    STORAGE,
+    argument(
+        "--local",
+        nargs="?",
+        type=batches,
+        const=5,
+        metavar="N",
+        help="train N batches (5) right here, in this kernel; submit nothing",
+    ),
+    flag("--preview", help="show what the search would train; submit nothing"),
+    argument("--seconds-per-batch", type=positive, metavar="X", help="for the times of --preview"),
+    argument("--context", metavar="DIR", help="have the ranks work in a copy of this folder"),
+    argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="add a file or folder to that copy",
+    ),
+    flag("--allow-large", help="send more than 1 GiB of captured data"),
+    QUEUE_ANYWAY,
+)
+
 EXPERIMENT = Group(
     name="%det_experiment",
     help="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
     default="list",
+    absent=absent.OF_EXPERIMENTS | absent.NO_CREATE,
     members=MEMBERS,
     examples="""examples:
   %%det_experiment --slots 2          submit the YAML below it
@@ -80,12 +122,14 @@ DET = Group(
     name="%det",
     help="Experiments, slots, queues and pools; templates of configurations.",
     metavar="WHAT",
+    absent=absent.OF_DET | absent.NOT_IN_NOTEBOOKS,
     members=(
         Group(
             name="experiment",
             aliases=("e",),
             help="see and steer experiments, as %%det_experiment does",
             default=EXPERIMENT.default,
+            absent=EXPERIMENT.absent,
             members=MEMBERS,
         ),
         *OTHERS,
@@ -119,7 +163,7 @@ def cell_parser() -> LineParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=argparse.SUPPRESS,
     )
-    add_arguments(parser, CELL)
+    add_arguments(parser, _CELL)
     return parser
 
 

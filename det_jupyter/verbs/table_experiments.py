@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
+from collections.abc import Callable
+from typing import Any
+
 from det_jupyter.verbs.arguments import (
-    BEST,
-    COMPARED,
+    AS_DATA,
     CONFIG,
-    CONFIG_FILE,
-    DESCRIBED,
-    DESCRIPTION,
     DESCRIPTIONS,
-    DIAGNOSIS,
-    EXPORT,
-    FILTERS,
-    FOLDER,
     ID,
     IDS,
-    KEY,
-    LABELS,
-    LIMITS_OF_A_SEARCH,
-    LOG_FILTERS,
-    MAX_SLOTS,
-    OF_BEST,
+    LOGS,
     OUTPUT,
-    POLLING,
     POOL,
     PRIORITY,
     QUEUE_ANYWAY,
-    RETENTION,
-    SOURCE,
     TABLE,
     TITLE,
     WEIGHT,
     YES,
-    value,
 )
-from det_jupyter.verbs.grammar import FunctionsOf, Group, Verb
-from det_jupyter.verbs.kinds import limit, positive, whole
+from det_jupyter.verbs.grammar import Argument, FunctionsOf, Group, Verb, argument, flag, one_of
+from det_jupyter.verbs.kinds import (
+    limit,
+    positive,
+    trial_number,
+    whole,
+    yaml_value,
+    yes_or_no,
+)
 
 checkpoints = FunctionsOf("det_jupyter.verbs.checkpoints")
 describing = FunctionsOf("det_jupyter.verbs.describing")
@@ -48,12 +42,105 @@ logs = FunctionsOf("det_jupyter.verbs.logs")
 steering = FunctionsOf("det_jupyter.verbs.steering")
 taking_out = FunctionsOf("det_jupyter.verbs.taking_out")
 
+SORTS = ("newest", "oldest", "metric")
+_GIVEN = {
+    "NAME": "the name",
+    "TEXT": "the text",
+    "N": "the number",
+    "W": "the weight",
+    "POOL": "the pool's name",
+}
+
+
+def _to(kind: Callable[[str], Any], metavar: str) -> Argument:
+    """Return the argument that a value is set to."""
+    return argument("value", type=kind, metavar=metavar, help=_GIVEN[metavar])
+
+
+_COMPARED = (
+    IDS,
+    argument(
+        "--trials", nargs="*", type=trial_number, metavar="TRIAL",
+        help="these trials of one experiment instead; the best if none is given",
+    ),
+)  # fmt: skip
+_KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")
+_DESCRIPTION = argument("--description", metavar="TEXT", help="what it is about, or what came out")
+_LABELS = argument("labels", nargs="+", metavar="LABEL", help="words to find it by")
+_MAX_SLOTS = argument(
+    "--max-slots", type=limit, metavar="N", help="most slots of all its trials, or none"
+)
+_FILTERS = (
+    argument("text", nargs="*", help="words of name, description, labels, notebook or entrypoint"),
+    argument("--name", dest="named", default="", metavar="NAME", help="such as digits, or 'dig*'"),
+    argument("--label", action="append", metavar="LABEL", help="with this label; of several, all"),
+    argument("--notebook", default="", metavar="FILE", help="such as train.ipynb, or '*/old/*'"),
+    argument("--state", action="append", default=[], metavar="STATE",
+             help="running, queued, paused, completed, error, ...; several: running,queued"),
+    argument("--since", metavar="WHEN", help="submitted since: 2026-01-31, or an age such as 2d"),
+    argument("--until", metavar="WHEN", help="submitted until then"),
+    argument("--sort", choices=SORTS, default="newest", help="metric: the best first"),
+    argument("--limit", type=whole, metavar="N", help="how many are listed (default: 50)"),
+    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first ones"),
+    flag("-a", "--all", help="archived ones too, however many"),
+    AS_DATA,
+)  # fmt: skip
+_EXPORT = (
+    argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
+    argument("--what", choices=("metrics", "trials", "timings", "system"), default="metrics",
+             help="every value of every metric (default), a row for each trial, "
+                  "where its time went, or what machines and processes did"),
+)  # fmt: skip
+_FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
+_LOG_FILTERS = (
+    argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
+    *LOGS,
+)
+_LIMITS_OF_A_SEARCH = (
+    argument("--max-trials", type=whole, metavar="N", help="number of trials in all"),
+    argument(
+        "--max-length", type=yaml_value, metavar="LENGTH", help='train longer: "{epochs: 12}"'
+    ),
+    argument(
+        "--max-concurrent", type=whole, metavar="N", help="number of trials that train at once"
+    ),
+    argument(
+        "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
+    ),
+)
+_DIAGNOSIS = (
+    argument("--seconds", type=positive, metavar="S", help="how long each run measures"),
+    argument("--rounds", type=whole, metavar="N", help="how often each recipe runs"),
+    argument("--recipes", nargs="+", metavar="RECIPE", help="only these, such as replay workers"),
+    flag("--keep", help="do not delete its runs"),
+)
+_RETENTION = tuple(
+    argument(f"--save-{name}", type=whole, metavar="N", required=True, help=f"number of {kept}")
+    for name, kept in (
+        ("experiment-best", "the best of all"),
+        ("trial-best", "the best of each trial"),
+        ("trial-latest", "the latest of each trial"),
+    )
+)
+_CONFIG_FILE = argument("--config-file", metavar="FILE", help="YAML with changes, under --config")
+_BEST = argument("--best", type=whole, metavar="N", help="only the best of those validated")
+_POLLING = argument("--polling-interval", type=positive, help=SUPPRESS)
+_OF_BEST = (
+    argument("--top-n", type=whole, default=1, metavar="N", help="how many (1)"),
+    argument("--sort-by", metavar="METRIC", help="by this validation metric"),
+    argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
+)
+_SOURCE = one_of(
+    argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
+    argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),
+)
+
 _LABEL = Group(
     name="label",
     help="words to find it by",
     members=(
-        Verb("add", "give it labels", steering.add_labels, (ID, LABELS)),
-        Verb("remove", "take labels away from it", steering.remove_labels, (ID, LABELS),
+        Verb("add", "give it labels", steering.add_labels, (ID, _LABELS)),
+        Verb("remove", "take labels away from it", steering.remove_labels, (ID, _LABELS),
              aliases=("rm",)),
     ),
 )  # fmt: skip
@@ -65,55 +152,55 @@ _SET = Group(
     members=(
         Verb("", "change its name, description, priority, weight, limit or pool",
              steering.set_values,
-             (ID, TITLE, DESCRIPTION, PRIORITY, WEIGHT, MAX_SLOTS, POOL)),
-        Verb("name", "another name", steering.set_value, (ID, value("value", str, "NAME"))),
+             (ID, TITLE, _DESCRIPTION, PRIORITY, WEIGHT, _MAX_SLOTS, POOL)),
+        Verb("name", "another name", steering.set_value, (ID, _to(str, "NAME"))),
         Verb("description", "what it is about, or what came out", steering.set_value,
-             (ID, value("value", str, "TEXT"))),
+             (ID, _to(str, "TEXT"))),
         Verb("priority", "1 to 99, lower goes first", steering.set_value,
-             (ID, value("value", whole, "N"))),
+             (ID, _to(whole, "N"))),
         Verb("weight", "its share, under fair share", steering.set_value,
-             (ID, value("value", positive, "W"))),
+             (ID, _to(positive, "W"))),
         Verb("max-slots", "most slots of all its trials, or none", steering.set_value,
-             (ID, value("value", limit, "N"))),
+             (ID, _to(limit, "N"))),
         Verb("resource-pool", "the pool that it waits in", steering.set_value,
-             (ID, value("value", str, "POOL")), aliases=("pool",)),
+             (ID, _to(str, "POOL")), aliases=("pool",)),
         Verb("gc-policy", "keep its best checkpoints, delete others",
-             steering.set_retention, (ID, *RETENTION, YES)),
+             steering.set_retention, (ID, *_RETENTION, YES)),
     ),
 )  # fmt: skip
 
 MEMBERS: tuple[Verb | Group, ...] = (
-    Verb("list", "list experiments, newest first", finding.list_experiments, FILTERS,
+    Verb("list", "list experiments, newest first", finding.list_experiments, _FILTERS,
          aliases=("ls",)),
     Verb("show", "show the live view of an experiment", experiments.show, (ID,)),
     Verb("describe", "print tables of it, its trials and what they did", describing.describe,
-         (DESCRIBED, *DESCRIPTIONS), is_verbatim=True),
-    Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *LOG_FILTERS),
+         (IDS, *DESCRIPTIONS), is_verbatim=True),
+    Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *_LOG_FILTERS),
          is_verbatim=True),
     Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
     Verb("list-trials", "print its trials, oldest first, as a table for programs",
          describing.list_trials, (ID, *TABLE), aliases=("lt",)),
     Verb("list-checkpoints", "print its checkpoints", checkpoints.list_of_experiment,
-         (ID, BEST, *TABLE), aliases=("lc",)),
-    Verb("wait", "wait until it has ended", ending.wait, (ID, POLLING)),
+         (ID, _BEST, *TABLE), aliases=("lc",)),
+    Verb("wait", "wait until it has ended", ending.wait, (ID, _POLLING)),
     Verb("compare", "show how experiments, or trials of one, differ",
-         experiments.compare, COMPARED),
+         experiments.compare, _COMPARED),
     Verb("config", "print its configuration and where it comes from",
          experiments.show_config, (ID,), is_verbatim=True),
     Verb("export", "write its metrics or trials to a file",
-         taking_out.export, (ID, *EXPORT)),
-    Verb("code", "print the code that it was made with", taking_out.show_code, (ID, FOLDER),
+         taking_out.export, (ID, *_EXPORT)),
+    Verb("code", "print the code that it was made with", taking_out.show_code, (ID, _FOLDER),
          is_verbatim=True),
     Verb("download", "copy its best checkpoints", checkpoints.download_best,
-         (ID, OUTPUT, *OF_BEST)),
+         (ID, OUTPUT, *_OF_BEST)),
     Verb("download-model-def", "copy the code and the folder that it was made with",
          taking_out.download_code, (ID, OUTPUT)),
     Verb("why", "print why it does not run, and what would start it",
          experiments.why, (ID,)),
     Verb("diagnose", "find out what limits it, by running it briefly in several ways",
-         experiments.diagnose, (ID, *DIAGNOSIS)),
+         experiments.diagnose, (ID, *_DIAGNOSIS)),
     Verb("change", "give its search other limits while it runs",
-         steering.change_search, (ID, *LIMITS_OF_A_SEARCH)),
+         steering.change_search, (ID, *_LIMITS_OF_A_SEARCH)),
     _SET,
     _LABEL,
     Verb("pause", "all ranks save their state and give their slots back",
@@ -126,13 +213,13 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("unarchive", "show it in lists again", life.unarchive, (IDS,)),
     Verb("delete", "delete it with its checkpoints, for ever", life.delete, (IDS, YES)),
     Verb("retention", "keep its best checkpoints, delete others",
-         steering.set_retention, (ID, *RETENTION, YES)),
+         steering.set_retention, (ID, *_RETENTION, YES)),
     Verb("continue", "go on with it after its end",
-         steering.go_on, (ID, CONFIG, CONFIG_FILE), takes_text=True,
+         steering.go_on, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
          starts_master=True),
     Verb("fork", "submit it anew, with changes, as another experiment",
-         steering.fork, (ID, CONFIG, CONFIG_FILE, SOURCE, QUEUE_ANYWAY), takes_text=True,
+         steering.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,
          starts_master=True),
-    Verb("?", "explain a key of the configuration", experiments.explain_key, (KEY,),
+    Verb("?", "explain a key of the configuration", experiments.explain_key, (_KEY,),
          aliases=("explain",)),
 )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.cli.table import SHELL, shell_parser
-from det_jupyter.verbs import arguments, queue_changes
+from det_jupyter.verbs import arguments, queue_changes, table_cluster, table_experiments
 from det_jupyter.verbs.grammar import Group, Later, Verb, parse
 from det_jupyter.verbs.table import DET, EXPERIMENT
 from det_jupyter.wire import LEVELS
@@ -39,8 +39,8 @@ def test_each_verb_has_its_function(group: Group) -> None:
 
 def test_what_is_written_twice_is_the_same() -> None:
     assert list(arguments.LEVELS) == list(LEVELS)
-    assert Sort.__args__ == arguments.SORTS  # type: ignore[attr-defined]  # of a Literal
-    assert list(arguments.OPERATIONS) == list(queue_changes.OPERATIONS)
+    assert Sort.__args__ == table_experiments.SORTS  # type: ignore[attr-defined]  # of a Literal
+    assert list(table_cluster.OPERATIONS) == list(queue_changes.OPERATIONS)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,12 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
         ("e set 7", "det experiment set: nothing to change; give --name"),
         ("-m host e", "det: -m: det talks to your own master on this computer"),
         ("workspace list", "there is no `det workspace`: there are no workspaces"),
+        ("e move 7 a b", "there is no `det experiment move`: there are no workspaces"),
+        ("e list --since then", "det experiment list: since: got 'then', expected a date"),
+        ("e logs 7 --since then", "det experiment logs: since: got 'then', expected a date"),
+        (f"e label add 7 {'x' * 101}", "det experiment label add: add_labels: got ['xxx"),
+        ("e change 7", "det experiment change: nothing to change; give --max-trials"),
+        ("e describe 3,5-", "argument ID: got '5-', expected the number of an experiment"),
         ("e logs 7 --stdtype stdout", "is not recorded here; leave the option out"),
         ("e logs 7 --head 1 --tail 1", "not allowed with argument"),
         ("e logs 7 --allocation-id 7", "--allocation-id: got '7', expected EXPERIMENT.TRIAL.RUN"),
@@ -247,9 +253,6 @@ def test_what_is_refused_is_told_in_the_words_of_a_shell(det: Typed) -> None:
     said = det("e describe 99")
     assert (said.status, said.out) == (1, "")
     assert said.err == "there is no experiment 99; there are: 7, 8\n"
-    said = det("e move 7 a b")
-    assert said.status == 1
-    assert said.err.startswith("there are no workspaces and no projects here")
     assert (
         in_shell_words("  !kill 3\n%%det_experiment fork 7") == "  kill 3\ndet experiment fork 7"
     )

@@ -234,6 +234,9 @@ def test_what_there_is_is_listed(
         ("why seven", "got 'seven', expected the number of a trial, or --experiment ID"),
         ("why {t.id}", "or --experiment ID; t.id is not defined here"),
         ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
+        ("e create a.yaml . -f", "there is no `%det experiment create`: put `%%det_experiment"),
+        ("model list", "there is no `%det model`: there is no registry of models"),
+        ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
         ("agent enable left --all", "give the name of an agent, or --all"),
         ("pool set", "give either a file, or %%det pool set above YAML"),
@@ -270,6 +273,7 @@ def test_a_wrong_line_is_an_error_that_ipython_prints_in_one_line() -> None:
             "pause {w.id}",
             "got '{w.id}', expected the number of an experiment; w.id is not defined here",
         ),
+        ("create a.yaml .", "there is no `%det_experiment create`: put `%%det_experiment"),
         ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
         ("pause ²", "got '²', expected the number of an experiment"),
         ("logs 5 --tail -5", "got '-5', expected a whole number, 0 or more"),
@@ -574,8 +578,9 @@ def test_a_range_without_experiments_and_a_wrong_one_are_refused(master: Master)
         det_experiment("archive 20-30")
     with pytest.raises(UsageError, match="got '7-3', expected the lower number first"):
         det_experiment("archive 7-3")
-    with pytest.raises(NotFound, match="there is no experiment of 20-"):
-        det_experiment(f"archive 20-{10**30}")
+    for verb in ("archive", "compare", "describe"):
+        with pytest.raises(NotFound, match="there is no experiment of 20-"):
+            det_experiment(f"{verb} 20-{10**30}")
     assert not master.asked
 
 
