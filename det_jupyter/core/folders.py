@@ -33,18 +33,27 @@ def list_folder(where: str, folder: Folder, selector: Selector | None = None) ->
         selector: Says what to take; None: everything.
 
     Raises:
-        CheckpointError: There is no such folder, or a link in it leads nowhere.
+        CheckpointError: There is no such folder, or something in it cannot be read.
     """
     check_folder(where, folder)
     if selector is not None and not callable(selector):
         raise ValueError(
             f"{where}: selector: got {type(selector).__name__}, expected a function of a path"
         )
+
+    def refuse(error: OSError) -> None:  # os.walk would leave the folder out
+        raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
+
     root = os.fspath(folder)
     files, folders = set(), set()
-    for parent, inner, names in os.walk(root, followlinks=True):
+    for parent, inner, names in os.walk(root, onerror=refuse, followlinks=True):
         base = os.path.relpath(parent, root).replace(os.sep, "/")
         prefix = "" if base == "." else f"{base}/"
+        for name in inner:
+            if _leads_back(os.path.join(parent, name)):
+                raise CheckpointError(
+                    f"{where}: {prefix}{name} in {folder} is a link to a folder that it is in"
+                )
         folders |= {prefix + name for name in inner}
         for name in names:
             if not os.path.exists(os.path.join(parent, name)):
@@ -56,6 +65,13 @@ def list_folder(where: str, folder: Folder, selector: Selector | None = None) ->
         frozenset(name for name in files if selector(name)),
         frozenset(name for name in folders if selector(f"{name}/")),
     )
+
+
+def _leads_back(path: str) -> bool:
+    """Return whether a folder is a link to one that it is in."""
+    if not os.path.islink(path):
+        return False
+    return Path(path).parent.resolve().is_relative_to(Path(path).resolve())
 
 
 def check_folder(where: str, folder: object) -> None:

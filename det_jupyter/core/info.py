@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ class TrialInfo:
     @property
     def task_id(self) -> str:
         """Name of the trial among all that the master schedules: its allocation's, but the run."""
-        return self.plan.allocation_id.rpartition(".")[0] or self.plan.allocation_id
+        return self.plan.task_id
 
     @property
     def cluster_id(self) -> str:
@@ -79,8 +80,7 @@ class TrialInfo:
     @property
     def agent_id(self) -> str:
         """Name of this agent."""
-        agents = _agents(self.plan)
-        return agents[min(self.container_rank, len(agents) - 1)]
+        return _agents(self.plan)[self.container_rank]
 
     @property
     def container_addrs(self) -> list[str]:
@@ -90,9 +90,9 @@ class TrialInfo:
     @property
     def container_slot_counts(self) -> list[int]:
         """How many slots the trial has on each agent."""
-        homes = self.plan.agent_ids or [""] * len(self.plan.slots)
-        held = [home for home, slot in zip(homes, self.plan.slots, strict=True) if slot.id >= 0]
-        return [held.count(agent) for agent in _agents(self.plan)]
+        homes = zip(self.plan.homes, self.plan.slots, strict=True)
+        held = Counter(home for home, slot in homes if slot.id >= 0)
+        return [held[agent] for agent in _agents(self.plan)]
 
     @property
     def slot_ids(self) -> list[int]:
@@ -164,9 +164,7 @@ class TrialInfo:
 
     def _slots(self) -> list[SlotView]:
         """Return the slots of the gang on this agent."""
-        homes = self.plan.agent_ids or [self.agent_id] * len(self.plan.slots)
-        pairs = zip(self.plan.slots, homes, strict=True)
-        return [slot for slot, home in pairs if home == self.agent_id]
+        return self.plan.slots_beside(self.plan.homes.index(self.agent_id))
 
 
 def container_rank(plan: GangPlan, rank: int | None = None) -> int:
@@ -178,8 +176,8 @@ def container_rank(plan: GangPlan, rank: int | None = None) -> int:
     """
     agents = _agents(plan)
     agent = os.environ.get("DET_AGENT_ID", "")
-    if agent not in agents and plan.agent_ids and rank is not None:
-        agent = plan.agent_ids[min(rank, len(plan.agent_ids) - 1)]
+    if agent not in agents and rank is not None:
+        agent = plan.homes[min(rank, len(plan.slots) - 1)]
     return agents.index(agent) if agent in agents else 0
 
 
@@ -193,4 +191,4 @@ def _master() -> tuple[str, str]:
 
 def _agents(plan: GangPlan) -> list[str]:
     """Return the agents of the gang, in the order of their first ranks."""
-    return list(dict.fromkeys(plan.agent_ids)) or [os.environ.get("DET_AGENT_ID", "")]
+    return list(dict.fromkeys(plan.homes))

@@ -35,9 +35,14 @@ from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.core.train import TrainContext
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import LocalStorage, default_root
-from det_jupyter.system.rundir import RunDir
+from det_jupyter.system.rundir import (
+    DATA_VARIABLE,
+    RUN_VARIABLE,
+    SECRET_VARIABLE,
+    STORE_VARIABLE,
+    RunDir,
+)
 from det_jupyter.wire import GangPlan, GangSpec
-from det_jupyter.wire.ranks import DATA_VARIABLE, RUN_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

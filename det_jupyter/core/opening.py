@@ -22,6 +22,7 @@ from det_jupyter.core import managed
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.preempt import PreemptContext, PreemptMode
@@ -30,7 +31,6 @@ from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
-from det_jupyter.core.uncaught import report_uncaught
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.paths import data_dir

@@ -109,8 +109,7 @@ class ProfilerContext:
             amount: A number; of a tensor, `.item()`, which waits for its device.
         """
         self._check_name("count", name)
-        is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-        if not is_number or not isfinite(amount):
+        if not is_number(amount) or not isfinite(amount):
             raise ValueError(
                 f"profiler.count: {name}: got {type(amount).__name__} {amount!r:.60}, expected "
                 "a finite number"

@@ -71,10 +71,11 @@ class Copies:
 
     def wake_at_end_of(self, pid: int) -> None:
         """Have `copy` return when this process ends."""
-        if not hasattr(os, "pidfd_open"):  # not Linux
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # not Linux, or one from before 5.3
             self._wait_s = _WAIT_WITHOUT_PIDFD_S
             return
-        pidfd = os.pidfd_open(pid)
         self._pidfds.append(pidfd)
         self._selector.register(pidfd, selectors.EVENT_READ, pidfd)
 
@@ -96,7 +97,7 @@ class Copies:
             else:  # a process has ended
                 self._selector.unregister(key.fd)
         now = time.monotonic()
-        for copy in self._copies:
+        for copy in list(self._copies):
             if copy.lines.holds and now > copy.last + _IDLE_S:
                 self._write(copy, copy.lines.flush())
         return has_copied

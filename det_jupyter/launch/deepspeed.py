@@ -11,12 +11,9 @@ ssh: each computer of an experiment runs this launcher.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from det_jupyter.launch.options import parse_command_line, rank_command
 from det_jupyter.launch.place import Computers
@@ -41,7 +38,12 @@ def main(words: list[str]) -> int:
         return complain(f"{_NAME}: {error}")
     if not program:
         return start_ranks(_NAME, computers, command, _variables(computers))
-    with _hostfile(computers) as hostfile:
+    folder = computers.run.folder.path if computers.run is not None else None
+    with TemporaryDirectory(prefix="hosts-", dir=folder, ignore_cleanup_errors=True) as place:
+        hostfile = Path(place, "hostfile")
+        # The computers' names only have to differ: nothing connects to them.
+        lines = (f"computer-{i} slots={computers.num_ranks}\n" for i in range(computers.num))
+        hostfile.write_text("".join(lines))
         argv = deepspeed_command(program, computers, line.others, command, hostfile)
         env = {"USE_DEEPSPEED": "1"}
         return exit_code(run_workers([Worker(rank=None, argv=argv, env=env)], _NAME))
@@ -90,20 +92,6 @@ def deepspeed_command(
         *shown,
         *command,
     )
-
-
-@contextmanager
-def _hostfile(computers: Computers) -> Iterator[Path]:
-    """Write the computers, whose names only have to differ: nothing connects to them."""
-    folder = computers.run.folder.path if computers.run is not None else None
-    place = Path(tempfile.mkdtemp(prefix="hosts-", dir=folder))
-    lines = [f"computer-{index} slots={computers.num_ranks}\n" for index in range(computers.num)]
-    path = place / "hostfile"
-    path.write_text("".join(lines))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,8 @@ def run_workers(
         try:
             for worker in workers:
                 started.append(_start(worker, copies))
-                guard.add(started[-1].process.pid)
+                guard.add(pid := started[-1].process.pid)
+                copies.wake_at_end_of(pid)
             first = _watch(started, copies, signals)
         except OSError as error:
             shown = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -153,7 +154,6 @@ def _start(worker: Worker, copies: Copies) -> _Started:
         copies.add(process.stderr, 2, worker.prefix, tail)
     else:
         process = _open(worker, stdin, None)
-    copies.wake_at_end_of(process.pid)
     return _Started(worker, process, tail)
 
 

@@ -15,12 +15,12 @@ passed on in both cases.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
 
 from det_jupyter.launch.failures import journal_failure
 from det_jupyter.launch.place import Run, find_run
@@ -52,15 +52,12 @@ def main(words: list[str]) -> int:
     if run is not None and rank >= len(run.homes):  # the master knows no such rank
         run = None
     if shutil.which(command[0]) is None:
-        problem = f"rank {rank} cannot run {command[0]}: there is no such command"
-        if run is not None:  # the launcher may not notice
-            journal_failure(run, rank, problem)
-        complain(f"wrap_rank: {problem}")
+        _complain_of(run, rank, f"cannot run {command[0]}: there is no such command")
         return 127
     if "--with-parent" in flags:
         die_with(os.getppid())
     if run is not None and "--no-redirect-stdio" not in flags:
-        become(run, rank, command)
+        return become(run, rank, command)
     prefix = b"[rank=%d] " % rank
     worker = Worker(
         rank=rank, argv=tuple(command), env=RANK_VARIABLES, prefix=prefix, closes_stdin=False
@@ -93,8 +90,12 @@ def find_rank(words: str) -> int:
     )
 
 
-def become(run: Run, rank: int, command: list[str]) -> NoReturn:
-    """Replace this process by the command, which prints into the rank's file."""
+def become(run: Run, rank: int, command: list[str]) -> int:
+    """Replace this process by the command, which prints into the rank's file.
+
+    Returns:
+        The exit code, if the command cannot be executed.
+    """
     target = os.open(run.folder.output(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -105,7 +106,18 @@ def become(run: Run, rank: int, command: list[str]) -> NoReturn:
     environ = os.environ | RANK_VARIABLES
     if environ.get("RANK") != str(rank):
         environ |= run.variables(rank)
-    os.execvpe(command[0], command, environ)
+    try:
+        os.execvpe(command[0], command, environ)
+    except OSError as error:
+        hint = ": its first line has to name an interpreter" * (error.errno == errno.ENOEXEC)
+        _complain_of(run, rank, f"cannot run {command[0]}: {error.strerror}{hint}")
+    return 126
+
+
+def _complain_of(run: Run | None, rank: int, problem: str) -> None:
+    if run is not None:  # the launcher may not notice
+        journal_failure(run, rank, f"rank {rank} {problem}")
+    complain(f"wrap_rank: rank {rank} {problem}")
 
 
 def _end_as(code: int) -> int:

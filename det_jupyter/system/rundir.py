@@ -76,10 +76,6 @@ class RunDir:
         """The copy of the context directory."""
         return self.path / "work"
 
-    def workplace(self, cwd: str, *, has_context: bool) -> str:
-        """Return the folder that the ranks work in: the context's copy, or the notebook's."""
-        return str(self.work) if has_context else cwd
-
     def connection_file(self, rank: int) -> Path:
         """The rank's Jupyter connection file."""
         return self.path / f"kernel-{rank}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,6 +18,7 @@ from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Ra
 from det_jupyter.entrypoints import Command, Entrypoint, Program, parse_entrypoint
 from det_jupyter.lengths import Length
 from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.orders import Order
@@ -62,6 +64,34 @@ class GangPlan(Wire):
     orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
 
     @property
+    def task_id(self) -> str:
+        """Name of the trial among all that the master schedules: the allocation's, but the run."""
+        return self.allocation_id.rpartition(".")[0] or self.allocation_id
+
+    @property
+    def homes(self) -> list[str]:
+        """The agent of each rank."""
+        return self.agent_ids or [""] * len(self.slots)
+
+    def slots_beside(self, rank: int) -> list[SlotView]:
+        """Return the slots of all ranks on this rank's agent."""
+        homes = self.homes
+        return [slot for slot, home in zip(self.slots, homes, strict=True) if home == homes[rank]]
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the ranks work in a copy of a context directory."""
+        return self.capsule.context is not None
+
+    def workplace(self, folder: RunDir) -> Path:
+        """Return the folder that the ranks work in: the context's copy, or the notebook's.
+
+        Args:
+            folder: Of the run.
+        """
+        return folder.work if self.has_context else Path(self.cwd)
+
+    @property
     def entrypoint(self) -> Entrypoint:
         """What the ranks run."""
         return parse_entrypoint(self.config.get("entrypoint") or self.capsule.entrypoint)
@@ -85,7 +115,7 @@ class GangPlan(Wire):
         ranks = list(range(len(self.slots)))
         if self.entrypoint.per == "slot":
             return ranks
-        homes = self.agent_ids or [""] * len(ranks)
+        homes = self.homes
         return [rank for rank in ranks if homes.index(homes[rank]) == rank]
 
 

@@ -7,10 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from det_jupyter.system.rundir import DATA_VARIABLE as DATA_VARIABLE
-from det_jupyter.system.rundir import RUN_VARIABLE as RUN_VARIABLE
-from det_jupyter.system.rundir import SECRET_VARIABLE as SECRET_VARIABLE
-from det_jupyter.system.rundir import STORE_VARIABLE as STORE_VARIABLE
 from det_jupyter.wire.gangs import GangPlan
 from det_jupyter.wire.states import Wire
 

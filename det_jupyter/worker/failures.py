@@ -1,32 +1,26 @@
-"""What a rank says of the error that ends it."""
+"""What a rank that the agent has started reports of the error that ends it."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from types import CodeType
 
-from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core import failures
+from det_jupyter.core.lost import is_lost_peer
 from det_jupyter.core.tracebacks import CodeNames, Explanation
-from det_jupyter.errors import ConfigError, PeerRefused, ProtocolMismatch
 from det_jupyter.printed import last_lines
 from det_jupyter.records import RankFailure
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker.endings import ExitedWith
 
 _LAST_LINES = 10  # that a rank printed before its error
-_SECONDARY_DELAY_S = 0.5
 
 
 def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
     """Explain the error, even if its own methods raise."""
-    try:
-        explanation = names.explain(error, code)
-        # What has called sys.exit has told why; Python prints no traceback either.
-        return replace(explanation, traceback="") if isinstance(error, ExitedWith) else explanation
-    except BaseException as unspeakable:  # the rank must report its failure in any case
-        line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
-        return Explanation(error=line, traceback=f"{line}\n", where="")
+    explanation = failures.explain(names, error, code)
+    # What has called sys.exit has said why; Python prints no traceback either.
+    return replace(explanation, traceback="") if isinstance(error, ExitedWith) else explanation
 
 
 def make_failure(
@@ -41,27 +35,16 @@ def make_failure(
         trained: Steps in this run.
         printed: The end of what the rank had printed before.
     """
-    message = explanation.error
-    if isinstance(error, ModuleNotFoundError) and error.name == "determined":
-        message += "; code for Determined needs `pip install det-jupyter-determined`"
+    message, was_killed = explanation.error, False
     if isinstance(error, ExitedWith):
-        message = _with_last_line(message, printed)
-    is_secondary = spec.place.world_size > 1 and is_lost_peer(error)
-    if is_secondary:
-        message = f"another rank is gone: {message}"
-        time.sleep(_SECONDARY_DELAY_S)
-    # A failure before the first batch repeats, unless an earlier run came further, or another
-    # process caused it: a data-loader worker or command may be killed when memory is short.
-    is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
-    is_others = is_others or (isinstance(error, ExitedWith) and error.was_killed)
-    is_hopeless = trained == 0 and spec.plan.checkpoint is None and not is_others
-    return RankFailure(
-        at=time.time(),
+        message, was_killed = _with_last_line(message, printed), error.was_killed
+    shown = _last_printed(printed, explanation) + explanation.traceback
+    return failures.failure_of(
+        error,
+        replace(explanation, error=message, traceback=shown),
         rank=spec.place.rank,
-        error=message,
-        traceback=_last_printed(printed, explanation) + explanation.traceback,
-        where=explanation.where,
-        final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
+        is_echo=spec.place.world_size > 1 and is_lost_peer(error),
+        is_early=trained == 0 and spec.plan.checkpoint is None and not was_killed,
     )
 
 

@@ -33,7 +33,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.system.pdeathsig import die_with
 from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
+from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 from det_jupyter.worker.variables import OF_A_RANK, set_variables
 
 _STREAMS = ("stdin", "stdout", "stderr")
@@ -77,7 +77,7 @@ def environment(
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
     """Return the lines for the kind of device that the rank is on."""
     given = plan.config.get("environment", {}).get("environment_variables", [])
-    kind = plan.slots[place.rank].kind if place.rank < len(plan.slots) else "cpu"
+    kind = plan.slots[place.rank].kind
     lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
     return lines
 
@@ -106,7 +106,7 @@ def _torchrun_variables(place: RankPlace) -> dict[str, str]:
 
 def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
     """Show the rank the slots of the gang on its agent, in the order of local ranks."""
-    slots = _slots_beside(plan, place)
+    slots = plan.slots_beside(place.rank)
     # NVML numbers devices by PCI bus, CUDA by speed unless this variable is set.
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -114,16 +114,6 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
             slot.uuid or str(slot.index) for slot in slots if slot.kind == "cuda"
         ),
     }
-
-
-def _slots_beside(plan: GangPlan, place: RankPlace) -> list[SlotView]:
-    """Return the slots of all ranks on this rank's agent."""
-    if not plan.agent_ids:
-        first = place.rank - place.local_rank
-        return plan.slots[first : first + place.local_world_size]
-    mine = plan.agent_ids[place.rank]
-    homes = zip(plan.slots, plan.agent_ids, strict=True)
-    return [slot for slot, agent_id in homes if agent_id == mine]
 
 
 def _redirect_streams(output: Path) -> None:
@@ -211,8 +201,10 @@ def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:
 
 
 def _end(spec: RankSpec) -> NoReturn:
-    if spec.plan.is_program:
-        end_all_of(RunDir(Path(spec.run_dir)))
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # the data-loader workers too
-    os._exit(1)
+    try:
+        if spec.plan.is_program:
+            end_all_of(RunDir(Path(spec.run_dir)))
+    finally:
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # the data-loader workers too
+        os._exit(1)

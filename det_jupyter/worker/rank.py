@@ -83,8 +83,7 @@ class Rank:
         self.journal = Journal(self.folder.journal(spec.place.rank))
         self.blobs = BlobStore(Path(spec.data_dir) / "blobs")
         self.code_dir = Path(spec.data_dir) / "code" / code_key(spec.plan.capsule)
-        has_context = spec.plan.capsule.context is not None
-        self.workplace = Path(self.folder.workplace(spec.plan.cwd, has_context=has_context))
+        self.workplace = spec.plan.workplace(self.folder)
         self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         self.work: Work | None = None
@@ -261,8 +260,7 @@ class Rank:
         return load_entrypoint(capsule, self.blobs, self.code_dir, self.workplace, entrypoint)
 
     def _names(self, labels: Mapping[str, str]) -> CodeNames:
-        has_context = self.spec.plan.capsule.context is not None
-        context = self.workplace if has_context else None
+        context = self.workplace if self.spec.plan.has_context else None
         return CodeNames(labels, [self.code_dir, self.workplace], context)
 
     def _context(

@@ -116,7 +116,7 @@ def _trial_variables(spec: RankSpec) -> dict[str, str]:
         "DET_TRIAL_RUN_ID": str(plan.run),
         "DET_TRIAL_SEED": str(plan.seed),
         "DET_ALLOCATION_ID": plan.allocation_id,
-        "DET_TASK_ID": plan.allocation_id.rpartition(".")[0] or plan.allocation_id,
+        "DET_TASK_ID": plan.task_id,
         "DET_TASK_TYPE": "TRIAL",
         "DET_EXPERIMENT_CONFIG": json.dumps(plan.config),
         "DET_HPARAMS": json.dumps(plan.hparams),
@@ -129,16 +129,13 @@ def _trial_variables(spec: RankSpec) -> dict[str, str]:
 
 def _place_variables(spec: RankSpec) -> dict[str, str]:
     plan, place = spec.plan, spec.place
-    mine = plan.agent_ids[place.rank] if plan.agent_ids else ""
-    homes = plan.agent_ids or [""] * len(plan.slots)
-    slots = [slot for slot, home in zip(plan.slots, homes, strict=True) if home == mine]
-    has_context = plan.capsule.context is not None
+    slots = plan.slots_beside(place.rank)
     variables = {
-        "DET_AGENT_ID": mine,
+        "DET_AGENT_ID": plan.homes[place.rank],
         "DET_SLOT_IDS": json.dumps([slot.id for slot in slots if slot.id >= 0]),
         "DET_SLOT_TYPE": slots[0].kind,
         "DET_CHIEF_IP": place.master_addr,
-        "DET_WORKDIR": RunDir(Path(spec.run_dir)).workplace(plan.cwd, has_context=has_context),
+        "DET_WORKDIR": str(plan.workplace(RunDir(Path(spec.run_dir)))),
         "DET_MASTER": _master_url(),
         "DET_USER": _user(),
     }

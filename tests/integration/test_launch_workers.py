@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.launch.workers import Worker, run_workers
 from tests.integration.launch_support import (
     failures,
     launch,
@@ -67,6 +70,18 @@ def test_in_an_experiment_there_is_a_rank_for_each_slot_and_each_has_its_lines(
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     shown = [(tmp_path / "run" / f"output-{rank}").read_text() for rank in range(3)]
     assert shown == [f"{rank} {rank} 3 3 0 127.0.0.1\n" for rank in range(3)]
+
+
+def test_workers_are_waited_for_on_a_kernel_without_pidfds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    argv = ("sh", "-c", "echo late; exit 3")
+    assert run_workers([Worker(rank=0, argv=argv, output=tmp_path / "out")], "test") == 3
+    assert (tmp_path / "out").read_text() == "late\n"
 
 
 def test_the_first_failure_ends_the_others_and_is_what_is_shown(tmp_path: Path) -> None:

@@ -122,6 +122,14 @@ def test_a_command_that_is_not_there_fails_the_rank_though_its_launcher_may_not_
     assert launch("wrap_rank", "1", "no-such-program", env=env).returncode == 127
     (failure,) = failures(tmp_path / "run", 1)
     assert failure.error == "rank 1 cannot run no-such-program: there is no such command"
+    text = script(tmp_path, "echo no interpreter is named\n", "text")
+    text.chmod(0o755)
+    assert launch("wrap_rank", "0", text, env=env).returncode == 126
+    (failure,) = failures(tmp_path / "run", 0)
+    assert failure.error == (
+        f"rank 0 cannot run {text}: Exec format error: its first line has to name an interpreter"
+    )
+    assert (tmp_path / "run" / "output-0").read_text() == f"wrap_rank: {failure.error}\n"
 
 
 def test_signals_are_passed_on_and_the_command_decides_what_they_do(tmp_path: Path) -> None:

@@ -69,12 +69,6 @@ class Run:
         return len(self.plan.slots)
 
     @property
-    def workplace(self) -> str:
-        """The folder that its ranks work in."""
-        has_context = self.plan.capsule.context is not None
-        return self.dir.workplace(self.plan.cwd, has_context=has_context)
-
-    @property
     def is_alive(self) -> bool:
         """Whether its ranks exist, or are about to."""
         return self.exited is None
@@ -159,8 +153,8 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
         output = self.dir.output(rank)
-        words = last_words(output, self._labels(), self.workplace)
-        if words is not None and self.plan.capsule.context is not None:  # as they are named there
+        words = last_words(output, self._labels(), str(self.plan.workplace(self.dir)))
+        if words is not None and self.plan.has_context:  # as they are named there
             shown = words.traceback.replace(f'File "{self.dir.work}/', 'File "')
             words = words.model_copy(update={"traceback": shown})
         return exited.model_copy(update={"batch": batch, "last_words": words})

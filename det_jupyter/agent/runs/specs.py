@@ -59,7 +59,7 @@ def rank_places(
 
     A process that does the work of its computer has the place of the first rank there.
     """
-    homes = plan.agent_ids or [""] * len(plan.slots)
+    homes = plan.homes
     groups = list(dict.fromkeys(homes))
     return [
         RankPlace(

@@ -30,7 +30,7 @@ from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import LaunchError, WaitTimeout
 from det_jupyter.system.ownership import make_private, open_own
-from det_jupyter.wire.ranks import SECRET_VARIABLE, STORE_VARIABLE
+from det_jupyter.system.rundir import SECRET_VARIABLE, STORE_VARIABLE
 
 PORT = 12360  # Determined's
 # Which job this is, where its launcher says so: jobs at one time then do not meet each other.

@@ -9,9 +9,15 @@ from det_jupyter.config import parse_config
 from det_jupyter.control import create_page
 from det_jupyter.lengths import parse_length
 from det_jupyter.records import Record, parse_line
-from det_jupyter.system.rundir import RunDir, run_dir
+from det_jupyter.system.rundir import (
+    DATA_VARIABLE,
+    RUN_VARIABLE,
+    SECRET_VARIABLE,
+    STORE_VARIABLE,
+    RunDir,
+    run_dir,
+)
 from det_jupyter.wire import Capsule, GangPlan, SlotView
-from det_jupyter.wire.ranks import DATA_VARIABLE, RUN_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE
 
 CONFIG: dict[str, Any] = {
     "name": "a script",

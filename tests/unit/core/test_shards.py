@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,29 @@ def test_what_is_no_folder_is_not_uploaded(storage: Storage, tmp_path: Path, giv
         CheckpointError, match=r"^checkpoint\.upload: .* expected (a|the path of a)"
     ):
         storage.of(core.DistributedContext()).upload(folder, STEPS)
+    storage.assert_untouched()
+
+
+def test_a_folder_that_cannot_be_read_or_is_in_itself_is_refused(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, alone = write(tmp_path / "0", {"a": "a"}), storage.of(core.DistributedContext())
+    (folder / "again").symlink_to(folder)
+    with pytest.raises(CheckpointError, match=r"again in .* is a link to a folder that it is in"):
+        alone.upload(folder, STEPS)
+    (folder / "again").unlink()
+    write(folder, {"locked/b": "b"})
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:  # root may read everything
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(CheckpointError, match=r"0/locked cannot be read: Permission denied"):
+        alone.upload(folder, STEPS)
+    monkeypatch.undo()
     storage.assert_untouched()
 
 

@@ -77,9 +77,9 @@ def test_a_rank_sees_its_gangs_devices_in_the_order_of_ranks() -> None:
 
 def test_on_several_computers_a_rank_sees_its_own_computers_devices() -> None:
     slots = [gpu(0, "GPU-a"), gpu(1, "GPU-b"), gpu(0, "GPU-x"), gpu(1, "GPU-y")]
-    assert environment(plan(slots), place(3, 4, local=(1, 2)))["CUDA_VISIBLE_DEVICES"] == (
-        "GPU-x,GPU-y"
-    )
+    both = plan(slots).model_copy(update={"agent_ids": ["a", "a", "b", "b"]})
+    variables = environment(both, place(3, 4, local=(1, 2)))
+    assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
 
 
 def test_a_cpu_slot_shows_no_device() -> None:
@@ -104,7 +104,7 @@ def test_variables_are_those_for_the_kind_of_the_ranks_device() -> None:
     config = {"environment": {"environment_variables": by_kind}}
     on_cpu = environment(plan([cpu(0), gpu(0)], **config), place(0, 2))
     on_gpu = environment(plan([cpu(0), gpu(0)], **config), place(1, 2))
-    without_slots = environment(plan([], **config), place(0, 1))
+    without_slots = environment(plan([cpu(-1)], **config), place(0, 1))
     assert (on_cpu["A"], on_cpu["B"]) == ("cpu", "1")
     assert (on_gpu["A"], "B" in on_gpu) == ("cuda", False)
     assert without_slots["A"] == "cpu"

@@ -1,0 +1,107 @@
+"""What a rank reports of the error that ends it.
+
+A worker that a launcher has started reports its uncaught error itself, as the launcher sees only
+an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from types import CodeType, TracebackType
+
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core.managed import Run
+from det_jupyter.core.steps import StepCounter
+from det_jupyter.core.tracebacks import CodeNames, Explanation
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
+from det_jupyter.records import RankFailure, Record, RunEnded
+
+_ECHO_DELAY_S = 0.5  # meanwhile the agent or a launcher ends this process: the cause is reported
+
+
+def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
+    """Explain the error, even if its own methods raise."""
+    try:
+        return names.explain(error, code)
+    except BaseException as unspeakable:  # the failure must be reported in any case
+        line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
+        return Explanation(error=line, traceback=f"{line}\n", where="")
+
+
+def failure_of(
+    error: BaseException, explanation: Explanation, *, rank: int, is_echo: bool, is_early: bool
+) -> RankFailure:
+    """Return the record of a failure. Waits a moment if another rank has caused it.
+
+    Args:
+        error: What ends the rank.
+        explanation: The error as the user should read it.
+        rank: The rank.
+        is_echo: Whether another rank has caused it.
+        is_early: Whether no batch was trained, in this run or an earlier one. Such a failure
+            repeats, unless another process has caused it: a data-loader worker may be killed when
+            memory is short.
+    """
+    message = explanation.error
+    if isinstance(error, ModuleNotFoundError) and error.name == "determined":
+        message += "; code for Determined needs `pip install det-jupyter-determined`"
+    if is_echo:
+        message = f"another rank is gone: {message}"
+        time.sleep(_ECHO_DELAY_S)
+    is_others = is_echo or is_lost_worker(error) or isinstance(error, PeerRefused)
+    return RankFailure(
+        at=time.time(),
+        rank=rank,
+        error=message,
+        traceback=explanation.traceback,
+        where=explanation.where,
+        final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
+    )
+
+
+def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:
+    """Have the uncaught error of this process journaled, and printed as before."""
+    printed, process = sys.excepthook, os.getpid()
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        workplace = run.plan.workplace(run.folder)
+        context = workplace if run.plan.has_context else None
+        explanation = explain(CodeNames({}, [workplace], context), error)
+        if printed is sys.__excepthook__ and not isinstance(error, KeyboardInterrupt):
+            sys.stderr.write(explanation.printed)  # without our frames
+        else:
+            printed(kind, error, traceback)
+        # A launcher ends its workers by interrupts, and a fork of this process is no worker.
+        if isinstance(error, KeyboardInterrupt) or os.getpid() != process:
+            return
+        with suppress(OSError):  # the disk is full, or the run's folder is gone
+            journal.write(_record(run, rank, error, explanation, counter))
+
+    sys.excepthook = hook
+
+
+def _record(
+    run: Run, rank: int, error: BaseException, explanation: Explanation, counter: StepCounter
+) -> Record:
+    if isinstance(error, InvalidHP):
+        return RunEnded(
+            at=time.time(),
+            reason="invalid_hp",
+            steps_completed=counter.steps_completed,
+            message=explanation.error,
+        )
+    # Only the chief has to report, so another rank may have trained without a report.
+    has_trained = rank != 0 or counter.steps_completed > counter.first
+    return failure_of(
+        error,
+        explanation,
+        rank=min(rank, len(run.plan.slots) - 1),
+        is_echo=is_lost_peer(error),
+        is_early=not has_trained and run.plan.checkpoint is None,
+    )
