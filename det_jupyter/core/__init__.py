@@ -2,13 +2,10 @@
 
 from det_jupyter.core.checkpoint import CheckpointContext, DownloadMode
 from det_jupyter.core.context import Context, current, set_current
-from det_jupyter.core.distributed import (
-    CONTROL_TIMEOUT,
-    DistributedContext,
-    local_chief_first,
-)
+from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
 from det_jupyter.core.drafts import read_metadata
 from det_jupyter.core.info import TrialInfo
+from det_jupyter.core.local_chief import local_chief_first
 from det_jupyter.core.managed import Process, Run, get_process, managed_context, set_process
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.operation import SearcherOperation, Unit

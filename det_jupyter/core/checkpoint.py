@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.core.closing import Part
-from det_jupyter.core.distributed import DistributedContext, local_chief_first
+from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import (
     CheckpointDraft,
     check_steps,
@@ -24,6 +24,7 @@ from det_jupyter.core.drafts import (
     versions,
 )
 from det_jupyter.core.folders import Folder, Selector, copy_files, list_folder
+from det_jupyter.core.local_chief import local_chief_first
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.train import RecordSink
 from det_jupyter.errors import CheckpointError

@@ -7,8 +7,6 @@ cannot mix with the all-reduce of gradients.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeVar, cast
@@ -32,7 +30,6 @@ from det_jupyter.core.ranks import (
     read_place,
     secret_of,
 )
-from det_jupyter.words import error_text
 
 T = TypeVar("T")
 
@@ -150,15 +147,7 @@ class DistributedContext:
             raise
 
     @classmethod
-    def from_torch_distributed(
-        cls,
-        chief_ip: str | None = None,
-        *,
-        store: str | None = None,
-        secret: bytes | None = None,
-        join_timeout_s: float = _JOIN_TIMEOUT_S,
-        collective_timeout_s: float = CONTROL_TIMEOUT.total_seconds(),
-    ) -> Self:
+    def from_torch_distributed(cls, chief_ip: str | None = None, **options: Any) -> Self:
         """Return the context of a process from torchrun's variables.
 
         Collective: all ranks must call it, all after `torch.distributed.init_process_group`, or
@@ -166,27 +155,18 @@ class DistributedContext:
 
         Args:
             chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
-            store: As in the constructor.
-            secret: As in the constructor.
-            join_timeout_s: As in the constructor.
-            collective_timeout_s: As in the constructor.
+            **options: Of the constructor: store, secret, join_timeout_s, collective_timeout_s.
 
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.
             PeerRefused: A rank does not know the secret.
         """
         place = read_place(os.environ, TORCHRUN, "torchrun")
-        options: dict[str, Any] = {
-            "join_timeout_s": join_timeout_s,
-            "collective_timeout_s": collective_timeout_s,
-            "store": store,
-            "secret": secret,
-        }
         if dist.is_initialized() and place.size > 1:
             check_group(place)
-            if secret is None and not secret_of(os.environ):
+            if options.get("secret") is None and not secret_of(os.environ):
                 options |= draw_secret(place)
-        return cls._of(place, chief_ip or _chief_ip(), **options)
+        return cls._of(place, chief_ip, **options)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
@@ -202,8 +182,7 @@ class DistributedContext:
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.
         """
-        place = read_place(os.environ, DEEPSPEED, "deepspeed")
-        return cls._of(place, chief_ip or _chief_ip(), **limits)
+        return cls._of(read_place(os.environ, DEEPSPEED, "deepspeed"), chief_ip, **limits)
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None, **limits: float) -> Self:
@@ -217,7 +196,7 @@ class DistributedContext:
         Raises:
             ValueError: It is not such a module, or was not initialized.
         """
-        return cls._of(read_horovod(hvd), chief_ip or _chief_ip(), **limits)
+        return cls._of(read_horovod(hvd), chief_ip, **limits)
 
     @classmethod
     def from_mpi(cls, comm: Any = None, *, chief_ip: str | None = None, **limits: float) -> Self:
@@ -235,12 +214,13 @@ class DistributedContext:
         """
         place = None if comm is not None else find_mpi_place(os.environ)
         if place is not None:
-            return cls._of(place, chief_ip or _chief_ip(), **limits)
+            return cls._of(place, chief_ip, **limits)
         place, address, secret = gather_mpi(comm)
         return cls._of(place, chief_ip or address, secret=secret, **limits)
 
     @classmethod
-    def _of(cls, place: Place, chief_ip: str | None = None, **options: Any) -> Self:
+    def _of(cls, place: Place, chief_ip: str | None, **options: Any) -> Self:
+        chief_ip = chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
         return cls(chief_ip=chief_ip, **options, **asdict(place))
 
     @property
@@ -304,38 +284,3 @@ class DistributedContext:
         for exchange in (self._everyone, self._neighbours):
             if exchange is not None:
                 exchange.close()
-
-
-def _chief_ip() -> str | None:
-    return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
-
-
-@contextmanager
-def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
-    """Run the block on one rank of each computer first, then on the others. Collective.
-
-    The first rank prepares what the ranks of a computer share, such as a download:
-
-        with local_chief_first(context.distributed):
-            dataset = torchvision.datasets.MNIST(folder, download=True)
-
-    Raises:
-        RuntimeError: On the other ranks, which do not run the block if it failed on the first.
-    """
-    if distributed.local_size == 1:
-        yield
-    elif distributed.local_rank == 0:
-        failure: str | None = "was ended"
-        try:
-            yield
-            failure = None
-        except BaseException as error:
-            failure = f"raised {error_text(error)}"
-            raise
-        finally:
-            distributed.broadcast_local((distributed.rank, failure))
-    else:
-        rank, failure = distributed.broadcast_local((-1, None))
-        if failure is not None:
-            raise RuntimeError(f"local_chief_first: rank {rank}, which goes first, {failure}")
-        yield

@@ -35,7 +35,7 @@ def list_folder(where: str, folder: Folder, selector: Selector | None = None) ->
     Raises:
         CheckpointError: There is no such folder, or something in it cannot be read.
     """
-    check_folder(where, folder)
+    _check_folder(where, folder)
     if selector is not None and not callable(selector):
         raise ValueError(
             f"{where}: selector: got {type(selector).__name__}, expected a function of a path"
@@ -74,12 +74,7 @@ def _leads_back(path: str) -> bool:
     return Path(path).parent.resolve().is_relative_to(Path(path).resolve())
 
 
-def check_folder(where: str, folder: object) -> None:
-    """Refuse what is no folder.
-
-    Raises:
-        CheckpointError: It is none.
-    """
+def _check_folder(where: str, folder: object) -> None:
     if not isinstance(folder, (str, os.PathLike)):
         remedy = (
             "" if folder is not None else "; with shard=True, a rank that has nothing gives it"

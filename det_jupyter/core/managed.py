@@ -179,7 +179,7 @@ def managed_context(
     distributed: DistributedContext,
     device: torch.device,
     journal: Journal,
-    on_steps: Callable[[int], None] = lambda steps_completed: None,
+    on_steps: Callable[[int], None],
 ) -> Context:
     """Return the context of a process that works for a run.
 

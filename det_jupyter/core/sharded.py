@@ -1,7 +1,7 @@
 """A checkpoint that all ranks write together. All ranks must call the same in step.
 
     each rank                       exchange                        only then
-    checks what it has              offers (shards.py), digests     the chief makes a draft
+    checks what it has              offers (shard_union.py), digests     the chief makes a draft
     copies its files into it        whether that went well          the chief commits, or discards
 
 A failure on one rank is raised on all: its own error there, PeerFailed elsewhere.
@@ -27,7 +27,7 @@ from det_jupyter.core.folders import (
     move_files,
 )
 from det_jupyter.core.lost import PeerFailed
-from det_jupyter.core.shards import (
+from det_jupyter.core.shard_union import (
     Offer,
     find_conflicts,
     in_lines,

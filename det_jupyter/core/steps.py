@@ -24,7 +24,7 @@ class StepCounter:
         first: int,
         journal: RecordSink | None,
         on_first_step: Callable[[], None],
-        note_batch: Callable[[int], object] = bool,
+        note_batch: Callable[[int], object],
     ) -> None:
         self._note_batch = note_batch
         self.first = first

@@ -66,7 +66,6 @@ class TrainContext(Part):
         on_steps: Called with the steps completed at each report and each `note_steps`.
         best: The searcher metric; None outside of experiments.
         tensorboard: Folder for files that TensorBoard shows; by default `tensorboard`.
-        tensorboard_mode: Whether `upload_tensorboard_files` may be called.
     """
 
     def __init__(
@@ -77,14 +76,13 @@ class TrainContext(Part):
         on_steps: Callable[[int], None] = lambda steps_completed: None,
         best: BestValidation | None = None,
         tensorboard: Path | None = None,
-        tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     ) -> None:
         self._sink = sink
         self._distributed = distributed
         self._on_steps = on_steps
         self._best = best
         self._tensorboard = tensorboard
-        self.tensorboard_mode = tensorboard_mode
+        self.tensorboard_mode = TensorboardMode.AUTO  # `core.init` sets it
         self._steps_completed = 0
         self._validated: tuple[int, Mapping[str, Any]] = (-1, {})
         self._metadata: dict[str, Any] = {}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.system.ports import free_port
 from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
 
@@ -137,14 +137,6 @@ def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers
         master_port=int(port) if num > 1 and port.isdigit() else None,
         run=run,
     )
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that is free at this moment."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-    return port
 
 
 def count_gpus(environ: Mapping[str, str] = os.environ) -> int:

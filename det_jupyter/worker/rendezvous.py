@@ -21,10 +21,10 @@ from torch.distributed.distributed_c10d import _get_default_group
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.members import check_members
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 from det_jupyter.worker.prompt_store import PromptStore
+from det_jupyter.worker.proofs import check_members
 
 Met = tuple[Store, int, int]  # store, rank, world size
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, mark_of
-from det_jupyter.core.ranks.meeting import find_free_port
+from det_jupyter.system.ports import free_port
 
 BEGIN = """
 import json, os, sys, time
@@ -195,7 +195,7 @@ def by_mpirun(rank: int) -> dict[str, str]:
     ],
 )
 def test_two_ranks_of_one_computer_share_objects(lab: Lab, make: str, variables: Any) -> None:
-    code = make.replace("PORT", str(find_free_port())) + SHARE
+    code = make.replace("PORT", str(free_port())) + SHARE
     with lab.job(code, 2, variables=variables) as job:
         for rank, told in enumerate(job.answers()):
             gathered = None if rank else [0, 1]
@@ -204,7 +204,7 @@ def test_two_ranks_of_one_computer_share_objects(lab: Lab, make: str, variables:
 
 
 def test_local_collectives_stay_on_their_computer(lab: Lab) -> None:
-    make = f"d = DistributedContext(**place, chief_ip='127.0.0.1', pub_port={find_free_port()})"
+    make = f"d = DistributedContext(**place, chief_ip='127.0.0.1', pub_port={free_port('')})"
     with lab.job(make + SHARE, 4, local=2) as job:
         told = job.answers()
     local = [answer["seen"][3:] for answer in told]
@@ -294,7 +294,7 @@ class Evil:
 
 
 def test_a_stranger_is_sent_away_and_nothing_of_its_is_read(lab: Lab) -> None:
-    port = find_free_port()
+    port = free_port()
     make = f"d = DistributedContext(**place, force_tcp=True, pub_port={port})"
     with lab.job(make + SHARE, 2, numbers=(0,)) as job:
         silent = connected(port)
@@ -313,7 +313,7 @@ def test_a_stranger_is_sent_away_and_nothing_of_its_is_read(lab: Lab) -> None:
 
 
 def test_what_is_no_hello_ends_nothing_where_there_is_no_secret_to_know(lab: Lab) -> None:
-    port = find_free_port()
+    port = free_port()
     make = f"d = DistributedContext(**place, chief_ip='127.0.0.1', pub_port={port})"
     with lab.job(make + SHARE, 2, local=1, numbers=(0,)) as job:
         for said in ODD:

@@ -13,12 +13,12 @@ torchrun's terms:
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Container
 
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.errors import LaunchError
 from det_jupyter.system import paths
+from det_jupyter.system.ports import free_port
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 
 _LOOPBACK = "127.0.0.1"
@@ -35,7 +35,7 @@ def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec
         run.plan,
         lifeline_fd=lifeline_fd,
         num_threads=num_threads,
-        master_port=_free_port() if run.world_size > 1 or run.plan.is_program else 0,
+        master_port=free_port() if run.world_size > 1 or run.plan.is_program else 0,
     )
     store, secret = run.sockets / f"store-{secrets.token_hex(4)}", secrets.token_hex(32)
     return [
@@ -76,13 +76,6 @@ def rank_places(
         )
         for rank, home in ((rank, homes[rank]) for rank in plan.process_ranks())
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind((_LOOPBACK, 0))
-        port: int = server.getsockname()[1]
-    return port
 
 
 def check_agents(plan: GangPlan, offered: Container[str]) -> None:

@@ -139,13 +139,6 @@ def _secret_of_user() -> bytes:
         scratch.unlink()
 
 
-def find_free_port() -> int:
-    """Return a port that no program of this computer uses now."""
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
-
-
 def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | None]:
     """Connect the ranks: the chief with each, the others with the chief. Collective.
 

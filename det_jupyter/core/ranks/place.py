@@ -11,16 +11,7 @@ _PAIRS = (("rank", "size"), ("local_rank", "local_size"), ("cross_rank", "cross_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Ranks and sizes of one process.
-
-    Args:
-        rank: Index of this process in the job; the chief is rank 0.
-        size: Number of processes of the job.
-        local_rank: Index on this computer; the local chief is 0.
-        local_size: Number of processes on this computer.
-        cross_rank: Index of this computer (a simulated agent counts as one).
-        cross_size: Number of computers.
-    """
+    """Ranks and sizes of one process; DistributedContext says what each is."""
 
     rank: int = 0
     size: int = 1

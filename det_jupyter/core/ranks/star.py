@@ -16,7 +16,7 @@ import select
 import struct
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
@@ -188,7 +188,7 @@ class StarExchange:
     def _sends(self, place: int) -> bool:
         return self._links[place].send()
 
-    def _wait(self, places: set[int], is_done: Any, event: int) -> None:
+    def _wait(self, places: set[int], is_done: Callable[[int], bool], event: int) -> None:
         """Call `is_done` for each until it returns True, whenever its socket is ready."""
         left = {place for place in sorted(places) if not self._attempt(place, is_done)}
         if not left:
@@ -208,9 +208,9 @@ class StarExchange:
                     poll.unregister(descriptor)
                     del by_fd[descriptor]
 
-    def _attempt(self, place: int, is_done: Any) -> bool:
+    def _attempt(self, place: int, is_done: Callable[[int], bool]) -> bool:
         try:
-            return bool(is_done(place))
+            return is_done(place)
         except PeerGone:
             raise dist.DistNetworkError(
                 f"distributed: {self._links[place].name} has ended, or closed its context, before "

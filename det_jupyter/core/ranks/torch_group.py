@@ -8,8 +8,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from det_jupyter.core.ranks.meeting import find_free_port
 from det_jupyter.core.ranks.place import Place
+from det_jupyter.system.ports import free_port
 
 _contexts = count()  # all ranks make theirs in the same order
 
@@ -35,6 +35,6 @@ def draw_secret(place: Place) -> dict[str, Any]:
     store = dist.distributed_c10d._get_default_store()
     key = f"det_jupyter/ranks/{next(_contexts)}"
     if place.rank == 0:
-        store.set(key, f"{secrets.token_hex(32)} {find_free_port()}")
+        store.set(key, f"{secrets.token_hex(32)} {free_port('')}")
     secret, port = store.get(key).decode().split()
     return {"secret": bytes.fromhex(secret), "pub_port": int(port)}

@@ -14,6 +14,7 @@ from det_jupyter.master.http.routes_cluster import cluster_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
 from det_jupyter.master.http.routes_logs import log_routes
 from det_jupyter.master.http.routes_master import master_routes
+from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.http.routes_series import series_routes
 from det_jupyter.master.http.routes_templates import template_routes
@@ -48,6 +49,7 @@ def create_app(
     app.include_router(search_routes(service), prefix=API)  # before those with any verb
     app.include_router(cluster_routes(service), prefix=API)
     app.include_router(experiment_routes(service), prefix=API)
+    app.include_router(result_routes(service), prefix=API)
     app.include_router(log_routes(service), prefix=API)
     app.include_router(series_routes(service), prefix=API)
     app.include_router(agent_routes(service), prefix=API)
