@@ -3,14 +3,16 @@
     python -m tests.mutants [PART ...] [--sample 150] [--minutes 30] [--seed 1] [--processes 2]
 
 A mutant is a part with one fault: a comparison turned round, `and` for `or`, a number off by one,
-a statement left out. A sample of all that are possible is tried: the unit tests of the part run;
-the first that fails has noticed the fault. Tests that run three times longer than usual count as
-failed. A survivor may be no fault (a shortcut left out, say), so 100 % is no aim.
+a statement left out. A sample of all that are possible is tried. The unit tests run once, to see
+which functions each of them calls; for a mutant only those run that call the changed function, the
+short ones first. The first that fails has noticed the fault. Tests that run three times longer
+than usual count as failed. A survivor may be no fault (a shortcut left out, say), so 100 % is no
+aim. What only runs while modules are imported is left out: it has run before a fault is put in.
 
-Each mutant is a fork of this process, which has imported the libraries but nothing of det_jupyter.
-The fork compiles the changed module from memory; no file is touched. (mutmut 3 changes nothing in
-what is decorated, such as properties, and its bookkeeping slows the stateful tests of Hypothesis
-down many times. cosmic-ray starts a Python process for each mutant and takes no sample.)
+Each mutant is a fork of this process, which has collected the tests; the fork gives the function
+its changed code. No file is touched. (mutmut 3 changes nothing in what is decorated, such as
+properties, and its bookkeeping slows the stateful tests of Hypothesis down many times. cosmic-ray
+starts a Python process for each mutant and takes no sample.)
 """
 
 from __future__ import annotations
@@ -18,33 +20,42 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import importlib
-import importlib.abc
-import importlib.util
 import os
+import pickle
 import random
 import resource
+import signal
 import sys
+import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
 
-PARTS = {  # the folder of the part, and where its unit tests are
+_CORE = "tests/unit/core tests/unit/worker tests/unit/test_control.py"
+PARTS = {  # the folder or module of the part, and where its unit tests are
+    "calls": ("det_jupyter/calls.py", "tests/unit/test_entrypoints.py tests/unit/worker"),
     "config": ("det_jupyter/config", "tests/unit/config"),
-    "core": ("det_jupyter/core", "tests/unit/core tests/unit/test_control.py"),
+    "context": ("det_jupyter/context", "tests/unit/context"),
+    "core": ("det_jupyter/core", _CORE),
+    "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),
+    "entrypoints": ("det_jupyter/entrypoints.py", "tests/unit/test_entrypoints.py"),
+    "lengths": ("det_jupyter/lengths.py", "tests/unit/config tests/unit/searcher"),
     "machine": ("det_jupyter/master/machine", "tests/unit/master"),
     "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
     "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),
-    "view": ("det_jupyter/view", "tests/unit/view"),
+    "verbs": ("det_jupyter/verbs", "tests/unit/verbs tests/unit/test_printed.py"),
+    "view": ("det_jupyter/view", "tests/unit/view tests/unit/client tests/unit/verbs"),
     "views": ("det_jupyter/master/views", "tests/unit/master"),
+    "words": ("det_jupyter/words.py", "tests/unit/test_words.py tests/unit/view"),
 }
 _LIBRARIES = "cloudpickle fastapi httpx hypothesis.stateful IPython numpy psutil torch tqdm yaml"
 _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
@@ -58,40 +69,78 @@ _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
 _CALLED_INSTEAD = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
+Function = tuple[str, int]  # the file that it is in, and its first line
+Defined = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: the `number`th that is possible in the file."""
+    """One fault: the `number`th that is possible in a function."""
 
     path: Path
+    function: Function
     number: int
 
-    def made(self) -> tuple[ast.Module, str]:
-        """Return the changed module, and the change in words."""
+    def made(self) -> tuple[CodeType, str]:
+        """Return the changed code of the function, and the change in words."""
         tree = ast.parse(self.path.read_text())
-        node, fault, put = list(_faults(tree))[self.number]
+        function = next(f for f in _functions(tree) if _first_line(f) == self.function[1])
+        node, fault, put = list(_faults(function))[self.number]
         before = ast.unparse(node).splitlines()[0]
         put(fault)
         after = ast.unparse(fault).splitlines()[0]
-        line = getattr(node, "lineno", 0)
-        return ast.fix_missing_locations(tree), f"{self.path}:{line}  {before}  ->  {after}"
+        module = compile(ast.fix_missing_locations(tree), self.function[0], "exec")
+        changed = next(code for code in _codes(module) if _key(code) == self.function)
+        return changed, f"{self.path}:{getattr(node, 'lineno', 0)}  {before}  ->  {after}"
 
 
-def mutants_of(folder: Path) -> list[Mutant]:
-    """Return all mutants of the modules in a folder."""
+def _key(code: CodeType) -> Function:
+    return code.co_filename, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _first_line(function: Defined) -> int:
+    return min(node.lineno for node in (function, *function.decorator_list))
+
+
+def _functions(tree: ast.AST) -> Iterator[Defined]:
+    """Give the functions of a module and the methods of its classes, not what is inside them."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Defined):
+            yield node
+        else:
+            yield from _functions(node)
+
+
+def files_of(part: str) -> list[Path]:
+    """Return the files of a part."""
+    path = Path(PARTS[part][0])
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def mutants_of(paths: Sequence[Path]) -> list[Mutant]:
+    """Return all mutants of some modules."""
     return [
-        Mutant(path, number)
-        for path in sorted(folder.rglob("*.py"))
-        for number, _ in enumerate(_faults(ast.parse(path.read_text())))
+        Mutant(path, (str(path.absolute()), _first_line(function)), number)
+        for path in paths
+        for function in _functions(ast.parse(path.read_text()))
+        for number, _ in enumerate(_faults(function))
     ]
 
 
 Put = Callable[[ast.AST], None]
 
 
-def _faults(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST, Put]]:
-    """Give, for all that is done in functions, what may be there instead, and how to put it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def _faults(function: Defined) -> Iterator[tuple[ast.AST, ast.AST, Put]]:
+    """Give, for all that is done in a function, what may be there instead, and how to put it."""
+    for node in ast.walk(function):
+        if isinstance(node, Defined):
             for index in range(len(node.body)):
                 for inner, put in _below(node, "body", index):
                     for fault in _instead(inner):
@@ -102,8 +151,9 @@ def _below(parent: ast.AST, name: str, index: int | None) -> Iterator[tuple[ast.
     """Give a node and all in it, but for types, assertions, and functions (which have a turn)."""
     held = getattr(parent, name)
     node = held if index is None else held[index]
-    skipped = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assert
-    if name in ("annotation", "format_spec") or isinstance(node, skipped):
+    is_strict = isinstance(node, ast.keyword) and node.arg == "strict"  # an assertion, too
+    skipped = Defined | ast.ClassDef | ast.Assert
+    if name in ("annotation", "format_spec") or is_strict or isinstance(node, skipped):
         return
 
     def put(fault: ast.AST) -> None:
@@ -158,56 +208,23 @@ def _instead(node: ast.AST) -> Iterator[ast.AST]:
             yield _INSTEAD[type(node)]()
 
 
-class Importer(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a tree, and leaves the others to those who come after it."""
+class Calls:
+    """Which functions of the modules are called, by the key of what calls them."""
 
-    def __init__(self, path: Path, tree: ast.Module) -> None:
-        parts = path.with_suffix("").parts
-        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        self._path, self._tree = path.absolute(), tree
+    def __init__(self) -> None:
+        self.by: defaultdict[str, set[Function]] = defaultdict(set)
+        self._caller = ""
+        self._folder = str(Path("det_jupyter").absolute())
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """See MetaPathFinder."""
-        if name != self._name:
-            return None
-        return importlib.util.spec_from_file_location(name, self._path, loader=self)
+    def note(self, caller: str) -> None:
+        """Note from now on what is called in the name of a test, or of no test."""
+        self._caller = caller
+        threading.settrace(self._on_call)
+        sys.settrace(self._on_call)
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """See Loader."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """See Loader."""
-        exec(compile(self._tree, str(self._path), "exec"), module.__dict__)
-
-
-def _tests_for(path: Path, tests: list[Path]) -> list[str]:
-    """Return the test files, those first that name the module."""
-    name = ".".join(path.with_suffix("").parts)
-    return [str(file) for file in sorted(tests, key=lambda file: name not in file.read_text())]
-
-
-def _test_files(places: str) -> list[Path]:
-    found: list[Path] = []
-    for place in map(Path, places.split()):
-        found += sorted(place.rglob("test_*.py")) if place.is_dir() else [place]
-    return found
-
-
-def run_tests(tests: Sequence[str], cpu_s: int) -> int:
-    """Fork a process that runs tests for so long, quietly; return its pid."""
-    if pid := os.fork():
-        return pid
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
-    silence = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(silence, descriptor)
-    # A failure is enough: it need not become a small one, nor be remembered.
-    phases = [Phase.explicit, Phase.generate]
-    settings.register_profile("mutants", phases=phases, database=None, derandomize=True)
-    settings.load_profile("mutants")
-    options = "-x -p no:cacheprovider -p no:xdist -o timeout=0"
-    imported = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries are
-    os._exit(pytest.main([*options.split(), "-W", imported, *tests]))
+    def _on_call(self, frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_filename.startswith(self._folder):
+            self.by[self._caller].add(_key(frame.f_code))
 
 
 @dataclass(slots=True)
@@ -216,8 +233,8 @@ class Outcome:
 
     part: str
     possible: int
-    tried: int
-    survivors: list[str]
+    tried: int = 0
+    survivors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         share = 1 - len(self.survivors) / max(1, self.tried)
@@ -225,40 +242,143 @@ class Outcome:
         return "\n".join([*lines, *(f"    {survivor}" for survivor in sorted(self.survivors))])
 
 
-def try_part(part: str, sample: int, minutes: float, seed: int, processes: int) -> Outcome:
-    """Try a sample of the mutants of a part, or as many of it as there is time for."""
-    folder, places = PARTS[part]
-    mutants, tests = mutants_of(Path(folder)), _test_files(places)
-    chosen = random.Random(seed).sample(mutants, min(sample, len(mutants)))
-    usual_s = _usual_cpu_s(list(map(str, tests)))
-    outcome = Outcome(part, len(mutants), 0, [])
-    waiting, running = deque(chosen), dict[int, str]()
-    deadline = time.monotonic() + 60 * minutes
-    while (waiting and time.monotonic() < deadline) or running:
-        while waiting and len(running) < processes and time.monotonic() < deadline:
-            mutant = waiting.popleft()
-            tree, change = mutant.made()
-            importer = Importer(mutant.path, tree)
-            sys.meta_path.insert(0, importer)
-            pid = run_tests(_tests_for(mutant.path, tests), 3 * usual_s + 10)
-            sys.meta_path.remove(importer)
-            running[pid] = change
-        pid, status = os.wait()
-        change = running.pop(pid)
-        outcome.tried += 1
-        print("noticed " if status else "SURVIVED", change, flush=True)
-        if status == 0:
-            outcome.survivors.append(change)
-    return outcome
+class Trying:
+    """A plugin that runs the collected tests with faults, instead of as they are."""
+
+    def __init__(self, part: str, options: argparse.Namespace, calls: Calls) -> None:
+        self._options, self._calls = options, calls
+        self._tests = list[pytest.Item]()
+        self._calls.note("")
+        for path in files_of(part):  # some are imported when they are needed, else
+            importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+        self._took_s: dict[str, float] = {}
+        self._failed = ""
+        self.outcome = Outcome(part, 0)
+
+    def pytest_collection(self) -> None:
+        """Have Hypothesis neither make a failure small nor remember it."""
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", phases=phases, database=None, derandomize=True)
+        settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure."""
+        if report.failed:
+            self._failed = f"{report.nodeid}\n{report.longreprtext}"
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the tests once as they are, then those of each mutant."""
+        sys.settrace(None)
+        threading.settrace(None)
+        self._tests = session.items
+        self._look()
+        self._try_all()
+        return True
+
+    def _look(self) -> None:
+        """See in a fork what each test calls, and how long it takes."""
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            silence()
+            for test, following in zip(self._tests, [*self._tests[1:], None], strict=True):
+                begin = time.process_time()
+                self._calls.note(test.nodeid)
+                _run(test, following)
+                self._took_s[test.nodeid] = time.process_time() - begin
+                if self._failed:
+                    break
+            with open(writing, "wb") as pipe:
+                pickle.dump((self._calls.by, self._took_s, self._failed), pipe)
+            os._exit(0)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            self._calls.by, self._took_s, failed = pickle.load(pipe)
+        os.wait()
+        if failed:
+            raise SystemExit(f"fails without a fault, so it cannot show any: {failed}")
+
+    def _try_all(self) -> None:
+        """Try a sample of the mutants of the part, or as many of it as there is time for."""
+        functions = _live_functions()
+        in_tests = set().union(*(calls for test, calls in self._calls.by.items() if test))
+        mutants = [
+            mutant
+            for mutant in mutants_of(files_of(self.outcome.part))
+            if mutant.function in in_tests or mutant.function not in self._calls.by[""]
+        ]
+        self.outcome.possible = len(mutants)
+        sample = min(self._options.sample, len(mutants))
+        waiting = deque(random.Random(self._options.seed).sample(mutants, sample))
+        running = dict[int, str]()
+        deadline = time.monotonic() + 60 * self._options.minutes
+        gc.freeze()  # else each fork copies what its first collection looks at
+        while waiting or running:
+            if time.monotonic() > deadline:
+                waiting.clear()
+            while waiting and len(running) < self._options.processes:
+                mutant = waiting.popleft()
+                code, change = mutant.made()
+                running[self._fork(functions[mutant.function], code)] = change
+            if not running:
+                break
+            pid, status = os.wait()
+            self._note(running.pop(pid), survived=status == 0)
+
+    def _note(self, change: str, *, survived: bool) -> None:
+        self.outcome.tried += 1
+        print("SURVIVED" if survived else "noticed ", change, flush=True)
+        if survived:
+            self.outcome.survivors.append(change)
+
+    def _fork(self, functions: Sequence[FunctionType], code: CodeType) -> int:
+        """Fork a process that runs the tests of a changed function; return its pid."""
+        calling = {test for test, calls in self._calls.by.items() if _key(code) in calls}
+        tests = sorted(
+            (test for test in self._tests if test.nodeid in calling),
+            key=lambda test: self._took_s[test.nodeid],
+        )
+        limit_s = round(10 + 3 * sum(self._took_s[test.nodeid] for test in tests))
+        if pid := os.fork():
+            return pid
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+        signal.alarm(60 + 20 * limit_s)
+        silence()
+        for function in functions:
+            function.__code__ = code
+        # The last is followed by itself: what a session cleans up may stay in a fork.
+        for test, following in zip(tests, [*tests[1:], *tests[-1:]], strict=True):
+            _run(test, following)
+            if self._failed:
+                os._exit(1)
+        os._exit(0)
 
 
-def _usual_cpu_s(tests: list[str]) -> int:
-    """Run the tests, which have to pass, and return the processor time that they take."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    _, status = os.waitpid(run_tests(tests, 3600), 0)
-    if status != 0:
-        raise SystemExit(f"{' '.join(tests)}: fails without a fault, so it cannot show any")
-    return round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) + 1
+def _run(test: pytest.Item, following: pytest.Item | None) -> None:
+    test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+
+
+def _live_functions() -> dict[Function, list[FunctionType]]:
+    functions = defaultdict[Function, list[FunctionType]](list)
+    for thing in gc.get_objects():
+        if type(thing) is FunctionType:  # isinstance asks proxies, and some warn
+            functions[_key(thing.__code__)].append(thing)
+    return functions
+
+
+def silence() -> None:
+    """Have a fork of this process print nothing."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def try_part(part: str, options: argparse.Namespace, calls: Calls) -> Outcome:
+    """Try a sample of the mutants of a part."""
+    trying = Trying(part, options, calls)
+    arguments = "-s -qq -p no:cacheprovider -p no:xdist -o timeout=0"
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries are imported already
+    pytest.main([*arguments.split(), "-W", ignored, *PARTS[part][1].split()], [trying])
+    return trying.outcome
 
 
 def main() -> None:
@@ -272,10 +392,8 @@ def main() -> None:
     options = parser.parse_args()
     for library in _LIBRARIES.split():
         importlib.import_module(library)
-    outcomes = [
-        try_part(part, options.sample, options.minutes, options.seed, options.processes)
-        for part in options.parts or PARTS
-    ]
+    calls = Calls()
+    outcomes = [try_part(part, options, calls) for part in options.parts or PARTS]
     print("", *outcomes, sep="\n")
 
 

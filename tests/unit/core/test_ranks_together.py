@@ -1,0 +1,627 @@
+"""Ranks meet and share values: each rank is a thread with real sockets.
+
+test_ranks_by_hand.py has processes instead; here messages are asked for word by word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from det_jupyter.core.ranks import Meeting, Place, StarExchange, choose_meeting, host, meet
+from det_jupyter.core.ranks.handshake import (
+    CHALLENGE,
+    LENGTH,
+    MARK_BYTES,
+    WORD,
+    mark_of,
+    own_name,
+    signed,
+)
+from det_jupyter.core.ranks.link import Kind, Link
+from det_jupyter.core.ranks.meeting import find_free_port
+from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
+
+SECRET = b"between us"
+
+
+def together(bodies: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what each of the functions, called at one time, has returned or raised."""
+    outcomes: list[Any] = [None] * len(bodies)
+
+    def run(index: int) -> None:
+        try:
+            outcomes[index] = bodies[index]()
+        except Exception as error:
+            outcomes[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return outcomes
+
+
+def place(rank: int, size: int) -> Place:
+    return Place(rank=rank, size=size, local_rank=rank, local_size=size)
+
+
+def comes(meeting: Meeting, rank: int, size: int, timeout_s: float = 10) -> Callable[[], Any]:
+    """Return the call by which a rank comes, and which gives its connections."""
+    return lambda: meet(meeting, place(rank, size), timeout_s=timeout_s)
+
+
+def share(
+    meeting: Meeting,
+    size: int,
+    body: Callable[[StarExchange, int], Any],
+    limits_s: Sequence[float] = (10, 10, 10),
+) -> list[Any]:
+    """Have ranks meet and share; return what each returned or raised."""
+    links = together([comes(meeting, rank, size) for rank in range(size)])
+    exchanges = [
+        StarExchange(own, rank, range(size), limits_s[rank]) for rank, own in enumerate(links)
+    ]
+    outcomes = together([partial(body, exchanges[rank], rank) for rank in range(size)])
+    for exchange in exchanges:
+        exchange.close()
+    return outcomes
+
+
+def told(outcomes: Sequence[Any], kind: type[Exception]) -> list[str]:
+    """Return the messages of errors that are all of one kind."""
+    assert [type(outcome) for outcome in outcomes] == [kind] * len(outcomes), outcomes
+    return [str(outcome) for outcome in outcomes]
+
+
+def meetings(folder: Path) -> dict[str, Meeting]:
+    return {
+        "a path": Meeting(folder / "here"),
+        "a path that is too long for a socket": Meeting(folder / ("x" * 99) / "here"),
+        "a port": Meeting(("127.0.0.1", find_free_port())),
+        "a port, signed": Meeting(("127.0.0.1", find_free_port()), SECRET),
+        "a path, with a secret": Meeting(folder / "there", SECRET),
+    }
+
+
+@pytest.mark.parametrize("name", meetings(Path()))
+def test_values_of_all_sizes_come_to_all_ranks_in_their_order(name: str, tmp_path: Path) -> None:
+    meeting = meetings(tmp_path)[name]
+    if isinstance(meeting.address, Path):
+        meeting.address.parent.mkdir(exist_ok=True)
+
+    def body(exchange: StarExchange, rank: int) -> None:
+        for length in (0, 400, 70_000, 1_100_000):  # in one part, and in several
+            mine = bytes([rank]) * (length + rank)
+            everyone = [bytes([other]) * (length + other) for other in range(3)]
+            assert exchange.allgather(mine) == everyone
+            assert exchange.gather(mine) == (None if rank else everyone)
+            assert exchange.broadcast(mine) == everyone[0]
+            exchange.barrier()
+
+    assert share(meeting, 3, body) == [None] * 3
+    if isinstance(meeting.address, Path):
+        assert not meeting.address.exists()
+    else:
+        with socket.socket() as sock, pytest.raises(ConnectionRefusedError):
+            sock.connect(meeting.address)
+
+
+@pytest.mark.parametrize(
+    ("operation", "values", "expected"),
+    [
+        ("sum", [[[1.0, 0.5]], [[2.0, 0.25]], [[4.0, 8.0]]], [[7.0, 8.75]]),
+        ("max", [[1, 9], [7, 2], [3, 3]], [7, 9]),
+        # in the order of ranks: 1 is lost in 1e16 first, and then 1e16 is taken away
+        ("sum", [[1.0], [1e16], [-1e16]], [0.0]),
+    ],
+)
+def test_tensors_are_reduced_in_place(
+    operation: Any, values: list[Any], expected: Any, tmp_path: Path
+) -> None:
+    def body(exchange: StarExchange, rank: int) -> Any:
+        dtype = torch.float64 if operation == "sum" else torch.int64
+        tensor = torch.tensor(values[rank], dtype=dtype)
+        exchange.reduce_(tensor, operation)
+        return tensor.tolist()
+
+    assert share(Meeting(tmp_path / "here"), 3, body) == [expected] * 3
+
+
+# Ranks that fail
+
+
+def test_a_rank_that_has_ended_fails_this_and_every_later_collective(tmp_path: Path) -> None:
+    def body(exchange: StarExchange, rank: int) -> Any:
+        exchange.barrier()
+        if rank == 2:
+            exchange.close()
+            return None
+        with pytest.raises(dist.DistNetworkError) as first:
+            exchange.allgather(rank)
+        with pytest.raises(dist.DistNetworkError, match=re.escape(str(first.value))):
+            exchange.barrier()
+        return str(first.value)
+
+    chief, other, _ = share(Meeting(tmp_path / "here"), 3, body)
+    assert chief == other == (
+        f"distributed: rank 2 ({own_name()}) has ended, or closed its context, before allgather "
+        "number 2; if it has failed, its own error has the cause"
+    )  # fmt: skip
+
+
+def test_a_closed_exchange_says_so(tmp_path: Path) -> None:
+    def body(exchange: StarExchange, rank: int) -> None:
+        exchange.close()
+        exchange.barrier()
+
+    for message in told(share(Meeting(tmp_path / "here"), 2, body), RuntimeError):
+        assert message == "distributed: these ranks' connections are closed"
+
+
+@pytest.mark.parametrize(
+    ("late", "named"), [([1], "rank 1 of 3 has"), ([1, 2], "ranks 1, 2 of 3 have")]
+)
+def test_the_ranks_that_are_late_are_named_on_all(
+    late: list[int], named: str, tmp_path: Path
+) -> None:
+    is_over = threading.Event()
+
+    def body(exchange: StarExchange, rank: int) -> None:
+        if rank in late:
+            is_over.wait(10)
+        if not rank:  # begins when the others have sent
+            for place in {1, 2} - set(late):
+                select.select([exchange._links[place]], [], [], 10)
+        try:
+            exchange.allgather(rank)
+        finally:
+            is_over.set()
+
+    outcomes = share(Meeting(tmp_path / "here"), 3, body, (0.05, 10, 10))
+    for message in told(outcomes, WaitTimeout):
+        assert message == (
+            f"distributed: {named} not come to allgather number 1 within 0.05 s; see where that "
+            "is: all ranks must call the same collectives"
+        )
+
+
+def test_a_chief_that_is_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_jupyter.core.ranks.star._CHIEF_GRACE_S", 0.05)
+    is_over = threading.Event()
+
+    def body(exchange: StarExchange, rank: int) -> Any:
+        if not rank:
+            return is_over.wait(10)
+        try:
+            return exchange.broadcast(None)
+        finally:
+            is_over.set()
+
+    _, error = share(Meeting(tmp_path / "here"), 2, body, (10, 0.1))
+    (message,) = told([error], WaitTimeout)
+    assert message == (
+        "distributed: rank 0 has not answered in broadcast number 1 within 0.1 s: it has not "
+        "called it, or waits for others"
+    )
+
+
+def test_different_collectives_are_told_on_all(tmp_path: Path) -> None:
+    def body(exchange: StarExchange, rank: int) -> Any:
+        return exchange.allgather(rank) if rank == 1 else exchange.gather(rank)
+
+    chief, other = share(Meeting(tmp_path / "here"), 2, body)
+    message = (
+        f"distributed: rank 1 ({own_name()}) has called allgather number 1, rank 0 gather number "
+        "1: all ranks must call the same collectives in the same order"
+    )
+    assert told([chief], RuntimeError) == [message]
+    assert told([other], dist.DistNetworkError) == [message]
+
+
+def test_a_value_that_cannot_be_sent_leaves_the_connections_as_they_are(tmp_path: Path) -> None:
+    def body(exchange: StarExchange, rank: int) -> Any:
+        for call in (exchange.allgather, exchange.gather):
+            with pytest.raises((AttributeError, pickle.PicklingError)):
+                call(lambda: None)
+        return exchange.allgather(rank)
+
+    assert share(Meeting(tmp_path / "here"), 2, body) == [[0, 1]] * 2
+
+
+# Frames
+
+
+@contextmanager
+def pair(keys: tuple[bytes, bytes] | None) -> Iterator[tuple[Link, Link]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours, theirs:
+        yield Link(ours, "us", keys), Link(theirs, "them", keys and keys[::-1])
+
+
+def received(link: Link) -> tuple[int, int, bytes]:
+    deadline = time.monotonic() + 10
+    while (frame := link.receive()) is None:
+        assert time.monotonic() < deadline
+    return frame[0], frame[1], bytes(frame[2])
+
+
+def test_signed_frames_arrive_in_both_directions() -> None:
+    with pair((b"up", b"down")) as (ours, theirs):
+        for number in (1, 2):
+            ours.post(Kind.GATHER, number, [b"a", b"b"])
+            assert ours.send()
+            assert received(theirs) == (Kind.GATHER, number, b"ab")
+        theirs.post(Kind.BARRIER, 3, [])
+        assert theirs.send()
+        assert received(ours) == (Kind.BARRIER, 3, b"")
+
+
+@pytest.mark.parametrize("place", [None, 8, 9, 13, -1])  # none: as it was; kind, number, mark
+def test_a_signed_frame_can_be_neither_repeated_nor_changed(place: int | None) -> None:
+    with pair((b"up", b"down")) as (ours, theirs):
+        ours.post(Kind.GATHER, 1, [b"ab"])
+        frame = bytearray(ours._unsent[0])
+        if place is None:
+            assert ours.send()
+            received(theirs)
+        else:
+            frame[place] ^= 1
+        ours.sock.sendall(frame)
+        with pytest.raises(PeerRefused, match="as from them is not signed with the secret"):
+            received(theirs)
+
+
+def test_a_last_frame_is_not_put_into_one_that_is_half_sent() -> None:
+    with pair(None) as (ours, theirs):
+        ours.post(Kind.GATHER, 1, [b"whole"])
+        ours.post_last(Kind.END, b"why")
+        assert ours.send()
+        assert received(theirs) == (Kind.GATHER, 1, b"whole")
+        ours.post_last(Kind.END, b"why")
+        assert received(theirs) == (Kind.END, 0, b"why")
+
+
+# Who comes
+
+
+def test_ranks_that_do_not_fit_together_are_told_on_all(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "here")
+    outcomes = together([comes(meeting, rank, 3) for rank in (0, 1, 1)])
+    for message in told(outcomes, ValueError):
+        assert message == (
+            "distributed: the ranks do not fit together: rank 1 was given to 2 processes: "
+            f"{own_name()} and {own_name()}"
+        )
+
+
+def test_a_chief_that_does_not_come_is_named(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "here")
+    (message,) = told(together([comes(meeting, 1, 2, timeout_s=0.05)]), WaitTimeout)
+    assert message == (
+        f"distributed: rank 0 of 2 has not come to {meeting} within 0.05 s; rank 1 waits for it "
+        "there. Are all ranks started, with the same chief_ip and pub_port?"
+    )
+
+
+def connected(meeting: Meeting) -> tuple[socket.socket, bytes]:
+    """Return a connection with the chief, which listens soon, and its nonce."""
+    assert isinstance(meeting.address, Path)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(10)
+    while True:
+        try:
+            sock.connect(str(meeting.address))
+            break
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(0.005)
+    word, nonce, remaining_s = CHALLENGE.unpack(sock.recv(CHALLENGE.size))
+    assert word == WORD
+    assert 0 < remaining_s <= 10
+    return sock, nonce
+
+
+def hello(nonce: bytes, size: int = 2) -> bytes:
+    """Return what rank 1 says."""
+    words = {"place": asdict(place(1, size)), "name": "by hand", "nonce": bytes(16).hex()}
+    return signed(SECRET, b"hello" + nonce, words)
+
+
+def verdict_of(data: bytes) -> Any:
+    """Return what the chief has said, if it is signed as for rank 1."""
+    (length,) = LENGTH.unpack_from(data)
+    said, mark = data[LENGTH.size : LENGTH.size + length], data[LENGTH.size + length :]
+    assert mark == mark_of(SECRET, b"verdict" + bytes(16), said)
+    return json.loads(said)
+
+
+@pytest.fixture
+def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Meeting], None]:
+    """Return a function that has the chief find that its time is up."""
+    skew_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + skew_s[0])
+    monkeypatch.setattr(host, "time", clock)
+
+    def let(meeting: Meeting) -> None:
+        with connected(meeting)[0]:  # after what was sent before, and its end wakes the chief
+            skew_s[0] = 3600
+
+    return let
+
+
+def test_those_that_have_come_hear_who_is_late(
+    tmp_path: Path, time_is_up: Callable[[Meeting], None]
+) -> None:
+    meeting = Meeting(tmp_path / "here", SECRET)
+
+    def other() -> Any:
+        sock, nonce = connected(meeting)
+        with sock:
+            sock.sendall(hello(nonce, size=3))
+            time_is_up(meeting)
+            return verdict_of(sock.recv(4096))
+
+    chief, verdict = together([comes(meeting, 0, 3), other])
+    (message,) = told([chief], WaitTimeout)
+    assert verdict == {"kind": "late", "text": message}
+    assert message == (
+        f"distributed: rank 2 of 3 has not come to {meeting} within 10 s. Are all ranks "
+        "started, with the same chief_ip and pub_port?"
+    )
+
+
+def test_who_has_another_secret_is_refused_and_counted(
+    tmp_path: Path, time_is_up: Callable[[Meeting], None]
+) -> None:
+    ours, theirs = Meeting(tmp_path / "here", SECRET), Meeting(tmp_path / "here", b"guess")
+
+    def other() -> Any:
+        try:
+            return meet(theirs, place(1, 2), timeout_s=10)
+        finally:
+            time_is_up(ours)
+
+    chief, refused = together([comes(ours, 0, 2), other])
+    (refusal,) = told([refused], PeerRefused)
+    assert "rank 1 and what it has met as rank 0 do not know the same secret" in refusal
+    (late,) = told([chief], WaitTimeout)
+    assert late.endswith(
+        " 1 connections were refused, because they did not know the secret of these ranks"
+    )
+
+
+def odd(said: bytes) -> Callable[[bytes], bytes]:
+    """Return what says something odd, well signed."""
+    return lambda nonce: LENGTH.pack(len(said)) + said + mark_of(SECRET, b"hello" + nonce, said)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        odd(b"7"),
+        odd(b"{}"),
+        odd(b"\xff"),
+        lambda nonce: hello(nonce) + b"more",
+        lambda nonce: LENGTH.pack(2**30),
+        lambda nonce: hello(bytes(16)),
+    ],
+)
+def test_who_says_something_odd_is_sent_away_and_the_others_meet(
+    say: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    meeting = Meeting(tmp_path / "here", SECRET)
+
+    def stranger() -> None:
+        sock, nonce = connected(meeting)
+        with sock:
+            sock.sendall(say(nonce))
+            while sock.recv(4096):
+                pass
+
+    def other() -> Any:
+        visit = threading.Thread(target=stranger)
+        visit.start()
+        visit.join(10)
+        return meet(meeting, place(1, 2), timeout_s=10)
+
+    ours, theirs = together([comes(meeting, 0, 2), other])
+    assert ours[1].name == f"rank 1 ({own_name()})"
+    assert theirs[0].name == f"rank 0 ({own_name()})"
+    ours[1].close(), theirs[0].close()
+
+
+def test_a_hello_may_come_in_parts(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "here", SECRET)
+
+    def slow() -> Any:
+        sock, nonce = connected(meeting)
+        with sock:
+            said = hello(nonce)
+            for part in (said[:2], said[2:9], said[9:-1], said[-1:]):
+                sock.sendall(part)
+                time.sleep(0.01)
+            return verdict_of(sock.recv(4096))
+
+    links, verdict = together([comes(meeting, 0, 2), slow])
+    assert links[0] is None
+    assert links[1].name == "rank 1 (by hand)"
+    assert verdict == {"kind": "", "text": f"rank 0 ({own_name()})"}
+    links[1].close()
+
+
+def test_a_rank_that_leaves_before_all_have_come_is_named(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "here", SECRET)
+
+    def leaves() -> None:
+        sock, nonce = connected(meeting)
+        with sock:
+            sock.sendall(hello(nonce, size=3))
+
+    chief, _ = together([comes(meeting, 0, 3), leaves])
+    assert told([chief], dist.DistNetworkError) == [
+        "distributed: rank 1 (by hand) has ended before all ranks had come; its own error has the "
+        "cause"
+    ]
+    chief, _ = together([comes(meeting, 0, 4), leaves])
+    (message,) = told([chief], ValueError)
+    assert message.endswith(f"sizes: rank 0 ({own_name()}) 4, rank 1 (by hand) 3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("conflict", ValueError),
+        ("late", WaitTimeout),
+        ("refused", PeerRefused),
+        ("ended", dist.DistNetworkError),
+    ],
+)
+def test_what_the_chief_has_found_is_raised_on_the_others(
+    kind: str, expected: type[Exception]
+) -> None:
+    def chief(server: socket.socket) -> None:
+        sock, _ = server.accept()
+        with sock:
+            sock.sendall(CHALLENGE.pack(WORD, bytes(16), 0.0))
+            said = sock.recv(4096)[LENGTH.size : -MARK_BYTES]
+            own = bytes.fromhex(json.loads(said)["nonce"])
+            sock.sendall(signed(SECRET, b"verdict" + own, {"kind": kind, "text": "so it is"}))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        meeting = Meeting(("127.0.0.1", server.getsockname()[1]), SECRET)
+        _, other = together([lambda: chief(server), comes(meeting, 1, 2)])
+    assert told([other], expected) == ["so it is"]
+
+
+def answering(data: bytes) -> tuple[socket.socket, Meeting]:
+    """Return a listener that is no chief: what connects gets these bytes, and then nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                sock, _ = server.accept()
+            except OSError:
+                return
+            with sock, suppress(ConnectionError):
+                sock.sendall(data)
+                sock.recv(4096)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server, Meeting(("127.0.0.1", server.getsockname()[1]), SECRET)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request, and so on\r\n", LaunchError, "has met another program inst"),
+        (CHALLENGE.pack(WORD, bytes(16), 0.0), dist.DistNetworkError, "has ended, or has refused"),
+        (
+            CHALLENGE.pack(WORD, bytes(16), 0.0) + LENGTH.pack(2) + b"{}" + bytes(32),
+            PeerRefused,
+            "do not know the same secret",
+        ),
+    ],
+)
+def test_what_is_no_chief_is_told(data: bytes, kind: type[Exception], message: str) -> None:
+    server, meeting = answering(data)
+    (found,) = told(together([comes(meeting, 1, 2)]), kind)
+    server.close()
+    assert message in found
+
+
+def test_what_does_not_answer_is_told() -> None:
+    server, meeting = answering(b"")
+    (found,) = told(together([comes(meeting, 1, 2, timeout_s=0.1)]), WaitTimeout)
+    server.close()
+    assert "does not answer as rank 0; it may be stopped, or another program is in its" in found
+
+
+def test_a_second_rank_0_is_told_on_both(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "here")
+
+    def later() -> Any:
+        connected(meeting)[0].close()  # the first listens
+        return meet(meeting, place(0, 2), timeout_s=10)
+
+    for message in told(together([comes(meeting, 0, 2), later]), ValueError):
+        assert "rank 0 was given to 2 processes" in message
+
+
+def test_the_socket_of_a_chief_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "here"))
+    left.close()
+    ours, theirs = together([comes(Meeting(tmp_path / "here"), rank, 2) for rank in (0, 1)])
+    ours[1].close(), theirs[0].close()
+
+
+def test_where_nothing_can_listen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_jupyter.core.ranks.meeting._OTHER_CHIEF_S", 0.05)
+    server, meeting = answering(b"")
+    (busy,) = told(together([comes(meeting, 0, 2)]), LaunchError)
+    server.close()
+    assert f"cannot wait for the others at {meeting}: another program does" in busy
+    elsewhere = Meeting(("192.0.2.1", 12360))
+    (foreign,) = told(together([comes(elsewhere, 0, 2)]), LaunchError)
+    assert foreign.endswith("chief_ip has to be an address of the computer that rank 0 is on")
+    nowhere = Meeting(("no such computer.invalid", 12360))
+    (unknown,) = told(together([comes(nowhere, 0, 2)]), ValueError)
+    assert "chief_ip: got 'no such computer.invalid', which is not found" in unknown
+
+
+# Where
+
+
+def test_where_ranks_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    two = place(0, 2)
+    folder = tmp_path / f"det_jupyter-{os.getuid()}"
+    here = choose_meeting(two, {"DET_JUPYTER_SECRET": "no hex"})
+    assert isinstance(here.address, Path)
+    assert (here.address.parent, here.secret) == (folder, b"no hex")
+    assert choose_meeting(two, {}, secret=b"x", store="s") == Meeting(Path("s-ranks"), b"x")
+    forced = choose_meeting(two, {}, force_tcp=True, port=7)
+    assert str(forced) == "127.0.0.1:7"
+    assert len(forced.secret) == 32
+    assert forced == choose_meeting(two, {}, force_tcp=True, port=7)
+    assert choose_meeting(two, {}, force_tcp=True, chief_ip="h", secret=b"x").secret == b"x"
+    assert (folder / "secret").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in folder.iterdir()] == ["secret"]
+    abroad = Place(rank=0, size=2, cross_size=2)
+    assert choose_meeting(abroad, {}, chief_ip="h") == Meeting(("h", 12360), b"")
+    for port in (0, 65536):
+        with pytest.raises(ValueError, match=f"got {port}, expected 1 to 65535"):
+            choose_meeting(two, {}, port=port)
+
+
+def test_ranks_of_one_computer_meet_at_a_place_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert Meeting(Path("/a/b"), b"x").local(1) == Meeting(Path("/a/b-1"), b"x")
+    port = Meeting(("h", 1), b"x")
+    first, second = port.local(0), port.local(1)
+    assert first == port.local(0)
+    assert first.secret == second.secret == b"x"
+    assert first.address != second.address
