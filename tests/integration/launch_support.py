@@ -78,7 +78,7 @@ def wait_for_files(folder: Path, *names: str) -> list[str]:
         texts = [path.read_text() if path.exists() else "" for path in paths]
         return texts if all(texts) else None
 
-    return wait_until(found, f"{', '.join(names)} are there", 30)
+    return wait_until(found, f"{', '.join(names)} are there")
 
 
 def wait_until_gone(*pids: int) -> None:
@@ -90,4 +90,4 @@ def wait_until_gone(*pids: int) -> None:
         except psutil.NoSuchProcess:
             return True
 
-    wait_until(lambda: all(is_gone(pid) for pid in pids), f"{pids} are gone", 15)
+    wait_until(lambda: all(is_gone(pid) for pid in pids), f"{pids} are gone")

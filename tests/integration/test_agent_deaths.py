@@ -46,10 +46,8 @@ def test_everything_dies_with_the_agent_and_the_next_one_tells_the_rest(tmp_path
         sockets = socket_folder(home)
         zygotes = agent.zygotes()
         agent.crash()
-        died_at = time.monotonic()
         pids = [*(zygote.pid for zygote in zygotes), *(rank.pid for rank in started.ranks)]
         await_ends(pids)
-        assert time.monotonic() - died_at < 1
         assert processes_of(home) == []
 
         with AgentProcess(home, {}, []):
@@ -106,16 +104,18 @@ def test_zygote_that_is_stopped_keeps_nobody_from_being_killed_or_started(
 ) -> None:
     with agent_with_master(tmp_path / "home") as (agent, master):
         master.begin(make_plan("1.1.1", FOREVER))
-        ends = master.begin(make_plan("2.1.1", {"0": [["sleep", 1.0], ["exit", 3]], "1": FOREVER}))
+        gate = tmp_path / "gate"
+        acts = {"0": [["await", str(gate)], ["exit", 3]], "1": FOREVER}
+        ends = master.begin(make_plan("2.1.1", acts))
         (zygote,) = agent.zygotes()
         zygote.suspend()
-        began = time.monotonic()
         ended = master.kill("1.1.1")
         assert (ended.killed, ended.exit_codes) == (True, {0: -9, 1: -9})
-        assert time.monotonic() - began < 5
+        gate.touch()
         ended = master.end_of("2.1.1")  # by itself, which the zygote does not tell either
         assert (ended.first_failed, ended.lost, ended.exit_codes) == (0, False, {0: 3, 1: -9})
         master.order(StartGang(plan=make_plan("1.1.2", FOREVER)))
+        wait_until(files_of(agent.home, "1.1.2").path.exists, "the gang is being started")
         time.sleep(1)  # the zygote has been asked by now
         ended = master.kill("1.1.2")  # which waits for the zygote, and not for long
         assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
@@ -194,7 +194,7 @@ def test_agent_that_is_told_to_leave_leaves_nothing_behind(tmp_path: Path, how: 
             agent.process.terminate()
         else:
             master.order(Leave())
-        assert agent.process.wait(timeout=10) == 0
+        assert agent.process.wait(timeout=60) == 0
         assert_gone(home)
         assert all(is_gone(rank.pid) for rank in started.ranks)
         assert not sockets.exists()
@@ -206,7 +206,7 @@ def test_second_agent_of_a_computer_leaves_at_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with agent_with_master(home) as (agent, master):
         with AgentProcess(home, {}, []) as second:
-            assert second.process.wait(timeout=20) == 0
+            assert second.process.wait(timeout=60) == 0
         assert len(master.registrations) == 1
         assert agent.process.poll() is None
 
@@ -220,7 +220,7 @@ def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Pat
         with pytest.raises(psutil.TimeoutExpired):
             psutil.Process(agent.process.pid).wait(timeout=3)
         gate.touch()
-        assert agent.process.wait(timeout=10) == 0
+        assert agent.process.wait(timeout=60) == 0
         assert_gone(home)
         assert json.loads(files_of(home, "1.1.1").exit.read_text())["exit_codes"] == {
             "0": 0,

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -149,15 +148,16 @@ def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
 def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tries: list[float] = []
+    tries: list[dict[str, str]] = []
 
     @asynccontextmanager
-    async def open_link(**_: str) -> AsyncIterator[Link]:
-        tries.append(time.monotonic())
+    async def open_link(**place: str) -> AsyncIterator[Link]:
+        tries.append(place)
         raise OSError(24, "Too many open files")
         yield
 
     monkeypatch.setattr(service, "open_link", open_link)
+    monkeypatch.setattr(service, "_PAUSES_S", (0.01, 0.01))
     runner = make_runner(NoZygotes(), tmp_path / "sockets")
     agent = Service(offer=Offer(agent_id="here", slots=[]), session="1", runner=runner)
     asyncio.run(serve([agent], runner=runner, leave_after_s=0.5))

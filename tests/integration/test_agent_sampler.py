@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -28,7 +29,7 @@ from det_jupyter.agent.sampler.rates import Reading
 from det_jupyter.agent.sampler.sampler import HANGS as HANGS_IN_KERNEL
 from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
 from det_jupyter.system import paths
-from det_jupyter.wire import SlotView, SystemSampled
+from det_jupyter.wire import SlotView, SystemSample, SystemSampled
 from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan
@@ -59,20 +60,26 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05) -> Taken:
     """Watch a GPU until this is true of what was taken; nothing else of the loop may wait."""
     taken: Taken = []
-    watch = GpuWatch(["GPU-0"], take=taken.append, patience=Patience(start_s=20.0, silence_s=0.3))
+    watch = GpuWatch(["GPU-0"], take=taken.append, patience=Patience(start_s=60.0, silence_s=1.0))
     watch.keep(interval_s)
     longest_s = 0.0
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(90):
         while not enough(taken):
             began = time.monotonic()
             await asyncio.sleep(0.01)
             longest_s = max(longest_s, time.monotonic() - began)
+    assert longest_s < 20.0
     watch.stop()
-    async with asyncio.timeout(5):
-        while readers():
-            await asyncio.sleep(0.05)
-    assert longest_s < 5.0
+    await ended()
     return taken
+
+
+async def ended() -> None:
+    """Wait until the process that reads GPUs has ended, and its pipes are closed."""
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=60)
+    await asyncio.sleep(0.1)
+    assert not readers()
 
 
 def readers() -> list[psutil.Process]:
@@ -81,6 +88,12 @@ def readers() -> list[psutil.Process]:
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and "gpu_process" in " ".join(child.cmdline())
     ]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
 
 
 def reasons(taken: Taken) -> list[str]:
@@ -115,23 +128,21 @@ def test_without_a_driver_the_reason_is_nvml_s(monkeypatch: pytest.MonkeyPatch) 
 def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHAPE_VARIABLE, "1")
 
-    async def count() -> float:
+    async def count() -> None:
         taken: Taken = []
         watch = GpuWatch(["GPU-0"], take=taken.append)
-        watch.keep(60.0)
-        async with asyncio.timeout(30):
+        watch.keep(600.0)
+        async with asyncio.timeout(60):
             while not taken:
                 await asyncio.sleep(0.01)
-        began = time.monotonic()
         watch.keep(0.05)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(taken) < 10:
                 await asyncio.sleep(0.01)
         watch.stop()
-        await asyncio.sleep(0.2)
-        return time.monotonic() - began
+        await ended()
 
-    assert asyncio.run(count()) < 8
+    asyncio.run(count())
 
 
 def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +155,7 @@ def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) ->
         sampler = asyncio.create_task(
             Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
         )
+        await until(lambda: box.is_due(0.0))
         await asyncio.sleep(0.7)
         sampler.cancel()
         await asyncio.gather(sampler, return_exceptions=True)
@@ -156,11 +168,11 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     goes_on = threading.Event()
-    began: list[float] = []
+    began: list[HostReader] = []
 
     def hang(self: HostReader) -> Reading:
-        began.append(time.monotonic())
-        goes_on.wait(20)
+        began.append(self)
+        goes_on.wait(60)
         return Reading({"memory_free": 1.0})
 
     monkeypatch.setattr(HostReader, "read", hang)
@@ -173,11 +185,12 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
         sampler = asyncio.create_task(
             Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
         )
-        await asyncio.sleep(1.0)
-        before = box.take(0.0)
+        await until(lambda: box.is_due(0.0))
+        await asyncio.sleep(0.5)  # others would have begun by now
+        before = box.take(-math.inf)
         assert len(began) == 1
         goes_on.set()
-        await asyncio.sleep(1.0)
+        await until(lambda: box.is_due(0.0))
         sampler.cancel()
         await asyncio.gather(sampler, return_exceptions=True)
         return before, box.take(0.0)
@@ -200,29 +213,39 @@ def test_gpu_memory_is_that_of_the_rank_or_of_its_workers(monkeypatch: pytest.Mo
     runner = cast(Runner, StandInRunner([gang]))
     box = SampleBox()
 
-    async def run() -> SystemSampled:
+    samples: list[SystemSample] = []
+    missing: dict[str, Mapping[str, str]] = {}
+
+    def is_enough() -> bool:
+        report = box.take(0.0)
+        samples.extend(report.samples)
+        missing.update(report.missing)
+        names = missing.get("rank:1.1.1:1", {})
+        return names.get("gpu_memory") == NOT_LISTED and len(used()) > 3
+
+    def used() -> list[tuple[str, float]]:
+        return [
+            (source, values["gpu_memory"])
+            for sample in samples
+            for source, values in sample.values.items()
+            if "gpu_memory" in values
+        ]
+
+    async def run() -> None:
         agents = {"here": SampledAgent(box=box, gpus=["GPU-0"])}
         sampler = asyncio.create_task(Sampler(agents, runner=runner).run())
-        await asyncio.sleep(2.0)
+        await until(is_enough)
         sampler.cancel()
-        await asyncio.gather(sampler, return_exceptions=True)
-        return box.take(0.0)
+        await ended()
 
     try:
-        report = asyncio.run(run())
+        asyncio.run(run())
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    used = [
-        (source, values["gpu_memory"])
-        for sample in report.samples
-        for source, values in sample.values.items()
-        if "gpu_memory" in values
-    ]
-    assert set(used) == {("rank:1.1.1:0", 5 << 30)}
-    assert report.missing["rank:1.1.1:1"]["gpu_memory"] == NOT_LISTED
-    times = [sample.at for sample in report.samples]
+    assert set(used()) == {("rank:1.1.1:0", 5 << 30)}
+    times = [sample.at for sample in samples]
     assert times == sorted(times)
 
 

@@ -78,10 +78,13 @@ def test_nothing_is_sampled_without_a_gang_until_the_master_asks(
     agent, master = sampled
     home = agent.home
     wait_until(lambda: find(home, GPU_PROCESS) is None, "the process that reads GPUs has ended")
-    time.sleep(1.1)  # the last report is on its way
-    master.samples.clear()
-    time.sleep(1.0)
-    assert master.samples == []
+
+    def is_silent() -> bool:  # the last reports are on their way
+        master.samples.clear()
+        time.sleep(2.0)  # a report comes each second while there are samples
+        return master.samples == []
+
+    wait_until(is_silent, "no samples come")
     master.order(TakeSamples(for_s=1.0))
     wait_until(lambda: master.sampled("host", "memory_free"), "the host is sampled")
     wait_until(lambda: master.sampled("gpu:GPU-0", "gpu_power"), "the GPUs are sampled")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -81,7 +81,7 @@ def keep_until_lost(bench: Bench) -> None:
     async def keep_for_a_while() -> None:
         supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=False, lost_s=0.0)
         keeping = asyncio.create_task(supervisor.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while bench.service.machine.state.seq == seq:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)  # it looks a few times more, and says it once
@@ -108,11 +108,14 @@ OLD = Knock(protocol=1, version="0.0.1", pid=4711)
 TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
 
 
-def keep_s(bench: Bench, seconds: float) -> None:
+def keep_until(bench: Bench, condition: Callable[[], bool]) -> None:
     async def keep() -> None:
         supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=True, lost_s=0.0)
         keeping = asyncio.create_task(supervisor.run())
-        await asyncio.sleep(seconds)
+        async with asyncio.timeout(60):
+            while not condition():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # it looks a few times more
         keeping.cancel()
 
     asyncio.run(keep())
@@ -125,11 +128,10 @@ def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_pa
     bench = Bench(tmp_path / "det.sqlite3")  # the master of the new version
     with pytest.raises(ProtocolMismatch, match="its trials train on"):
         bench.service.register(AGENT, OLD)
-    keep_s(bench, 1.5)
+    keep_until(bench, lambda: (bench.service.views.trial(1).waiting_for or "").startswith(TOLD))
     trial = bench.service.views.trial(1)
     assert trial.allocation is not None
     assert trial.allocation.run == 1  # not given up
-    assert (trial.waiting_for or "").startswith(TOLD)
     waiting = asyncio.run(bench.service.submit(make_request()))
     assert TOLD in (waiting.trials[0].waiting_for or "")
     assert bench.service.views.agents()[0].problem.startswith(TOLD)

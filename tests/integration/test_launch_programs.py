@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,7 +38,7 @@ rank = MPI.COMM_WORLD.rank
 MPI.COMM_WORLD.barrier()
 if rank == 1:
     raise ValueError("shapes differ")
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -56,9 +55,7 @@ def test_mpirun_starts_a_rank_for_each_slot_and_each_has_its_lines(tmp_path: Pat
 @has_mpirun
 @has_mpi4py
 def test_a_rank_of_mpirun_that_fails_ends_the_others(tmp_path: Path) -> None:
-    began = time.monotonic()
     done = launch("mpi", "-np", "2", script(tmp_path, ONE_FAILS))
-    assert time.monotonic() - began < 20
     assert done.returncode == 1
     assert b"[rank=1] ValueError: shapes differ" in done.stderr
     assert done.stderr.endswith(b"mpi: mpirun failed with exit code 1\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -30,15 +29,15 @@ dist.all_reduce(total)
 print("rank", dist.get_rank(), "of", int(total), *sys.argv[1:])
 dist.destroy_process_group()
 """
-# Rank 1 fails while rank 0, and a process that it has started, would run on for a minute.
+# Rank 1 fails while rank 0, and a process that it has started, would run on for an hour.
 ONE_FAILS = """
 import os, pathlib, subprocess, sys, time
 here = pathlib.Path(__file__).parent
 if os.environ["RANK"] == "0":
-    child = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["sleep", "3600"])
     (here / "pids.new").write_text(f"{os.getpid()} {child.pid}")
     os.rename(here / "pids.new", here / "pids")
-    time.sleep(60)
+    time.sleep(3600)
 while not (here / "pids").exists():
     time.sleep(0.01)
 print("about to fail")
@@ -85,9 +84,7 @@ def test_workers_are_waited_for_on_a_kernel_without_pidfds(
 
 
 def test_the_first_failure_ends_the_others_and_is_what_is_shown(tmp_path: Path) -> None:
-    began = time.monotonic()
     done = launch("torch_distributed", *TWO, script(tmp_path, ONE_FAILS))
-    assert time.monotonic() - began < 10
     assert done.returncode == 1
     wait_until_gone(*pids_of(tmp_path))
     said = done.stderr.decode().splitlines()
@@ -138,12 +135,12 @@ def test_a_rank_that_does_not_end_when_asked_is_killed(tmp_path: Path) -> None:
         if os.environ["RANK"] == "0":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             ready.write_text(str(os.getpid()))
-            time.sleep(60)
+            time.sleep(3600)
         while not ready.exists():
             time.sleep(0.01)
         sys.exit(4)
     """
-    done = launch("torch_distributed", *TWO, script(tmp_path, stubborn), timeout_s=20)
+    done = launch("torch_distributed", *TWO, script(tmp_path, stubborn))
     assert done.returncode == 4
     wait_until_gone(*pids_of(tmp_path))
 
@@ -158,12 +155,12 @@ def test_signals_reach_the_ranks_which_may_end_well(tmp_path: Path, number: int)
             sys.exit(0)
         signal.signal({int(number)}, save)
         (here / f"ready-{{rank}}").write_text("ready")
-        time.sleep(60)
+        time.sleep(3600)
     """
     process = start("torch_distributed", *TWO, script(tmp_path, saves))
     wait_for_files(tmp_path, "ready-0", "ready-1")
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     wait_for_files(tmp_path, "saved-0", "saved-1")
 
@@ -172,12 +169,12 @@ def test_a_launcher_that_is_ended_says_so_and_not_that_a_rank_failed(tmp_path: P
     waits = """
         import os, pathlib, time
         (pathlib.Path(__file__).parent / f"pid-{os.environ['RANK']}").write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(3600)
     """
     process = start("torch_distributed", *TWO, script(tmp_path, waits))
     pids = [int(text) for text in wait_for_files(tmp_path, "pid-0", "pid-1")]
     process.terminate()
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert said == b"torch_distributed: ended after SIGTERM\n"
     wait_until_gone(*pids)
@@ -235,7 +232,7 @@ def test_a_launcher_of_ones_own_needs_only_wrap_rank(tmp_path: Path) -> None:
         import queue, subprocess, sys, threading
         wrap = [sys.executable, "-m", "det_jupyter.launch.wrap_rank"]
         work = "import sys, time; rank = sys.argv[1]; print('rank', rank);"
-        work += "time.sleep(30 * (rank == '0')); sys.exit(6)"
+        work += "time.sleep(3600 * (rank == '0')); sys.exit(6)"
         procs = [
             subprocess.Popen([*wrap, str(rank), "--", sys.executable, "-c", work, str(rank)])
             for rank in range(2)

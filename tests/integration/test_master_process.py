@@ -121,7 +121,7 @@ def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_ag
     agent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with pytest.raises(SystemExit, match=r"det.sqlite3 cannot be used \(KeyError: "):
         serve._open_service(agent)
-    agent.communicate(timeout=30)
+    agent.communicate(timeout=60)
     assert agent.returncode == -signal.SIGTERM
 
 
@@ -205,10 +205,13 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
 def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(master: MasterProcess) -> None:
     info = master.start()
     with make_client(info) as http, ThreadPoolExecutor() as pool:
-        body = make_request().model_dump(mode="json")
-        waiting = pool.submit(http.post, "/experiments", json=body)  # for the first agent
-        time.sleep(0.3)
-        assert master.end() == 0
+        body, sent = make_request().model_dump(mode="json"), []
+        trace = {"trace": lambda event, _: sent.append(event)}
+        waiting = pool.submit(http.post, "/experiments", json=body, extensions=trace)
+        wait_until(lambda: "http11.send_request_body.complete" in sent, "it is sent")
+        with make_client(info) as other:
+            other.get("/master")  # when this is answered, that has been read
+        assert master.end() == 0  # it waits for the first agent
         answer = waiting.result()
     assert answer.status_code == 503
     assert answer.json() == {
@@ -232,7 +235,7 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
         for verb in ("status", "stop"):
             starter = subprocess.run(
                 [sys.executable, "-m", "det_jupyter.master", verb],
-                env=master.environ, capture_output=True, text=True, timeout=20, check=False,
+                env=master.environ, capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
             assert starter.returncode == 1
             assert f"(process {info.pid}) is stopped; `kill -CONT {info.pid}`" in starter.stderr

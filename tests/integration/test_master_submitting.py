@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -78,14 +77,13 @@ def test_a_submission_that_waits_for_an_agent_hears_at_once_that_the_master_leav
 ) -> None:
     bench = Bench(tmp_path / "det.sqlite3")
 
-    async def submit_and_leave() -> float:
+    async def submit_and_leave() -> None:
         submission = asyncio.create_task(bench.service.submit(make_request()))
         await asyncio.sleep(0.1)
-        began = time.monotonic()
         bench.service.begin_to_leave()
-        with pytest.raises(MasterUnreachable, match="the master is stopping"):
-            await submission
-        return time.monotonic() - began
+        async with asyncio.timeout(10):  # it would wait 15 s for an agent
+            with pytest.raises(MasterUnreachable, match="the master is stopping"):
+                await submission
 
-    assert asyncio.run(submit_and_leave()) < 2  # of the 15 s that it would wait for an agent
+    asyncio.run(submit_and_leave())
     bench.service.close()

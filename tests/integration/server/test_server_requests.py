@@ -21,7 +21,7 @@ from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL
 from det_jupyter.wire.pages import PAGE_PROTOCOL
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
-from tests.integration.server.support import Client
+from tests.integration.server.support import Client, until
 
 LONG_BYTES = 4_000_000
 
@@ -253,17 +253,25 @@ async def test_a_frozen_master_is_not_waited_for(client: Client) -> None:
 async def test_a_master_that_is_silent_holds_nothing_else_up(
     client: Client, extension: Any
 ) -> None:
-    extension._client.timeout = 0.5
+    goes_on = threading.Event()
+
+    def answer_late(request: BaseHTTPRequestHandler) -> None:
+        goes_on.wait(60)
+        reply(request, 200, {"fine": True})
+
     with master_stand_in() as master:
-        master.answer = lambda request: time.sleep(0.7)
+        master.answer = answer_late
         waiting = [asyncio.ensure_future(client.ask("api/experiments")) for _ in range(5)]
-        await asyncio.sleep(0.1)
-        began = time.monotonic()
+        await until(lambda: len(master.asked) == 5, "it is asked")
         assert (await client.ask("info")).status == 200
-        assert time.monotonic() - began < 0.3
+        assert not any(task.done() for task in waiting)
+        extension._client.timeout = 0.2
+        late = await client.ask("api/experiments")
+        goes_on.set()
         answers = await asyncio.gather(*waiting)
-    assert {answer.status for answer in answers} == {503}
-    assert "may be done or not" in answers[0].problem
+    assert {answer.status for answer in answers} == {200}
+    assert late.status == 503
+    assert "may be done or not" in late.problem
 
 
 @pytest.mark.parametrize("jp_base_url", ["/", "/user/a%40b.example/my%20server/"])

@@ -1,0 +1,134 @@
+"""No test fails because the computer is busy: none asserts that something took a few seconds.
+
+Assert an order, a count or a fake clock instead. Where only time distinguishes two ways, the limit
+is a fraction of what the other way takes, and no less than `LEAST_S`. Benchmarks measure.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
+LEAST_S = 10.0
+NOT_YET = {"e2e/test_notebook.py", "e2e/test_search_notebook.py", "e2e/test_survival.py"}
+
+
+def test_no_test_asserts_that_something_took_a_few_seconds() -> None:
+    sources = {
+        str(path.relative_to(TESTS)): path.read_text(encoding="utf-8")
+        for path in sorted(TESTS.rglob("*.py"))
+        if "benchmarks" not in path.parts
+    }
+    found = [
+        f"{name}:{line}"
+        for name, source in sources.items()
+        if "time." in source and name not in NOT_YET
+        for line in short_limits(source)
+    ]
+    assert not found
+
+
+def short_limits(source: str) -> list[int]:
+    """Return the lines with an assertion that measured seconds are less than `LEAST_S`."""
+    tree = ast.parse(source)
+    measured = names_of_durations(tree)
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+        for less, more in bounds(node.test)
+        if is_short(more) and is_duration(less, measured)
+    ]
+
+
+def bounds(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the pairs of which the first has to be less than the second."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+                if isinstance(operator, (ast.Lt, ast.LtE)):
+                    yield left, right
+                if isinstance(operator, (ast.Gt, ast.GtE)):
+                    yield right, left
+
+
+def is_short(limit: ast.expr) -> bool:
+    value = limit.value if isinstance(limit, ast.Constant) else None
+    return isinstance(value, (int, float)) and value < LEAST_S
+
+
+def names_of_durations(tree: ast.Module) -> set[str]:
+    """Return the names that are given durations, and the functions that return them."""
+    names: set[str] = set()
+    while True:
+        before = len(names)
+        for node in ast.walk(tree):
+            names |= given(node, names)
+        if len(names) == before:
+            return names
+
+
+def given(node: ast.AST, known: set[str]) -> set[str]:
+    """Return the names to which a node gives a duration."""
+    match node:
+        case ast.Assign(targets=targets, value=value) if is_duration(value, known):
+            return {
+                name.id
+                for each in targets
+                for name in ast.walk(each)
+                if isinstance(name, ast.Name)
+            }
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):
+            return {name} if is_duration(value, known) else set()
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+            return {name} if any(each and is_duration(each, known) for each in returned) else set()
+    return set()
+
+
+def is_duration(value: ast.expr, known: set[str]) -> bool:
+    """Whether an expression has a difference of times in it, or the name of one."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name) and node.id in known:
+            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and has_clock(node):
+            return True
+    return False
+
+
+def has_clock(value: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in CLOCKS
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "time"
+        for node in ast.walk(value)
+    )
+
+
+MEASURED = """
+def took():
+    began = time.monotonic()
+    return time.monotonic() - began
+def test_it():
+    began = time.perf_counter()
+    taken_s = time.perf_counter() - began
+    times.append(taken_s)
+"""
+
+
+def test_short_limits_are_found_however_they_are_written() -> None:
+    for refused in (
+        "time.monotonic() - began < 1", "taken_s <= 0.5", "2.0 > taken_s", "0 < min(times) < 3",
+        "run(took()) < 8", "took() < 9 and True",
+    ):  # fmt: skip
+        assert short_limits(f"{MEASURED}    assert {refused}\n"), refused
+    for fine in (
+        "time.monotonic() - began < 20", "taken_s > 0.5", "time.monotonic() < deadline",
+        "len(seen) < 3", "taken_s < other_s",
+    ):  # fmt: skip
+        assert not short_limits(f"{MEASURED}    assert {fine}\n"), fine
