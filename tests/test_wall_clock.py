@@ -13,7 +13,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
 LEAST_S = 10.0
-NOT_YET = {"e2e/test_notebook.py", "e2e/test_search_notebook.py", "e2e/test_survival.py"}
+NOT_YET = {"e2e/test_notebook.py"}
 
 
 def test_no_test_asserts_that_something_took_a_few_seconds() -> None:
