@@ -36,8 +36,8 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Kind, Link
-from det_jupyter.core.ranks.meeting import find_free_port
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
+from det_jupyter.system.ports import free_port
 
 SECRET = b"between us"
 
@@ -96,8 +96,8 @@ def meetings(folder: Path) -> dict[str, Meeting]:
     return {
         "a path": Meeting(folder / "here"),
         "a path that is too long for a socket": Meeting(folder / ("x" * 99) / "here"),
-        "a port": Meeting(("127.0.0.1", find_free_port())),
-        "a port, signed": Meeting(("127.0.0.1", find_free_port()), SECRET),
+        "a port": Meeting(("127.0.0.1", free_port())),
+        "a port, signed": Meeting(("127.0.0.1", free_port()), SECRET),
         "a path, with a secret": Meeting(folder / "there", SECRET),
     }
 
