@@ -11,8 +11,8 @@ during a run; the next run has another page. The target is twice the amount of t
 unit of the run's plan, plus one if the trial ends there; 0 means the target of the plan.
 `orders` is the id of the last order in the file of orders, which is written before the word.
 
-A rank that leaves because of `preempt` says so in `acknowledged`: its trial goes on later, though
-the process that the agent has started may know only an exit code. Each rank also writes a word of
+A rank that leaves because of `preempt` sets `acknowledged`: its trial continues later, though the
+process that the agent has started may get only an exit code. Each rank also writes a word of
 its own: the number of batches that it has begun. The page outlives the rank, so the agent can
 read in which batch a rank was killed.
 """

@@ -1,4 +1,4 @@
-"""The best validation of an experiment, as far as one of its processes knows."""
+"""The best searcher metric: the experiment's when a run began, or a better one of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class BestValidation:
-    """The best searcher metric that is known in this process.
+    """The best searcher metric in this process.
 
     Args:
         metric: Name of the searcher metric.
@@ -24,12 +24,12 @@ class BestValidation:
         self.metric = metric
         self.value = value
         self._best = min if smaller_is_better else max
-        self._is_lacking_told = False
+        self._has_warned = False
 
     def note(self, metrics: Mapping[str, Any]) -> None:
         """Take the metrics of a validation into account."""
-        if self.metric not in metrics and not self._is_lacking_told:
-            self._is_lacking_told = True
+        if self.metric not in metrics and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "searcher.metric is %r, but this validation reports %s: it counts neither for the "
                 "search nor for which checkpoint is the best",

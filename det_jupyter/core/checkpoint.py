@@ -1,4 +1,4 @@
-"""Saves and restores folders as checkpoints, whatever is in them.
+"""Saves and restores folders as checkpoints. Their content is not interpreted.
 
 The chief stores them, or with `shard=True` all ranks together (sharded.py).
 """
@@ -133,7 +133,7 @@ class CheckpointContext(Part):
             shard: Whether all ranks upload: all must call it in step. The checkpoint is the union
                 of their files and of their metadata. A folder that several ranks of a computer
                 give is stored once.
-            selector: Gets relative paths (those of folders end with "/"), and says which to store.
+            selector: Returns whether to store a relative path (that of a folder ends with "/").
 
         Raises:
             CheckpointError: There is no such folder; or several ranks have different files or
@@ -190,8 +190,8 @@ class CheckpointContext(Part):
             storage_id: The checkpoint's uuid.
             ckpt_dir: The folder.
             download_mode: Whether the ranks of a computer share one copy.
-            selector: Gets relative paths (those of folders end with "/"), and says which to copy;
-                in a shared copy is what any of the ranks selects.
+            selector: Returns whether to copy a relative path (that of a folder ends with "/"). A
+                shared copy has what any of the ranks selects.
 
         Raises:
             CheckpointError: It does not exist.

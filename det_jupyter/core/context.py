@@ -73,9 +73,9 @@ class Context:
         set_current(self if outer is None and self.info is not None else outer)
         self._set_open(False)
         if not self._outer and error[:1] in [(), (None,)]:
-            self.tell_if_nothing_is_saved()
+            self.warn_if_nothing_is_saved()
 
-    def tell_if_nothing_is_saved(self) -> None:
+    def warn_if_nothing_is_saved(self) -> None:
         """Warn if the trial leaves as it was asked to, and has no checkpoint to go on from."""
         is_new = self.info is not None and self.info.latest_checkpoint is None
         is_leaving = self.preempt.is_acknowledged and self.distributed.is_chief

@@ -14,8 +14,8 @@ from types import ModuleType
 def import_from_path(path: str | Path) -> Iterator[None]:
     """Import from this folder first, within the block.
 
-    Modules of the names that the folder has are imported anew, whatever was imported before; after
-    the block these names are again what they were. Not for several threads.
+    Modules of the names in the folder are imported anew; after the block the former ones are back.
+    Not for several threads.
 
         with det.import_from_path(checkpoint_path / "code"):
             import model_def as model_def_of_the_checkpoint

@@ -1,4 +1,4 @@
-"""What a process of an experiment knows of its run: ids, seed, hyperparameters, slots, checkpoint.
+"""What a process can look up of its run: ids, seed, hyperparameters, slots, checkpoint.
 
 Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here both are one.
 """

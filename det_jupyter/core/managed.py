@@ -4,7 +4,7 @@
     rank that the agent has started                `set_process`         journal-<rank>
     worker that a script or a launcher started     RUN_VARIABLE etc.     journal-<rank>
 
-A worker has the rank that its `distributed` says. It writes what a rank would write, and notes its
+A worker has the rank of its `distributed`. It writes what a rank would write, and journals its
 uncaught error, as the process that the agent has started sees only an exit code.
 """
 
@@ -88,10 +88,10 @@ class Run:
         return _read_run(folder, data_dir, store, secret)
 
     def info(self, rank: int | None = None, device: torch.device | None = None) -> TrialInfo:
-        """Return what a process knows of its run.
+        """Return the trial, as a process of this run sees it.
 
         Args:
-            rank: The process's rank, as far as it is known.
+            rank: The process's rank, if it is known.
             device: The rank's; by default that of the first slot.
         """
         return TrialInfo(

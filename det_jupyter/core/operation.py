@@ -1,4 +1,4 @@
-"""One operation of a search: to train so far, and to say how good the model is then."""
+"""One operation of a search: train up to a length, and report the metric there."""
 
 from __future__ import annotations
 

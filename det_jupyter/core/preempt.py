@@ -10,10 +10,10 @@ from det_jupyter.core.distributed import DistributedContext
 
 
 class PreemptMode(Enum):
-    """Which ranks may ask `should_preempt`, and how they learn the answer.
+    """Which ranks may call `should_preempt`, and how the answer reaches them.
 
     WorkersAskChief: all ranks ask in step, and get the chief's answer.
-    ChiefOnly: only the chief asks; the script tells the others.
+    ChiefOnly: only the chief asks; the script passes the answer on.
     WorkersAskMaster: each rank asks for itself; for a moment the answers may differ.
     """
 

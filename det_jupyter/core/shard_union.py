@@ -5,7 +5,7 @@
     the same folder                     the union of what is in it
     metadata                            merged, dicts in dicts too; different values are an error
 
-Pure: ranks tell each other what they have (`Offer`), and each comes to the same plan.
+Pure: ranks exchange what they have (`Offer`), and each computes the same plan.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class ShardedCheckpoint:
             try:
                 yield own, uuid
                 error: BaseException | None = None
-            except BaseException as raised:  # the others wait to hear of it
+            except BaseException as raised:  # the others wait for the outcome
                 error = raised
             offers = self._on_all(lambda: self._written(call, own, error))
             offers, _ = self._agree(call, offers, own)
@@ -213,7 +213,7 @@ class ShardedCheckpoint:
 def _attempt(do: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return do(), None
-    except BaseException as error:  # raised again when the other ranks know of it
+    except BaseException as error:  # raised again once the other ranks have it
         return None, error
 
 

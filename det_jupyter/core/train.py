@@ -219,7 +219,7 @@ class TrainContext(Part):
         )
 
     def set_status(self, status: str) -> None:
-        """Say in the log what the trial is doing: "loading data", say."""
+        """Print what the trial is doing, such as "loading data", to the log."""
         self._check_chief("set_status")
         if not isinstance(status, str):
             raise ValueError(f"set_status: got {shown(status)}, expected a string")

@@ -1,4 +1,4 @@
-"""What a launcher says of a worker that failed."""
+"""What a launcher reports of a worker that failed."""
 
 from __future__ import annotations
 

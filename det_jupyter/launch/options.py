@@ -3,7 +3,7 @@
     [[OPTION ...] --] --trial MODULE:CLASS
     [[OPTION ...] --] SCRIPT [ARGUMENT ...]
 
-The `--` is needed behind options of which the launcher does not know how many words they have.
+The `--` is needed after options that the launcher does not know: they may have values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a command as a rank, so that what it prints is known to be that rank's.
+"""Runs a command as a rank, so that its output is that rank's.
 
     python -m det_jupyter.launch.wrap_rank [--no-redirect-stdio] RANK [--] COMMAND [ARGUMENT ...]
 

@@ -53,7 +53,7 @@ class CommandRun(ProcessRun):
             self._child.send_signal(number)
 
     def live(self) -> dict[str, Any]:
-        """Return what there is to see: the command, and its process."""
+        """Return the command, and its process, for the rank's kernel."""
         return {"command": list(self._argv), "process": self._child}
 
 

@@ -1,4 +1,4 @@
-"""How a program of the user's ends: with an exit code that is told, and as Python itself would."""
+"""The end of a user's program: its exit code as an error, and what Python does at the end."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def finish_failed(error: BaseException, code: int) -> None:
     timer = threading.Timer(_PATIENCE_S, os._exit, [code])
     timer.daemon = True
     timer.start()
-    with suppress(BaseException):  # the failure is told already
+    with suppress(BaseException):  # the failure is reported already
         if sys.excepthook is not sys.__excepthook__ and not isinstance(error, ExitedWith):
             sys.excepthook(type(error), error, error.__traceback__)
     with suppress(BaseException):

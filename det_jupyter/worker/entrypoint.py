@@ -50,7 +50,7 @@ def load_entrypoint(
             put_first(work_dir)
         return load_capsule(capsule, blobs, code_dir)
     put_first(work_dir)
-    sys.modules["__main__"] = ModuleType("__main__")  # not ours, of which users know nothing
+    sys.modules["__main__"] = ModuleType("__main__")  # instead of ours
     return find_in_module(entrypoint, work_dir)
 
 

@@ -1,11 +1,11 @@
 """How the run of programs ended: from their exit codes, and what their ranks have journaled.
 
-A program says only by its exit code that it is done: its last statement may be `os._exit`, and a
+Of a program only the exit code shows that it is done: its last statement may be `os._exit`, and a
 launcher's workers are no children of ours. So the agent writes the end into the chief's journal:
 
     every process has exited with 0, and         is added to the chief's journal
     a rank's journal ends with a failure         nothing: the launcher hides that a worker failed
-    a rank has said how the run ended            nothing
+    a rank has reported how the run ended        nothing
     a rank left because it was asked to          RunEnded preempted
     else                                         TargetReached, and RunEnded completed
 
@@ -54,11 +54,11 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
 
 
 def _steps(plan: GangPlan, page: ControlPage, records: list[dict[str, Any]]) -> int:
-    """Return the steps completed, as far as the ranks have said."""
+    """Return the steps completed, as far as the ranks have reported."""
     noted = [page.batch_of(rank) for rank in range(len(plan.slots))]
-    told = [record.get("steps_completed") for record in records]
+    reported = [record.get("steps_completed") for record in records]
     first = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
-    return max([first, *(steps for steps in (*noted, *told) if isinstance(steps, int))])
+    return max([first, *(steps for steps in (*noted, *reported) if isinstance(steps, int))])
 
 
 def _reached(plan: GangPlan, page: ControlPage, steps: int, at: float) -> str:

@@ -1,4 +1,4 @@
-"""How the chief (host) and another rank (guest) make sure of each other, before a frame is sent.
+"""The handshake of the chief (host) and another rank (guest), before a frame is sent.
 
     host  → guest   challenge: a word of ours, 16 random bytes, how long the host will wait (s)
     guest → host    its place and its own 16 random bytes, as JSON; a mark
@@ -6,7 +6,7 @@
                     a mark
 
 A mark is HMAC-SHA256 under the secret of the other side's random bytes and the JSON. Nothing is
-unpickled here. What does not know the secret is sent away, and the host goes on waiting.
+unpickled here. A guest without the secret is refused, and the host keeps waiting.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ def _read(sock: socket.socket, count: int, deadline: float, where: str) -> bytes
     return data
 
 
-def mark_of(secret: bytes, words: bytes, data: bytes) -> bytes:
-    """Return the mark of data that is said in these words."""
-    return hmac.digest(secret, words + data, "sha256")
+def mark_of(secret: bytes, label: bytes, data: bytes) -> bytes:
+    """Return the mark of data; one made under another label does not fit."""
+    return hmac.digest(secret, label + data, "sha256")
 
 
-def signed(secret: bytes, words: bytes, said: Mapping[str, Any]) -> bytes:
+def signed(secret: bytes, label: bytes, content: Mapping[str, Any]) -> bytes:
     """Return JSON with its length before and its mark behind it."""
-    data = json.dumps(said).encode()
-    return LENGTH.pack(len(data)) + data + mark_of(secret, words, data)
+    data = json.dumps(content).encode()
+    return LENGTH.pack(len(data)) + data + mark_of(secret, label, data)

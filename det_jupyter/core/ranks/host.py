@@ -32,12 +32,12 @@ from det_jupyter.errors import DetError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
-_QUIET_S = 30.0  # of waiting, before it is said
+_QUIET_S = 30.0  # of waiting, before the late ranks are logged
 
 
 @dataclass(slots=True, eq=False)
 class _Visitor:
-    """A connection of which it is not known yet who it is, or the rank that it is."""
+    """A connection; that of a rank once it has a place."""
 
     sock: socket.socket
     nonce: bytes
@@ -76,7 +76,7 @@ class Host:
         self._timeout_s = timeout_s
         self._visitors: set[_Visitor] = set()
         self._num_refused = 0
-        self._speaks_at = time.monotonic() + _QUIET_S
+        self._warns_at = time.monotonic() + _QUIET_S
         self._selector = selectors.DefaultSelector()
 
     def receive_all(self) -> dict[int, Link]:
@@ -91,7 +91,7 @@ class Host:
                 self._wait()
             return self._admit()
         except BaseException as error:
-            self._send_away(error)
+            self._refuse_all(error)
             raise
         finally:
             self._selector.close()
@@ -103,9 +103,9 @@ class Host:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise WaitTimeout(self._who_is_late(f"within {self._timeout_s:g} s"))
-        quiet_s = self._speaks_at - time.monotonic()
+        quiet_s = self._warns_at - time.monotonic()
         if quiet_s <= 0:
-            self._speaks_at, quiet_s = self._deadline, left_s
+            self._warns_at, quiet_s = self._deadline, left_s
             logger.warning("%s (waiting for %.0f s more)", self._who_is_late("yet"), left_s)
         for key, _ in self._selector.select(min(left_s, quiet_s)):
             if key.data is None:
@@ -158,7 +158,7 @@ class Host:
             self._dismiss(visitor)
 
     def _is_understood(self, visitor: _Visitor) -> bool:
-        """Note who it is, if it has said so; return whether it may stay."""
+        """Store its place once its hello is complete; return whether the connection stays."""
         data = bytes(visitor.came)
         if visitor.place or len(data) < LENGTH.size:
             return visitor.place is None
@@ -168,13 +168,13 @@ class Host:
             return False
         if len(data) < end + MARK_BYTES:
             return True
-        said, mark = data[LENGTH.size : end], data[end:]
-        if not hmac.compare_digest(mark, mark_of(self._secret, b"hello" + visitor.nonce, said)):
+        hello, mark = data[LENGTH.size : end], data[end:]
+        if not hmac.compare_digest(mark, mark_of(self._secret, b"hello" + visitor.nonce, hello)):
             self._num_refused += 1
-            self._judge(visitor, "refused", "")
+            self._send_verdict(visitor, "refused", "")
             return False
         try:
-            words = json.loads(said)
+            words = json.loads(hello)
             visitor.own, visitor.name = bytes.fromhex(words["nonce"]), str(words["name"])
             visitor.place = Place.of({one.name: words["place"][one.name] for one in fields(Place)})
         except (ValueError, TypeError, LookupError, RecursionError):
@@ -194,31 +194,31 @@ class Host:
         visitor.sock.close()
 
     def _admit(self) -> dict[int, Link]:
-        """Tell the ranks that all have come; strangers are sent away."""
+        """Connect the ranks, and close other connections."""
         for visitor in self._visitors.difference(self._members()):
             self._dismiss(visitor)
         self._listener.close()  # before a rank may come again, for its next context
         links = {}
         for member in self._members():
             assert member.place
-            self._judge(member, "", f"rank 0 ({own_name()})")
+            self._send_verdict(member, "", f"rank 0 ({own_name()})")
             up, down = keys_of(self._secret, member.nonce + member.own)
             keys = (down, up) if is_signed(member.sock, self._secret) else None
             name = f"rank {member.place.rank} ({member.name})"
             links[member.place.rank] = Link(member.sock, name, keys)
         return links
 
-    def _judge(self, visitor: _Visitor, kind: str, text: str) -> None:
+    def _send_verdict(self, visitor: _Visitor, kind: str, text: str) -> None:
         words = {"kind": kind, "text": text}
         with suppress(OSError):  # it has ended; a collective will notice
             visitor.sock.setblocking(True)
             visitor.sock.sendall(signed(self._secret, b"verdict" + visitor.own, words))
 
-    def _send_away(self, error: BaseException) -> None:
+    def _refuse_all(self, error: BaseException) -> None:
         kind = "late" if isinstance(error, WaitTimeout) else "ended"
         kind = "conflict" if isinstance(error, ValueError) else kind
         text = str(error) if isinstance(error, (DetError, ValueError, RuntimeError)) else ""
         for visitor in list(self._visitors):
             if visitor.place:
-                self._judge(visitor, kind, text or "distributed: rank 0 was ended")
+                self._send_verdict(visitor, kind, text or "distributed: rank 0 was ended")
             visitor.sock.close()

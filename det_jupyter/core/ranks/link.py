@@ -1,4 +1,4 @@
-"""A connection between two ranks that carries frames, and tells when the other rank has ended.
+"""A connection between two ranks: it carries frames, and notices when the other rank has ended.
 
     length   8 bytes, of the payload
     kind     1 byte: which collective, or that the other rank gives up
@@ -39,7 +39,7 @@ class Kind(IntEnum):
     BROADCAST = 3
     BARRIER = 4
     REDUCE = 5
-    END = 6  # the sender gives up; the payload says why
+    END = 6  # the sender gives up; the payload has the reason
 
 
 class PeerGone(Exception):

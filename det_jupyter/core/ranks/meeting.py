@@ -1,4 +1,4 @@
-"""Where ranks meet, and that they do: the chief waits for all others, and all check each other.
+"""Where ranks meet: the chief waits for all others, and all check each other.
 
     in an experiment            a socket beside the gang's store (a 0700 folder); its secret
     outside, one computer       a socket in a 0700 folder of the user's, named after the job
@@ -33,7 +33,7 @@ from det_jupyter.system.ownership import make_private, open_own
 from det_jupyter.system.rundir import SECRET_VARIABLE, STORE_VARIABLE
 
 PORT = 12360  # Determined's
-# Which job this is, where its launcher says so: jobs at one time then do not meet each other.
+# In these launchers name the job, so that jobs at one time have different sockets.
 _JOB_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "PMIX_NAMESPACE", "PMI_JOBID", "HYDRA_LAUNCHER_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID",
@@ -49,7 +49,7 @@ class Meeting:
 
     Args:
         address: Path of a socket, or host and port.
-        secret: What only these ranks know; empty if there is none.
+        secret: Known to these ranks only; empty if there is none.
     """
 
     address: Path | tuple[str, int]
@@ -151,7 +151,7 @@ def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | Non
         By rank, the connections of this one; None where there is none.
 
     Raises:
-        ValueError: The ranks do not fit together: it is on all that have come.
+        ValueError: The ranks do not fit together; raised on all that have come.
         WaitTimeout: Ranks have not come in time; the message names them.
         PeerRefused: This process, or what it has met, does not know the secret.
         DistNetworkError: A rank that had come has ended.

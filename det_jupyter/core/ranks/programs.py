@@ -1,4 +1,4 @@
-"""Places as other libraries know them: Horovod and mpi4py, which need not be installed."""
+"""Places by Horovod and mpi4py, which need not be installed."""
 
 from __future__ import annotations
 

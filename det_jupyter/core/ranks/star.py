@@ -4,8 +4,8 @@
     gather                        up: who has sent goes on
     broadcast                     down: the chief goes on
 
-A rank that has ended is noticed at once, by its closed connection; the chief then tells the
-others. There are no threads, so none can keep a process from ending.
+A rank that has ended is noticed at once, by its closed connection; the chief then ends the
+collective on the others. There are no threads, so none can keep a process from ending.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from det_jupyter.core.ranks.place import name_ranks
 from det_jupyter.errors import WaitTimeout
 
 _LENGTH = struct.Struct("<Q")
-_CHIEF_GRACE_S = 2.0  # the chief knows who is late, so its error comes first
+_CHIEF_GRACE_S = 2.0  # the chief can name who is late, so its error comes first
 _NUMBERS = 2**32
 _OPEN: weakref.WeakSet[StarExchange] = weakref.WeakSet()
 
@@ -150,7 +150,7 @@ class StarExchange:
         try:
             self._wait({0}, self._sends, select.POLLOUT)
         except dist.DistNetworkError:
-            with suppress(PeerGone):  # the chief may have said why
+            with suppress(PeerGone):  # the chief may have sent the reason
                 while (frame := link.receive()) is not None:
                     self._check_frame(0, kind, frame)
             raise

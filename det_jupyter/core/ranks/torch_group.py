@@ -1,4 +1,4 @@
-"""What torch's process group knows, where a script has made one: ranks meet by it then."""
+"""Lets ranks meet by torch's process group, where a script has made one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_group(place: Place) -> None:
 def draw_secret(place: Place) -> dict[str, Any]:
     """Return a secret and a free port of the chief's, which the group's own store brings to all.
 
-    It is as secret as that store: torchrun's answers all who reach its port.
+    It is as secret as that store: torchrun's answers every program that reaches its port.
     """
     store = dist.distributed_c10d._get_default_store()
     key = f"det_jupyter/ranks/{next(_contexts)}"

@@ -52,7 +52,7 @@ _MPI: tuple[Names, ...] = (
 
 
 def read_place(variables: Mapping[str, str], names: Names, maker: str) -> Place:
-    """Return the place that the variables tell.
+    """Return the place by the variables.
 
     Args:
         variables: The environment.
