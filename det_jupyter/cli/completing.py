@@ -61,18 +61,13 @@ def words(call: Call) -> str:
 
 def _known() -> dict[str, Callable[[], list[str]]]:
     asked = {
-        "id": _experiments,
-        "ids": _experiments,
-        "experiment": _experiments,
-        "ahead_of": _experiments,
-        "behind": _experiments,
-        "name": _templates,
-        "template": _templates,
-        "agent": _agents,
-        "pool": _pools,
-        "trial": _trials,
+        "experiments": _experiments,
+        "templates": _templates,
+        "agents": _agents,
+        "pools": _pools,
+        "trials": _trials,
     }
-    return {name: partial(_asked, ask) for name, ask in asked.items()}
+    return {kind: partial(_asked, ask) for kind, ask in asked.items()}
 
 
 def _asked(ask: Callable[[Client], list[str]]) -> list[str]:

@@ -39,23 +39,39 @@ def create(call: Call) -> int:
 
 
 def _prepared(call: Call) -> Prepared:
+    """Return what would be submitted.
+
+    Raises:
+        ConfigError: Everything that is wrong with the line, the file and the folder.
+    """
     given = call.options
     file = Path(given.config_file)
-    changes = read_overrides(given.overrides, None)
+    changes: dict[str, Any] = {}
+    problems: list[str] = []
+    try:
+        changes = read_overrides(given.overrides, None)
+    except ConfigError as error:
+        problems += error.problems
     if given.title is not None:
         changes["name"] = given.title
-    return prepare(
-        call.client,
-        sys.stdin.read() if given.config_file == "-" else read_file(file),
-        context=given.model_def,
-        includes=given.include,
-        file="stdin" if given.config_file == "-" else file,
-        template=given.template,
-        changes=changes,
-        checkpoint_storage=given.checkpoint_storage,
-        is_paused=given.paused,
-        queue_anyway=given.queue_anyway,
-    )
+    try:
+        prepared = prepare(
+            call.client,
+            sys.stdin.read() if given.config_file == "-" else read_file(file),
+            context=given.model_def,
+            includes=given.include,
+            file="stdin" if given.config_file == "-" else file,
+            template=given.template,
+            changes=changes,
+            checkpoint_storage=given.checkpoint_storage,
+            is_paused=given.paused,
+            queue_anyway=given.queue_anyway,
+        )
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from None
+    if problems:
+        raise ConfigError(problems)
+    return prepared
 
 
 def _submit(call: Call, prepared: Prepared) -> int:

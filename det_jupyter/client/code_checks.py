@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import sys
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -20,7 +19,12 @@ from typing import assert_never
 
 from det_jupyter.context import ContextPlan
 from det_jupyter.context.live import LiveEntries
-from det_jupyter.context.modules import describe_syntax_error, is_always_pythons, modules_among
+from det_jupyter.context.modules import (
+    find_syntax_error,
+    is_always_pythons,
+    modules_among,
+    parse_module,
+)
 from det_jupyter.context.walking import Entry
 from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
 
@@ -28,6 +32,7 @@ _MAX_NAMES = 12  # that a message lists
 # A folder of these names would take the place of what ranks have loaded.
 _IN_RANKS = ("IPython", "det_jupyter", "ipykernel", "numpy", "pydantic", "torch", "yaml", "zmq")
 _OURS = ("det_jupyter", "determined")  # Determined's launchers mean ours
+_LAUNCHERS = "there are torch_distributed, deepspeed, horovod, mpi and wrap_rank"
 _DYNAMIC = re.compile(r"\b(?:globals|exec|setattr|__getattr__)\b")  # names may be made by these
 _FIRST_WORD = re.compile(r"[\w./+-]+")
 _OF_SHELLS = {
@@ -126,7 +131,7 @@ class _Code:
         if file is None:  # it is installed
             return
         text = self._text(file)
-        if problem := _find_syntax_error(text, file):
+        if problem := find_syntax_error(text, file):
             yield problem
             return
         first = name.partition(".")[0]
@@ -139,7 +144,10 @@ class _Code:
         yield f"{file} has no {first}{hint} (classes and functions there: {made})"
 
     def check_runnable(self, module: str, args: tuple[str, ...]) -> Iterator[str]:
-        if module.partition(".")[0] in _OURS:
+        package, _, name = module.partition(".")
+        if package in _OURS:
+            if name.startswith("launch.") and find_spec(f"det_jupyter.{name}") is None:
+                yield f"there is no launcher {module}; {_LAUNCHERS}"
             scripts = [each for each in args if each.endswith(".py") and not each.startswith("-")]
             yield from self.check_script(scripts[0]) if scripts else ()
             return
@@ -153,7 +161,7 @@ class _Code:
             return
         file = f"{path}.py" if f"{path}.py" in self._entries else f"{path}/__main__.py"
         if file in self._entries:
-            yield from filter(None, [_find_syntax_error(self._text(file), file)])
+            yield from filter(None, [find_syntax_error(self._text(file), file)])
 
     def check_script(self, script: str) -> Iterator[str]:
         if os.path.isabs(script):
@@ -167,7 +175,7 @@ class _Code:
         elif entry.kind == "folder":
             if f"{name}/__main__.py" not in self._entries:
                 yield f"{name} is a folder without a __main__.py; name the script in it"
-        elif problem := _find_syntax_error(self._text(name), name):
+        elif problem := find_syntax_error(self._text(name), name):
             yield problem
 
     def check_command(self, argv: tuple[str, ...]) -> Iterator[str]:
@@ -244,28 +252,12 @@ class _Code:
             return b""
 
 
-def _parse(text: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd escapes: ranks show them
-        return ast.parse(text)
-
-
-def _find_syntax_error(text: bytes, name: str) -> str:
-    try:
-        _parse(text)
-    except SyntaxError as error:
-        return describe_syntax_error(error, name)
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"{name} cannot be read: {error}"
-    return ""
-
-
 def _names_in(text: bytes) -> set[str] | None:
     """Return the names that a module binds at its top level; None: that cannot be told."""
     if _DYNAMIC.search(text.decode("utf-8", "replace")):
         return None
     try:
-        tree = _parse(text)
+        tree = parse_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     names: set[str] = set()
@@ -286,7 +278,7 @@ def _names_in(text: bytes) -> set[str] | None:
 
 def _made_in(text: bytes) -> list[str]:
     kinds = (ast.ClassDef, ast.FunctionDef)
-    return [node.name for node in _parse(text).body if isinstance(node, kinds)]
+    return [node.name for node in parse_module(text).body if isinstance(node, kinds)]
 
 
 def _first_word(text: str) -> str:

@@ -23,8 +23,7 @@ from det_jupyter.client.environment import assigned_variables, find_unset, take_
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, notices, read_yaml
 from det_jupyter.config.storage_replaced import with_storage
-from det_jupyter.context import ContextPlan, plan_context
-from det_jupyter.context.packing import pack_plan
+from det_jupyter.context import ContextPlan, pack_context, plan_context
 from det_jupyter.entrypoints import Entrypoint, entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
 from det_jupyter.wire import Capsule, CreateExperiment
@@ -153,11 +152,15 @@ def _notices(draft: Draft, plan: ContextPlan | None, folder: str) -> list[str]:
     found += find_open_storage(merged)
     if plan is not None:
         return found + plan.notices + find_shadowing(plan)
-    return [
-        *found,
-        f"ranks work in {folder} itself, and read its files when they start; name the folder "
-        "to have them work in a copy",
-    ]
+    return [*found, live_notice(folder, "name the folder to have")]
+
+
+def live_notice(folder: str, way_out: str) -> str:
+    """Return the notice that ranks read files of a folder that may change meanwhile."""
+    return (
+        f"ranks work in {folder} itself, and read its files when they start; {way_out} them work "
+        "in a copy"
+    )
 
 
 def submit(client: Client, prepared: Prepared) -> Experiment:
@@ -205,7 +208,7 @@ def with_context(plan: ContextPlan | None, blobs: BlobStore) -> dict[str, Any]:
     if plan is None:
         return {}
     return {
-        "context": pack_plan(plan, blobs).ref,
+        "context": pack_context(plan, blobs),
         "notices": [plan.describe(), *plan.notices, *find_shadowing(plan)],
     }
 

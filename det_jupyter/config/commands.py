@@ -1,7 +1,7 @@
 """How long a command trains: as its script says; the configuration need not.
 
 Determined's files of 0.38 give no `max_length`: there no search says how long to train. A command
-trains as long as it likes here too, and it is only told a length if it asks for one.
+trains as long as it likes here too; a length is needed only by one that asks for it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def find_no_length(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a notice if a command is given no length, as `path: sentence.`"""
     if _lacks_length(document):
         yield (
-            "searcher.max_length: not given: the command trains as long as it likes; if it asks "
-            "for its length, that is 1 batch."
+            "searcher.max_length: not given: the command trains as long as it likes; one that "
+            "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
         )
 
 

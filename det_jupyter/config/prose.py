@@ -90,8 +90,9 @@ the smallest entry with a mistake is left out, and the rest is looked at.
 """
 HALVING = """\
 `max_length` is required, but for ASHA with a `time_metric`, and for commands with searcher single,
-random or grid: these train as long as they like, and are told 1 batch if they ask. ASHA measures
-training by `max_length`, or by a metric that validations report: `time_metric` up to `max_time`.
+random or grid: these train as long as they like; `searcher.operations` gives them 1 batch. ASHA
+measures training by `max_length`, or by a metric that validations report: `time_metric` up to
+`max_time`.
 With `max_length`, a trial that reaches a rung rests, without slots, until it is among the best
 there; with `stop_once` or `time_metric` it goes on at once or is stopped for good.
 """

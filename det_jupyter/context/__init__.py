@@ -6,14 +6,13 @@ unpack_context the copy
 context_files  its text, for people
 """
 
-from det_jupyter.context.packing import PackedContext, pack_context
+from det_jupyter.context.packing import pack_context
 from det_jupyter.context.planning import ContextPlan, plan_context
 from det_jupyter.context.reading import context_files
 from det_jupyter.context.unpacking import unpack_context
 
 __all__ = [
     "ContextPlan",
-    "PackedContext",
     "context_files",
     "pack_context",
     "plan_context",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Iterable
 from importlib.machinery import BuiltinImporter, FrozenImporter
 
@@ -34,6 +36,24 @@ def is_always_pythons(module: str) -> bool:
     return BuiltinImporter.find_spec(module) is not None or (
         FrozenImporter.find_spec(module) is not None
     )
+
+
+def parse_module(text: bytes | str) -> ast.Module:
+    """Parse Python without warnings about it: ranks show those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def find_syntax_error(text: bytes | str, name: str) -> str:
+    """Return why Python cannot read a file; "" if it can."""
+    try:
+        parse_module(text)
+    except SyntaxError as error:
+        return describe_syntax_error(error, name)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"{name} cannot be read: {error}"
+    return ""
 
 
 def describe_syntax_error(error: SyntaxError, name: str) -> str:

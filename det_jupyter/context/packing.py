@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.context.planning import MAX_BYTES, ContextPlan, plan_context
+from det_jupyter.context.planning import MAX_BYTES, ContextPlan
 from det_jupyter.context.walking import Entry
 from det_jupyter.errors import CaptureError
 from det_jupyter.wire.capsule import ContextRef
@@ -19,42 +16,7 @@ _TIME = 315_532_800  # 1980-01-01, the first moment that zip files can name
 _TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedContext:
-    """A context that travels, and what people want to know of it.
-
-    Args:
-        ref: What the capsule holds.
-        plan: Its files, what stayed behind, and notices.
-    """
-
-    ref: ContextRef
-    plan: ContextPlan
-
-
-def pack_context(
-    folder: Path | str | None,
-    blobs: BlobStore,
-    *,
-    include: Sequence[Path | str] = (),
-    scripts: Mapping[str, str] | None = None,
-) -> PackedContext:
-    """Store a folder as a blob.
-
-    Args:
-        folder: The context directory; None: there are only the others.
-        blobs: Where to.
-        include: Files and folders to add at its root, by their own names.
-        scripts: Texts of files, by path; they take precedence over files of the folder.
-
-    Raises:
-        CaptureError: All that is wrong with it, a line each.
-    """
-    plan = plan_context(folder, include=include, scripts=scripts)
-    return pack_plan(plan, blobs)
-
-
-def pack_plan(plan: ContextPlan, blobs: BlobStore) -> PackedContext:
+def pack_context(plan: ContextPlan, blobs: BlobStore) -> ContextRef:
     """Store what was planned as a blob.
 
     Raises:
@@ -71,10 +33,9 @@ def pack_plan(plan: ContextPlan, blobs: BlobStore) -> PackedContext:
             if num_bytes > MAX_BYTES:  # files grew meanwhile
                 raise CaptureError([f"context: it grows, and is above {size(MAX_BYTES)} now"])
             tar.addfile(_member(name, entry, len(content)), io.BytesIO(content))
-    ref = ContextRef(
+    return ContextRef(
         blob=blobs.put(stream.getbuffer()), num_files=len(plan.files), size_bytes=num_bytes
     )
-    return PackedContext(ref=ref, plan=plan)
 
 
 def _member(name: str, entry: Entry, num_bytes: int) -> tarfile.TarInfo:

@@ -59,11 +59,6 @@ class ContextPlan:
         except OSError as error:
             raise CaptureError([f"{shown(self.entries[name].source)}: {error.strerror}"]) from None
 
-    def has_module(self, module: str) -> bool:
-        """Return whether a file or folder of the context is the module `a.b.c`."""
-        path = module.replace(".", "/")
-        return any(name in self.entries for name in (f"{path}.py", path))
-
     def describe(self) -> str:
         """Return in a line what travels, and what stays behind."""
         name = f" {shown(self.folder)}" if self.folder else ""

@@ -73,10 +73,11 @@ class Context:
         set_current(self if outer is None and self.info is not None else outer)
         self._set_open(False)
         if not self._outer and error[:1] in [(), (None,)]:
-            self.warn_if_nothing_is_saved()
+            self.warn_of_an_early_end()
 
-    def warn_if_nothing_is_saved(self) -> None:
-        """Warn if the trial leaves as it was asked to, and has no checkpoint to go on from."""
+    def warn_of_an_early_end(self) -> None:
+        """Warn if the trial leaves without a checkpoint to go on from, or ends too early."""
+        self.searcher.warn_if_left()
         is_new = self.info is not None and self.info.latest_checkpoint is None
         is_leaving = self.preempt.is_acknowledged and self.distributed.is_chief
         if is_new and is_leaving and not self.checkpoint.has_begun:

@@ -14,6 +14,7 @@ A script goes through the targets as operations:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -27,6 +28,8 @@ from det_jupyter.core.train import RecordSink, TrainContext
 from det_jupyter.core.values import checked_steps
 from det_jupyter.lengths import Length
 from det_jupyter.records import TargetReached
+
+logger = logging.getLogger(__name__)
 
 _PAUSES_S = (0.001, 0.02)  # first and longest, between two looks at the control page
 
@@ -75,6 +78,7 @@ class SearcherContext(Part):
         self._metric = metric
         self._full_length = full_length
         self._on_leave = on_leave
+        self._operation: SearcherOperation | None = None  # that operations() gave last
 
     def get_configured_units(self) -> Unit:
         """Return the unit of the lengths: that of `searcher.max_length`."""
@@ -125,6 +129,7 @@ class SearcherContext(Part):
                 is_chief=self._distributed.is_chief,
                 train=self._train,
             )
+            self._operation = operation
             yield operation
             is_asked, problem = _of_chief(
                 together, (self._is_asked_to_leave(), operation.problem())
@@ -144,6 +149,20 @@ class SearcherContext(Part):
         assert self._train is not None
         self.report_reached(self._train.get_steps())
         return self._follow(self._look() if self._distributed.is_chief else None, together)
+
+    def warn_if_left(self) -> None:
+        """Warn if the script ends in the middle of an operation though it was not asked to."""
+        operation = self._operation
+        if operation is None or not operation.problem() or self._is_asked_to_leave():
+            return
+        if self._train is not None and self._train.early_exit is not None:
+            return
+        logger.warning(
+            "searcher.operations: the script ends before it has called op.report_completed for "
+            "%d %s; the trial counts as completed",
+            operation.length,
+            operation.unit.value,
+        )
 
     def _is_asked_to_leave(self) -> bool:
         return self._page is not None and self._page.is_raised("preempt")

@@ -8,7 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from det_jupyter.verbs.grammar import verb_parsers
 from det_jupyter.verbs.kinds import trial_number
 
-Known = Mapping[str, Callable[[], list[str]]]  # by the name of an argument, what it may be
+Known = Mapping[str, Callable[[], list[str]]]  # by what it is, which there are
+
+_ARE = {  # what arguments are, by their names
+    "id": "experiments",
+    "ids": "experiments",
+    "experiment": "experiments",
+    "ahead_of": "experiments",
+    "behind": "experiments",
+    "name": "templates",
+    "template": "templates",
+    "path": "keys",
+    "agent": "agents",
+    "pool": "pools",
+    "trial": "trials",
+}
 
 
 def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Known) -> list[str]:
@@ -17,7 +31,7 @@ def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Kn
     Args:
         parser: The parser of the whole line.
         given: The words after the line's first, without the one that is being typed.
-        known: What may be given for an argument; "trial" is looked up for numbers of trials.
+        known: What there is of "experiments", "trials", "templates" and so on.
     """
     for word in given:
         verbs = verb_parsers(parser)
@@ -49,8 +63,8 @@ def _arguments(parser: argparse.ArgumentParser, given: Sequence[str], known: Kno
     is_first = len(given) == len(parser.prog.split()) - 1
     words: list[str] = []
     for action in parser._actions if is_first else ():
-        if not action.option_strings and (name := _name_of(action)) in known:
-            words += known[name]()
+        if not action.option_strings and (ask := known.get(_kind_of(action))):
+            words += ask()
     return words + options_of(parser)
 
 
@@ -59,10 +73,10 @@ def _values_of(parser: argparse.ArgumentParser, option: str, known: Known) -> li
         if option in action.option_strings:
             if action.choices:
                 return list(action.choices)
-            name = _name_of(action)
-            return known[name]() if name in known else None
+            ask = known.get(_kind_of(action))
+            return ask() if ask else None
     return None
 
 
-def _name_of(action: argparse.Action) -> str:
-    return "trial" if action.type is trial_number and action.dest == "id" else action.dest
+def _kind_of(action: argparse.Action) -> str:
+    return "trials" if action.type is trial_number else _ARE.get(action.dest, "")

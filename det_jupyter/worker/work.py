@@ -106,9 +106,9 @@ class FunctionRun:
         self._context.profiler.flush()
         self._context.distributed.barrier()
         early = self._context.train.early_exit  # what the chief has reported counts
+        if self._context.train.is_open:  # else its `with` block has ended, and has warned
+            self._context.warn_of_an_early_end()
         if self._context.preempt.is_acknowledged:
-            if self._context.train.is_open:  # else its `with` block has ended, and has warned
-                self._context.warn_if_nothing_is_saved()
             return early or "preempted"
         searcher = self._context.searcher
         while searcher.was_extended():  # the function decides when it is done

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.context import pack_context
+from det_jupyter.context import pack_context, plan_context
 from det_jupyter.wire import Capsule, CreateExperiment, State
 from tests.benchmarks.start_latency import RIVAL, torchrun
 from tests.processes import det_home
@@ -41,7 +41,7 @@ def ours(client: Client, folder: Path, entrypoint: str) -> float:
     """Return seconds from packing the folder to the first step."""
     began_at = time.time()
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
-    context = pack_context(folder, blobs).ref
+    context = pack_context(plan_context(folder), blobs)
     capsule = Capsule(entrypoint=entrypoint, sources=blobs.put(b"{}"), context=context)
     config = {
         "name": "first step of a script",

@@ -146,6 +146,9 @@ def test_all_that_is_wrong_is_told(folder: Folder) -> None:
     problems = folder.det("e create wrong.yaml .", status=1).splitlines()
     assert len(problems) > 1
     assert all(problem.startswith("wrong.yaml: ") for problem in problems)
+    problems = folder.det("e create wrong.yaml none --config name", status=1).splitlines()
+    for problem in ("--config: got 'name'", "wrong.yaml: ", "context: none: there is no such"):
+        assert any(each.startswith(problem) for each in problems)
     assert "No such file" in folder.det("e create none.yaml .", status=1)
     assert "--local needs --test-mode" in folder.det("e create config.yaml --local", status=2)
 

@@ -14,7 +14,7 @@ import pytest
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.context import pack_context
+from det_jupyter.context import pack_context, plan_context
 from det_jupyter.errors import RankFailed
 from det_jupyter.wire import AllocationState, Capsule, CreateExperiment, State
 from tests.processes import DetHome, wait_until
@@ -67,8 +67,8 @@ def start(
         (work / name).write_text(text)
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
     text = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
-    packed = pack_context(work, blobs)
-    capsule = Capsule(entrypoint=text, sources=blobs.put(b"{}"), context=packed.ref)
+    context = pack_context(plan_context(work), blobs)
+    capsule = Capsule(entrypoint=text, sources=blobs.put(b"{}"), context=context)
     document = {
         "name": "script",
         "entrypoint": entrypoint,

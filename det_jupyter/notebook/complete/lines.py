@@ -90,16 +90,11 @@ def _metrics(entrypoint: str | None) -> list[str]:
     )
 
 
-# What an argument may be, by the name that it has in arguments.py.
 _KNOWN: dict[str, Callable[[], list[str]]] = {
-    "id": _experiments,
-    "ids": _experiments,
-    "experiment": _experiments,
-    "ahead_of": _experiments,
-    "behind": _experiments,
-    "name": _templates,
-    "path": lambda: list(all_paths()),
-    "agent": _agents,
-    "pool": _pools,
-    "trial": _trials,
+    "experiments": _experiments,
+    "templates": _templates,
+    "keys": lambda: list(all_paths()),
+    "agents": _agents,
+    "pools": _pools,
+    "trials": _trials,
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.client.creating import live_notice
 from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.entrypoints import Captured, Entrypoint
 from det_jupyter.notebook.submit.scripts import SCRIPTS
@@ -60,14 +61,11 @@ def list_files(plan: ContextPlan) -> Iterator[str]:
         yield f"and {len(files) - _MAX_FILES:,} more files, {size(rest)}"
 
 
-def live_notice(entrypoint: Entrypoint | None, plan: ContextPlan | None) -> list[str]:
+def notices_without(entrypoint: Entrypoint | None, plan: ContextPlan | None) -> list[str]:
     """Return a notice if ranks read files of the present folder, which may change meanwhile."""
     if plan is not None or entrypoint is None or isinstance(entrypoint, Captured):
         return []
-    return [
-        f"ranks work in {os.getcwd()} itself, and read its files when they start; --context . has "
-        "them work in a copy"
-    ]
+    return [live_notice(os.getcwd(), "--context . has")]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,12 +5,10 @@ It is kept in the kernel, and written nowhere else.
 
 from __future__ import annotations
 
-import ast
 import os
-import warnings
 from dataclasses import dataclass
 
-from det_jupyter.context.modules import describe_syntax_error
+from det_jupyter.context.modules import find_syntax_error
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.words import count
 
@@ -45,8 +43,8 @@ def keep_script(name: str, text: str, cell: str) -> str:
             f"%%det_script: got {given!r}, expected the path of a file in the context, such as "
             "train.py"
         )
-    if path.endswith(".py"):
-        _check_syntax(text, path)
+    if path.endswith(".py") and (problem := find_syntax_error(text, path)):
+        raise ConfigError([problem])
     again = " (instead of the one before)" if path in SCRIPTS else ""
     SCRIPTS[path] = Script(text, cell)
     lines = count(len(text.splitlines()), "line")
@@ -61,14 +59,3 @@ def list_scripts() -> str:
         f"{name:24} {count(len(script.text.splitlines()), 'line'):>12}  {script.cell}"
         for name, script in sorted(SCRIPTS.items())
     )
-
-
-def _check_syntax(text: str, path: str) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes: ranks show them
-            ast.parse(text, filename=path)
-    except SyntaxError as error:
-        raise ConfigError([f"{describe_syntax_error(error, path)}"]) from None
-    except ValueError as error:  # null bytes
-        raise ConfigError([f"{path}: {error}"]) from None

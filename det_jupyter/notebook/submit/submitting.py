@@ -40,7 +40,7 @@ from det_jupyter.notebook.submit.checks import (
 from det_jupyter.notebook.submit.contexts import (
     Surroundings,
     list_files,
-    live_notice,
+    notices_without,
     plan_surroundings,
 )
 from det_jupyter.wire import Capsule, CreateExperiment
@@ -191,7 +191,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
         config=config,
         capsule=take_along(capsule, config.to_document(), blobs),
         plan=plan,
-        notices=live_notice(entrypoint, plan),
+        notices=notices_without(entrypoint, plan),
     )
 
 

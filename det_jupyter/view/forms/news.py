@@ -32,7 +32,11 @@ class WaitingNews:
             reasons: Why its trials wait, the next to start first.
         """
         states = {t.id: trial_status(t, experiment.state) for t in experiment.trials}
-        waiting = [reason for id, reason in reasons.items() if states.get(id) == "queued"]
+        waiting = [
+            reason
+            for id, reason in reasons.items()
+            if states.get(id) == "queued" and not _is_of_its_own(reason, experiment.id)
+        ]
         if not waiting or any(state in _HOLDING for state in states.values()):
             self._told = None
             return None
@@ -41,6 +45,12 @@ class WaitingNews:
             return None
         self._told = _gist(reason)
         return reason
+
+
+def _is_of_its_own(reason: Reason, experiment_id: int) -> bool:
+    """Return whether a trial waits for trials of its own experiment alone, as in each search."""
+    owners = {holder.experiment_id for holder in reason.holders}
+    return owners == {experiment_id} and not (reason.ahead or reason.processes)
 
 
 def _gist(reason: Reason) -> Hashable:

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.context import (
-    PackedContext,
     context_files,
     pack_context,
     plan_context,
     unpack_context,
 )
-from det_jupyter.context.packing import pack_plan
 from det_jupyter.errors import CaptureError, LaunchError, NotFound
 from det_jupyter.wire.capsule import ContextRef
 
@@ -48,9 +46,9 @@ def write(folder: Path, name: str, text: str = "x") -> Path:
     return path
 
 
-def copy_of(packed: PackedContext, blobs: BlobStore, tmp_path: Path) -> Path:
+def copy_of(ref: ContextRef, blobs: BlobStore, tmp_path: Path) -> Path:
     target = tmp_path / "run" / "work"
-    unpack_context(packed.ref, blobs, target)
+    unpack_context(ref, blobs, target)
     return target
 
 
@@ -63,8 +61,9 @@ def test_the_copy_has_files_bits_links_and_empty_folders(
     (folder / "absolute.py").symlink_to(folder / "package" / "net.py")
     (folder / "package" / "around.py").symlink_to("../../model/train.py")
 
-    packed = pack_context(folder, blobs)
-    copy = copy_of(packed, blobs, tmp_path)
+    plan = plan_context(folder)
+    ref = pack_context(plan, blobs)
+    copy = copy_of(ref, blobs, tmp_path)
 
     assert (copy / "package/net.py").read_text() == "WIDTH = 3\n"
     assert os.access(copy / "run.sh", os.X_OK)
@@ -73,8 +72,8 @@ def test_the_copy_has_files_bits_links_and_empty_folders(
     assert os.readlink(copy / "latest") == "package"
     assert os.readlink(copy / "absolute.py") == "package/net.py"
     assert (copy / "package/around.py").read_text() == "print('hi')\n"
-    assert packed.ref.num_files == len(packed.plan.files) == 7
-    assert packed.plan.notices == []
+    assert ref.num_files == len(plan.files) == 7
+    assert plan.notices == []
 
 
 def test_what_detignore_and_habit_name_stays_behind(folder: Path, blobs: BlobStore) -> None:
@@ -110,7 +109,7 @@ def test_a_large_folder_is_refused_before_it_is_read_and_says_what_is_large(
     os.truncate(write(folder, "data/images.bin"), 5 * 10**9)  # sparse: it takes no room
     os.truncate(write(folder, "weights.pt"), 10**6)
     with pytest.raises(CaptureError) as caught:
-        pack_context(folder, blobs)
+        pack_context(plan_context(folder), blobs)
     assert len(caught.value.problems) == 1
     assert "5 files, 5.0 GB, and at most 100 MB can travel" in caught.value.problems[0]
     assert "largest: data/ (5.0 GB), weights.pt (1.0 MB)" in caught.value.problems[0]
@@ -188,8 +187,8 @@ def test_includes_are_added_by_their_own_names(
     write(tmp_path, "shared/util.py", "U = 1\n")
     write(tmp_path, "shared/__pycache__/util.pyc")
     write(tmp_path, "words.txt", "a b")
-    packed = pack_context(folder, blobs, include=[tmp_path / "shared", tmp_path / "words.txt"])
-    copy = copy_of(packed, blobs, tmp_path)
+    plan = plan_context(folder, include=[tmp_path / "shared", tmp_path / "words.txt"])
+    copy = copy_of(pack_context(plan, blobs), blobs, tmp_path)
     assert (copy / "shared/util.py").read_text() == "U = 1\n"
     assert (copy / "words.txt").read_text() == "a b"
     assert not (copy / "shared/__pycache__").exists()
@@ -209,11 +208,11 @@ def test_scripts_of_a_notebook_are_files_of_the_context(
     folder: Path, blobs: BlobStore, tmp_path: Path
 ) -> None:
     scripts = {"train.py": "new", "tools/run.py": "run"}
-    packed = pack_context(folder, blobs, scripts=scripts)
-    copy = copy_of(packed, blobs, tmp_path)
+    plan = plan_context(folder, scripts=scripts)
+    copy = copy_of(pack_context(plan, blobs), blobs, tmp_path)
     assert (copy / "train.py").read_text() == "new"
     assert (copy / "tools/run.py").read_text() == "run"
-    assert packed.plan.notices == ["train.py is the script of the notebook, not the folder's file"]
+    assert plan.notices == ["train.py is the script of the notebook, not the folder's file"]
     assert list(plan_context(None, scripts=scripts).files) == ["tools/run.py", "train.py"]
 
 
@@ -239,7 +238,7 @@ def test_the_same_files_make_the_same_blob(files: dict[str, bytes]) -> None:
                 (folder / name).write_bytes(files[name])
                 os.utime(folder / name, (number * 1e6, number * 1e6))
                 (folder / name).chmod(0o600 if number else 0o644)
-            refs.append(pack_context(folder, blobs).ref)
+            refs.append(pack_context(plan_context(folder), blobs))
         assert refs[0] == refs[1]
         unpack_context(refs[0], blobs, root / "copy")
         assert {p.name: p.read_bytes() for p in (root / "copy").iterdir()} == files
@@ -248,7 +247,7 @@ def test_the_same_files_make_the_same_blob(files: dict[str, bytes]) -> None:
 def test_what_a_killed_agent_left_is_made_anew(
     folder: Path, blobs: BlobStore, tmp_path: Path
 ) -> None:
-    ref = pack_context(folder, blobs).ref
+    ref = pack_context(plan_context(folder), blobs)
     write(tmp_path, "run/.work.part/left.py")
     unpack_context(ref, blobs, tmp_path / "run/work")
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["work"]
@@ -284,7 +283,7 @@ def test_people_see_the_text_of_a_context_with_a_bound(folder: Path, blobs: Blob
     write(folder, "huge.json", "x" * 10**6)
     (folder / "picture.txt").write_bytes(b"\x00\xff")
     (folder / "net.bin").write_bytes(b"abc")
-    assert context_files(pack_context(folder, blobs).ref, blobs) == {
+    assert context_files(pack_context(plan_context(folder), blobs), blobs) == {
         "huge.json": "# 1.0 MB: too much to be shown here\n",
         "package/__init__.py": "",
         "package/net.py": "WIDTH = 3\n",
@@ -296,7 +295,7 @@ def test_a_folder_that_is_gone_while_it_is_packed_is_told(folder: Path, blobs: B
     plan = plan_context(folder)
     shutil.rmtree(folder / "package")
     with pytest.raises(CaptureError, match=r"package/__init__\.py: No such file"):
-        pack_plan(plan, blobs)
+        pack_context(plan, blobs)
 
 
 def test_a_file_that_becomes_huge_or_a_pipe_while_it_is_packed_is_told(
@@ -305,8 +304,8 @@ def test_a_file_that_becomes_huge_or_a_pipe_while_it_is_packed_is_told(
     plan = plan_context(folder)
     os.truncate(folder / "train.py", 2**40)  # sparse; it must not be read whole
     with pytest.raises(CaptureError, match="it grows"):
-        pack_plan(plan, blobs)
+        pack_context(plan, blobs)
     (folder / "train.py").unlink()
     os.mkfifo(folder / "train.py")
     with pytest.raises(CaptureError, match="it is no file any more"):
-        pack_plan(plan, blobs)
+        pack_context(plan, blobs)

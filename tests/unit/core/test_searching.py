@@ -88,6 +88,27 @@ def test_a_request_to_leave_ends_the_operations_before_their_length(search: Sear
     assert not search.preempt.is_acknowledged
 
 
+def test_a_script_that_ends_in_the_middle_of_an_operation_is_warned(
+    search: Search, caplog: pytest.LogCaptureFixture
+) -> None:
+    search.context.warn_if_left()  # it never asked
+    for op in search.context.operations():
+        op.report_completed(0.5)
+        break
+    search.context.warn_if_left()
+    assert caplog.messages == []
+    for _ in search.context.operations():
+        break
+    search.context.warn_if_left()
+    assert caplog.messages == [
+        "searcher.operations: the script ends before it has called op.report_completed for "
+        "3 batches; the trial counts as completed"
+    ]
+    search.page.raise_signal("preempt")
+    search.context.warn_if_left()
+    assert len(caplog.messages) == 1
+
+
 def test_mistakes_with_operations_are_told(search: Search) -> None:
     operations = search.context.operations()
     op = next(operations)

@@ -50,6 +50,13 @@ def test_new_estimate_or_place_is_no_news(changes: dict[str, Any]) -> None:
     assert told(short(), short(**changes)) == [LINE, ""]
 
 
+def test_a_search_that_waits_for_its_own_trials_is_no_news() -> None:
+    own = holder(experiment_id=7, is_leaving=True)
+    assert told(short(holders=[own])) == [""]
+    assert told(short(holders=[own, holder()])) == [LINE]
+    assert told(short(holders=[own], ahead=[5])) == [LINE]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

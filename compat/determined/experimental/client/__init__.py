@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from det_jupyter.wire import State as ExperimentState
@@ -47,18 +46,9 @@ def logout() -> None:
     """Do nothing."""
 
 
-def create_experiment(
-    config: str | Path | Mapping[str, Any],
-    model_dir: str | Path | None = None,
-    includes: Iterable[str | Path] | None = None,
-    parent_id: int | None = None,
-    project_id: int | None = None,
-    template: str | None = None,
-) -> Experiment:
-    """Submit an experiment; see `Determined.create_experiment`."""
-    return Determined().create_experiment(
-        config, model_dir, includes, parent_id, project_id, template
-    )
+def create_experiment(*args: Any, **kwargs: Any) -> Experiment:
+    """Submit an experiment; takes what `Determined.create_experiment` takes."""
+    return Determined().create_experiment(*args, **kwargs)
 
 
 def get_experiment(experiment_id: int) -> Experiment:
