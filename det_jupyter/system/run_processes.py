@@ -1,4 +1,4 @@
-"""Ends the processes of a run, whatever their parents and process groups are by now.
+"""Finds and ends the processes of a run, whatever their parents and process groups are by now.
 
     it was started as a program           its environment has the run's folder (RUN_VARIABLE)
     a rank has forked it, and no more     it has the rank's memory, with the control page in it
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
     """
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while (found := _all_of(run)) and time.monotonic() < deadline:
+    while (found := processes_of(run, psutil.pids())) and time.monotonic() < deadline:
         for process in found:
             with suppress(psutil.Error):
                 process.kill()
@@ -37,9 +38,10 @@ def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
     return sorted(killed)
 
 
-def _all_of(run: RunDir) -> list[psutil.Process]:
+def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:
+    """Return those of these processes that belong to the run, without the calling one."""
     found = []
-    for pid in psutil.pids():
+    for pid in pids:
         with suppress(psutil.Error, OSError):  # of another user, or it has ended
             process = psutil.Process(pid)
             if pid != os.getpid() and _belongs(process, run):

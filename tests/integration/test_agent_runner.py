@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -24,7 +25,9 @@ from det_jupyter.agent.link.service import Service, serve
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.errors import LaunchError
+from det_jupyter.records import Notice, parse_line
 from det_jupyter.system import paths
+from det_jupyter.system.rundir import RUN_VARIABLE
 from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
 from tests.integration.agent_support import make_plan
 
@@ -142,6 +145,53 @@ def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
     assert "RuntimeError: a fault of ours" in ended.error
     assert len(ranks.processes) == 2
     assert all(has_ended(process.pid) for process in ranks.processes)
+    assert [process.wait() for process in ranks.processes] == [-9, -9]
+
+
+class FrozenRanks(SleepingRanks):
+    """Ranks of which one is stopped at once."""
+
+    async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses:
+        self.processes = [
+            subprocess.Popen(
+                ["sleep", "3600"],
+                process_group=0,
+                env={RUN_VARIABLE: spec.run_dir, "PATH": os.defpath},
+            )
+            for spec in specs
+        ]
+        self.processes[1].send_signal(signal.SIGSTOP)
+        pids = {rank: process.pid for rank, process in enumerate(self.processes)}
+        return RankProcesses(pids=pids, exits=asyncio.Queue(), note="")
+
+
+def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_jupyter.agent.runs.frozen._LOOK_S", 0.02)
+    ranks = FrozenRanks()
+    runner = make_runner(ranks, tmp_path / "sockets")
+
+    async def notices() -> list[str]:
+        runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
+        folder = runner.runs_of("here")["1.1.1"].dir
+        async with asyncio.timeout(20):
+            while not folder.journal(1).exists():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # ten looks, or a few
+        await runner.abandon(0.0)
+        assert not folder.journal(0).exists()
+        return folder.journal(1).read_text().splitlines()
+
+    (line,) = asyncio.run(notices())
+    notice = parse_line(line)
+    assert isinstance(notice, Notice)
+    pid = ranks.processes[1].pid
+    assert notice.rank == 1
+    assert notice.text == (
+        f"process {pid} of rank 1 is stopped, by a signal or a debugger, and other ranks may wait "
+        f"for it; `kill -CONT {pid}` lets it continue"
+    )
     assert [process.wait() for process in ranks.processes] == [-9, -9]
 
 

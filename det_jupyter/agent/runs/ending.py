@@ -50,7 +50,7 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
         page.close()
     reason: Literal["completed", "preempted"] = "completed" if lines else "preempted"
     lines.append(to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps)))
-    _append(folder.journal(0), "".join(lines))
+    append(folder.journal(0), "".join(lines))
 
 
 def _steps(plan: GangPlan, page: ControlPage, records: list[dict[str, Any]]) -> int:
@@ -86,7 +86,12 @@ def _tail(journal: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _append(journal: Path, text: str) -> None:
+def append(journal: Path, text: str) -> None:
+    """Add lines to a journal that no rank writes to now.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     with journal.open("ab+") as file:
         if file.tell() and _last_byte(file.fileno()) != b"\n":  # a record that was cut off
             text = f"\n{text}"

@@ -1,0 +1,82 @@
+"""Reports the processes of a run that are stopped (SIGSTOP, a debugger).
+
+A stopped process keeps its connections, so the other ranks wait for it in their next collective:
+for half an hour in one of gloo or NCCL, for a day in one of the Core API. None of them can say
+why. The agent looks now and then, and writes a notice into the journal of the stopped rank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import psutil
+
+from det_jupyter.agent.runs.ending import append
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.records import Notice, to_line
+from det_jupyter.system.processes import is_frozen
+from det_jupyter.system.run_processes import processes_of
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 10.0
+
+Living = Sequence[tuple[Run, Mapping[int, int]]]
+
+
+async def report_frozen(living: Callable[[], Living]) -> None:
+    """Report processes that two looks in a row find stopped, until no run lives.
+
+    A process that is traced stops for an instant now and then. A look takes 0.02 ms for each
+    process of the computer.
+
+    Args:
+        living: Returns the runs with ranks, each with the pids of its ranks by rank.
+    """
+    before: set[int] = set()
+    reported: set[int] = set()
+    while runs := living():
+        frozen = await asyncio.to_thread(_find_frozen, runs)
+        for pid in before & frozen.keys() - reported:
+            _report(pid, *frozen[pid])
+        reported = before & frozen.keys()
+        before = set(frozen)
+        await asyncio.sleep(_LOOK_S)
+
+
+def _find_frozen(runs: Living) -> dict[int, tuple[Run, int]]:
+    """Return the run and rank of each process of these runs that is stopped."""
+    frozen = list(filter(is_frozen, psutil.pids()))
+    return {
+        process.pid: (run, min(_rank_of(process, ranks), run.world_size - 1))
+        for run, ranks in runs
+        for process in processes_of(run.dir, frozen)
+    }
+
+
+def _rank_of(process: psutil.Process, ranks: Mapping[int, int]) -> int:
+    """Return the rank that a process is, or works for; 0 if that cannot be found."""
+    with suppress(psutil.Error, OSError):  # it has ended
+        value = process.environ().get("RANK", "")  # of a worker that a launcher has started
+        if value.isdecimal():
+            return int(value)
+        group = os.getpgid(process.pid)  # a rank leads the group of its data-loader workers
+        return next((rank for rank, pid in ranks.items() if pid == group), 0)
+    return 0
+
+
+def _report(pid: int, run: Run, rank: int) -> None:
+    text = (
+        f"process {pid} of rank {rank} is stopped, by a signal or a debugger, and other ranks may "
+        f"wait for it; `kill -CONT {pid}` lets it continue"
+    )
+    logger.warning("allocation=%s: %s", run.id, text)
+    try:
+        append(run.dir.journal(rank), to_line(Notice(at=time.time(), rank=rank, text=text)))
+    except OSError as error:  # the disk is full, or user code has removed the folder
+        logger.warning("allocation=%s: the notice cannot be written: %s", run.id, error)
