@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from det_jupyter.core import DistributedContext
 from det_jupyter.core.ranks import Meeting, Place, StarExchange, choose_meeting, host, meet
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
@@ -245,6 +246,46 @@ def test_a_value_that_cannot_be_sent_leaves_the_connections_as_they_are(tmp_path
         return exchange.allgather(rank)
 
     assert share(Meeting(tmp_path / "here"), 2, body) == [[0, 1]] * 2
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 2), (1, 2)])
+def test_local_collectives_stay_on_their_computer(
+    sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    port = free_port()
+    places: list[dict[str, Any]] = []
+    for home, local_size in enumerate(sizes):
+        for local_rank in range(local_size):
+            numbers = {"rank": len(places), "size": sum(sizes)}
+            numbers |= {"local_rank": local_rank, "local_size": local_size}
+            places.append(numbers | {"cross_rank": home, "cross_size": len(sizes)})
+
+    def body(place: dict[str, Any]) -> Any:
+        context = DistributedContext(chief_ip="127.0.0.1", pub_port=port, **place)
+        with closing(context):
+            rank = context.rank
+            seen: list[Any] = [context.gather_local(rank), context.allgather_local(rank)]
+            seen += [context.broadcast_local(rank), context.gather(rank), context.allgather(rank)]
+        if context.size > 1:
+            with pytest.raises(RuntimeError, match="these ranks' connections are closed"):
+                context.allgather(rank)
+        if context.local_size > 1:
+            with pytest.raises(RuntimeError, match="these ranks' connections are closed"):
+                context.allgather_local(rank)
+        return seen
+
+    everyone = list(range(sum(sizes)))
+    for rank, seen in enumerate(together([partial(body, place) for place in places])):
+        home = places[rank]["cross_rank"]
+        beside = [other for other in everyone if places[other]["cross_rank"] == home]
+        assert seen == [
+            beside if rank == beside[0] else None,
+            beside,
+            beside[0],
+            None if rank else everyone,
+            everyone,
+        ]
 
 
 # Frames

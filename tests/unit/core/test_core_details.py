@@ -1,0 +1,216 @@
+"""Small promises of the Core API, each asked for exactly."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter import core
+from det_jupyter.control import ControlPage, create_page
+from det_jupyter.core import managed
+from det_jupyter.core.importing import import_from_path
+from det_jupyter.core.orders import OrdersContext
+from det_jupyter.core.ranks.programs import _own_address
+from det_jupyter.core.tracebacks import CodeNames, _shortened
+from det_jupyter.errors import CheckpointError, DetError
+from det_jupyter.records import CheckpointDeleted, MetricsReported, StepTimes
+from det_jupyter.wire import Change, ChangeOrder, CheckpointRef, Order, PassOrders, SlotView
+from tests.unit.core.run_folder import make_run
+
+# Reports
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> core.Context:
+    return core.init(checkpoint_storage=tmp_path / "checkpoints")
+
+
+def records(context: core.Context) -> list[Any]:
+    assert isinstance(context.sink, core.RecordList)
+    return context.sink.records
+
+
+def test_training_metrics_need_no_batches(context: core.Context) -> None:
+    context.train.report_training_metrics(10, {"loss": 1.5})
+    (record,) = records(context)
+    assert isinstance(record, MetricsReported)
+    assert (record.group, record.steps_completed, record.metrics) == (
+        "training",
+        10,
+        {"loss": 1.5},
+    )
+
+
+def test_only_the_chief_ends_a_trial_early() -> None:
+    second = core.DistributedContext()
+    second.rank = 1
+    train = core.TrainContext(core.RecordList(), second)
+    with pytest.raises(RuntimeError, match="report_early_exit: only the chief"):
+        train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+
+
+# Checkpoints
+
+
+def saved(context: core.Context) -> str:
+    with context.checkpoint.store_path({"steps_completed": 1}) as (folder, uuid):
+        (folder / "deep").mkdir()
+        (folder / "deep" / "state").write_text("1")
+    return uuid
+
+
+def test_a_checkpoint_that_is_deleted_is_gone_and_reported_once(context: core.Context) -> None:
+    uuid = saved(context)
+    with context.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "deep" / "state").read_text() == "1"
+    context.checkpoint.delete(uuid)
+    context.checkpoint.delete(uuid)
+    assert not folder.exists()
+    deleted = [record for record in records(context) if isinstance(record, CheckpointDeleted)]
+    assert [record.uuid for record in deleted] == [uuid]
+    with pytest.raises(CheckpointError):
+        context.checkpoint.get_metadata(uuid)
+
+
+def test_a_download_goes_into_a_folder_that_may_be_there(
+    context: core.Context, tmp_path: Path
+) -> None:
+    uuid = saved(context)
+    for target in (tmp_path / "new" / "er", tmp_path / "new" / "er", tmp_path):
+        context.checkpoint.download(uuid, target)
+        assert (target / "deep" / "state").read_text() == "1"
+
+
+def test_modes_of_downloads_are_checked(context: core.Context, tmp_path: Path) -> None:
+    uuid, wrong = saved(context), "shared"
+    for call in ("restore_path", "download"):
+        message = f"^checkpoint.{call}: download_mode: got 'shared', expected one of Download"
+        with pytest.raises(ValueError, match=message):  # noqa: PT012  # a manager checks on entry
+            if call == "download":
+                context.checkpoint.download(uuid, tmp_path, wrong)  # type: ignore[arg-type]  # wrong
+            with context.checkpoint.restore_path(uuid, wrong):  # type: ignore[arg-type]  # wrong
+                pass
+
+
+def test_imports_come_from_the_folder_and_are_as_before_after_it(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("here = True")
+    (tmp_path / "a model.txt").write_text("no code")
+    others = {name: sys.modules[name] for name in ("socket", "logging", "torch")}
+    with import_from_path(tmp_path):
+        import json as found
+
+        assert found.here  # type: ignore[attr-defined]  # ours
+        assert {name: sys.modules[name] for name in others} == others
+    assert sys.modules["json"] is json
+    assert str(tmp_path) not in sys.path
+
+
+# Runs
+
+
+def test_each_order_is_taken_once_and_the_oldest_first(tmp_path: Path) -> None:
+    create_page(tmp_path / "page")
+    page, file = ControlPage(tmp_path / "page"), tmp_path / "orders"
+    orders = OrdersContext([], page=page, file=file, distributed=core.DistributedContext())
+    assert not orders.are_waiting()
+    for known, new in (([1], [1]), ([3, 2, 1], [2, 3]), ([1, 2, 3], [])):
+        passed: list[Order] = [ChangeOrder(id=number, change=Change(lr=0.5)) for number in known]
+        file.write_text(PassOrders(allocation_id="1.1", orders=passed).model_dump_json())
+        page.note_orders(max(known))
+        assert orders.are_waiting() == bool(new)
+        assert [order.id for order in orders.take()] == new
+
+
+@pytest.mark.parametrize(("local_rank", "expected"), [(0, "cuda:0"), (1, "cuda:1"), (2, "cuda:0")])
+def test_a_worker_has_the_device_of_its_place_or_the_one_that_its_launcher_chose(
+    local_rank: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    slots = [SlotView(id=i, kind="cuda", index=i, name="GPU") for i in range(3)]
+    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
+    assert run.device(local_rank, local_rank) == torch.device(expected)
+
+
+def test_a_run_says_where_it_continues(tmp_path: Path) -> None:
+    checkpoint = CheckpointRef(uuid="b" * 32, path="x", steps_completed=40)
+    folder = make_run(tmp_path, run=3, checkpoint=checkpoint)
+    info = managed._read_run(str(folder.path), str(tmp_path), "", "00").info()
+    assert (info.trial._trial_run_id, info.trial._steps_completed) == (3, 40)
+    assert info.latest_checkpoint == checkpoint.uuid
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [("10.0.0.7", "10.0.0.7"), ("127.0.1.1", "192.0.2.9")]
+)
+def test_a_computer_is_named_by_an_address_that_others_reach(
+    found: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Route(socket.socket):
+        def connect(self, address: Any) -> None:
+            """Send nothing."""
+
+        def getsockname(self) -> Any:
+            return ("192.0.2.9", 1)
+
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: found)
+    monkeypatch.setattr(socket, "socket", Route)
+    assert _own_address() == expected
+
+
+# Times
+
+
+def test_marks_are_made_in_the_loops_thread_only() -> None:
+    profiler, numbers = core.ProfilerContext(), iter(range(1, 9))
+    elsewhere: list[int] = []
+    with profiler.driven(mark=lambda: next(numbers)):
+        with profiler.section("a"):
+            thread = threading.Thread(target=lambda: elsewhere.append(profiler.mark()))
+            thread.start()
+            thread.join()
+        sections, _ = profiler.take()
+    assert elsewhere == [0]
+    assert [(name, began, ended) for name, _, began, ended in sections] == [("a", 1, 2)]
+    assert profiler.mark() == 0
+
+
+def test_a_record_is_of_the_time_since_the_one_before() -> None:
+    sink = core.RecordList()
+    profiler = core.ProfilerContext(sink)
+    profiler.count("a")
+    profiler.flush()
+    (record,) = sink.records
+    assert isinstance(record, StepTimes)
+    assert 0 < record.seconds < 60
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "traceback"),
+    [
+        (DetError("first\n  source\nsecond"), "first; second", "first\n  source\nsecond\n"),
+        (ValueError("=====\nthe words\nmore"), "ValueError: the words", None),
+        (ValueError("x" * 488), "ValueError: " + "x" * 488, None),
+        (ValueError("x" * 489), "ValueError: " + "x" * 487 + "…", None),
+        (ValueError("====="), "ValueError: =====", None),
+    ],
+)
+def test_an_error_is_a_line(error: Exception, line: str, traceback: str | None) -> None:
+    found = CodeNames({}, []).explain(error)
+    assert found.error == line
+    assert traceback is None or found.traceback == traceback
+
+
+def test_a_long_traceback_has_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_jupyter.core.tracebacks._MAX_TRACEBACK", 4)
+    assert _shortened("abcd") == "abcd"
+    assert _shortened("abcdefg") == "ab\n... 3 characters left out ...\nfg"
