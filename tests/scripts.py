@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.creating import create
+from det_jupyter.client.creating import prepare, submit
 from det_jupyter.wire import State
 from tests.processes import wait_until
+
+
+def create(client: Client, text: str, **options: Any) -> Experiment:
+    """Submit an experiment and return its handle; takes the options of `prepare`."""
+    return submit(client, prepare(client, text, **options))
 
 
 def submit_file(client: Client, file: Path, **changes: Any) -> Experiment:

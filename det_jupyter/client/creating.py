@@ -51,14 +51,6 @@ class Prepared:
     where: str = ""
 
 
-def create(client: Client, text: str, **options: Any) -> Experiment:
-    """Submit an experiment and return its handle.
-
-    Its options are those of `prepare`, by which and `submit` a caller learns more.
-    """
-    return submit(client, prepare(client, text, **options))
-
-
 def prepare(
     client: Client,
     text: str,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.creating import create
 from det_jupyter.errors import ConfigError, RankFailed
 from det_jupyter.wire import LogQuery, State
 from tests.modules import modules_as_before
 from tests.notebook_kernel import notebook
 from tests.processes import DetHome
+from tests.scripts import create
 from tests.trials import TRIAL_SOURCE
 
 pytestmark = pytest.mark.e2e

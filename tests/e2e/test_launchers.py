@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.creating import create
 from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, processes_of, wait_until
+from tests.scripts import create
 from tests.trials import TRIAL_SOURCE, slow, wait_for_steps
 
 pytestmark = pytest.mark.e2e

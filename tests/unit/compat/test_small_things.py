@@ -57,6 +57,20 @@ def test_a_download_is_repeated_and_its_last_error_is_told(
     assert str(failed.value.__cause__) == "gone"
 
 
+def test_arguments_without_a_meaning_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    from determined.experimental import client
+    from determined.experimental.client._determined import note_once
+
+    note_once.cache_clear()
+    for _ in range(2):
+        client.login(master="https://cluster", user="me")
+        client.Determined(master="https://cluster", user=None)
+    assert caplog.messages == [
+        f"{what} has no meaning in det_jupyter, whose master is your own: ignored"
+        for what in ("login()", "master=")
+    ]
+
+
 def test_sorting_puts_things_without_a_value_last() -> None:
     from determined.experimental.client._sorting import OrderBy, in_order
 

@@ -9,7 +9,7 @@ from det_jupyter.wire import State as ExperimentState
 from det_jupyter.wire import State as TrialState
 from determined._lacking import asked_of
 from determined.experimental.client._checkpoint import Checkpoint, DownloadMode
-from determined.experimental.client._determined import Determined, note_ignored
+from determined.experimental.client._determined import Determined, note_once
 from determined.experimental.client._experiment import Experiment
 from determined.experimental.client._sorting import CheckpointSortBy, OrderBy, TrialSortBy
 from determined.experimental.client._trial import Trial, TrialMetrics
@@ -39,7 +39,7 @@ __all__ = [
 
 def login(*args: Any, **kwargs: Any) -> None:
     """Do nothing but say so: there is one master for each user, which needs no login."""
-    note_ignored("login")
+    note_once("login()")
 
 
 def logout() -> None:

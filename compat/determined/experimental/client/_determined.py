@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from det_jupyter.autostart import connect
-from det_jupyter.client import Client, creating
+from det_jupyter.client import Client
+from det_jupyter.client.creating import prepare, submit
+from det_jupyter.client.drafts import read_file
 from det_jupyter.client.finding import make_query
-from det_jupyter.errors import ConfigError
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._experiment import Experiment
@@ -40,14 +41,8 @@ class Determined(Handle):
         cert_name: str | None = None,
         noverify: bool = False,
     ) -> None:
-        given: dict[str, Any] = {
-            "master": master,
-            "user": user,
-            "password": password,
-            "token": token,
-        }
-        given |= {"cert_path": cert_path, "cert_name": cert_name, "noverify": noverify}
-        note_ignored(*(name for name, value in given.items() if value))
+        note_ignored(master=master, user=user, password=password, token=token)
+        note_ignored(cert_path=cert_path, cert_name=cert_name, noverify=noverify)
 
     def create_experiment(
         self,
@@ -71,17 +66,22 @@ class Determined(Handle):
         Raises:
             ConfigError: Everything that is wrong with the configuration.
         """
-        ignored = {"parent_id": parent_id, "project_id": project_id}
-        note_ignored(*(name for name, value in ignored.items() if value))
-        made = creating.create(
+        note_ignored(parent_id=parent_id, project_id=project_id)
+        if isinstance(config, Mapping):
+            file, text = None, yaml.safe_dump(dict(config), sort_keys=False)
+        else:
+            file, text = Path(config), read_file(Path(config))
+        prepared = prepare(
             client(),
-            _text_of(config),
+            text,
             context=model_dir,
             includes=[Path(each) for each in includes or ()],
-            file=None if isinstance(config, Mapping) else Path(config),
+            file=file,
             template=template,
         )
-        return Experiment(client(), made.id)
+        for notice in prepared.notices:
+            _log.warning("%s", notice)
+        return Experiment(client(), submit(client(), prepared).id)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment.
@@ -102,7 +102,17 @@ class Determined(Handle):
         name: str | None = None,
         project_id: int | None = None,
     ) -> list[Experiment]:
-        """Return the experiments that match, oldest first; archived ones too."""
+        """Return the experiments that match, oldest first; archived ones too.
+
+        Args:
+            sort_by, order_by: Have no meaning here.
+            experiment_ids: Only these.
+            labels: With all of these.
+            users, project_id: Have no meaning here.
+            states: In one of these.
+            name: Of this name.
+        """
+        note_ignored(sort_by=sort_by, order_by=order_by, users=users, project_id=project_id)
         named = [str(getattr(state, "value", state)) for state in states or ()]
         query = make_query(
             name=name or "", label=labels, state=named, archived=True, sort="oldest"
@@ -133,27 +143,20 @@ class Determined(Handle):
         return Checkpoint(view, Path(client().session.info.data_dir), hparams)
 
 
-def _text_of(config: str | Path | Mapping[str, Any]) -> str:
-    if isinstance(config, Mapping):
-        return yaml.safe_dump(dict(config), sort_keys=False)
-    try:
-        return Path(config).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"create_experiment: {config} cannot be read: {error}"]) from None
-
-
 @cache
 def client() -> Client:
     """Return this process's client of the master; starts the master if there is none."""
     return Client(connect())
 
 
-def note_ignored(*names: str) -> None:
-    """Say once which arguments have no meaning here."""
-    for name in names:
-        _note(name)
+def note_ignored(**given: Any) -> None:
+    """Say once of each argument that was given that it has no meaning here."""
+    for name, value in given.items():
+        if value:
+            note_once(f"{name}=")
 
 
 @cache
-def _note(name: str) -> None:
-    _log.warning("%s= has no meaning in det_jupyter, whose master is your own: ignored", name)
+def note_once(what: str) -> None:
+    """Say that something has no meaning here."""
+    _log.warning("%s has no meaning in det_jupyter, whose master is your own: ignored", what)
