@@ -115,7 +115,7 @@ class Display:
     def __init__(self, experiment_id: int) -> None:
         self.first_trial: int | None = None
         self._experiment_id = experiment_id
-        self._told: dict[int, int] = {}  # trial: batches of the last validation that was printed
+        self._printed: dict[int, int] = {}  # by trial: at how many batches
         self._news = WaitingNews()
         self._state: State | None = None
         self._from = time.monotonic() + _QUIET_S
@@ -144,22 +144,22 @@ class Display:
             reason = self._news.reason(view, live.reasons)
             if reason is not None:
                 self.say(in_shell_words(reason_text(reason)))
-        self._tell_validations(live)
+        self._print_validations(live)
         self._move_bar(view)
 
-    def _tell_validations(self, live: LiveExperiment) -> None:
+    def _print_validations(self, live: LiveExperiment) -> None:
         new: dict[tuple[int, int], list[str]] = {}
         for curve in live.curves.values():
-            told = self._told.get(curve.trial_id, -1)
+            printed = self._printed.get(curve.trial_id, -1)
             if curve.group != "validation":
                 continue
             for steps, value in zip(curve.steps, curve.values, strict=True):
-                if steps > told:
+                if steps > printed:
                     new.setdefault((curve.trial_id, steps), []).append(
                         f"{curve.name} {number(value)}"
                     )
         for (trial_id, steps), metrics in sorted(new.items()):
-            self._told[trial_id] = steps
+            self._printed[trial_id] = steps
             self.say(f"trial={trial_id} batch {steps}: validation {', '.join(sorted(metrics))}")
 
     def _move_bar(self, view: ExperimentView) -> None:

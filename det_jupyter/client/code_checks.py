@@ -248,12 +248,12 @@ class _Code:
     def _text(self, name: str) -> bytes:
         try:
             return self._entries[name].read()
-        except OSError:  # packing tells it
+        except OSError:  # packing reports it
             return b""
 
 
 def _names_in(text: bytes) -> set[str] | None:
-    """Return the names that a module binds at its top level; None: that cannot be told."""
+    """Return the names that a module binds at its top level; None: they are not known."""
     if _DYNAMIC.search(text.decode("utf-8", "replace")):
         return None
     try:

@@ -223,7 +223,7 @@ def _code_problems(
 
 
 def meaning_of(entrypoint: Any) -> Entrypoint | None:
-    """Return what an entrypoint means; None if it is missing, or wrong: that is told elsewhere."""
+    """Return what an entrypoint means; None if it is missing or wrong (parsing reports that)."""
     if isinstance(entrypoint, str | list) and entrypoint:
         with suppress(ValueError, TypeError, AttributeError):
             return parse_entrypoint(entrypoint)

@@ -23,7 +23,7 @@ class Watched(Protocol):
 
     @property
     def view(self) -> ExperimentView:
-        """Everything the master knows of it."""
+        """Everything that the master stores of it."""
 
     def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
         """Block until it has ended; raise if it ended with an error."""

@@ -6,7 +6,7 @@
     FOLDER/trial-3/host/, gpu-UUID/, workers-0/    system/...                      step: seconds
 
 Written again, a folder gets only the points that are new; `.written.json` has what is in it. Where
-a trial has started again from a checkpoint, TensorBoard is told to drop the points after it.
+a trial has started again from a checkpoint, they have TensorBoard drop the points after it.
 
 Needs the package tensorboard, and no torch. What a trial writes itself is in another folder
 (`context.get_tensorboard_path()`).

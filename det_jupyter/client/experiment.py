@@ -41,7 +41,7 @@ class Experiment(ExaminedExperiment):
 
     @property
     def view(self) -> ExperimentView:
-        """Everything the master knows of it, fetched now."""
+        """Everything that the master stores of it, fetched now."""
         return self._client.experiment(self.id)
 
     @property

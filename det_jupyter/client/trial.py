@@ -54,7 +54,7 @@ class Trial(OrderedTrial):
 
     @property
     def view(self) -> TrialView:
-        """Everything the master knows of it, fetched now."""
+        """Everything that the master stores of it, fetched now."""
         return self._client.trial(self.id)
 
     @property

@@ -20,7 +20,7 @@ class Located:
 
     Args:
         problem: `path: problem`.
-        line: The line there; 0: it is about the whole, or nothing tells.
+        line: The line there; 0: it is about the whole, or the line is not known.
         is_inherited: Whether the template brings it in.
     """
 
@@ -66,7 +66,7 @@ class Sources:
         return Located(problem, split_line(problem, lines)[0], is_inherited)
 
     def _own_entry(self, path: str, merged: Mapping[str, Any]) -> tuple[str, bool | None]:
-        """Return an entry's path in the list that it is from, and which; None: nothing tells.
+        """Return an entry's path in the list that it is from, and which; None: not known.
 
         In the merged list the template's entries come first.
         """

@@ -26,7 +26,7 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     written = {"name": replacement.pop("name"), **fields, **replacement}
     remark = _REMARKS.get(name, "")
     if name in _BUDGETED and _num_full_trials(old, units) is None:
-        remark = " (how many trials is yours to say: nothing tells how many the budget paid for)"
+        remark = " (choose the number of trials: how many the budget paid for is not known)"
     return [f"searcher.name: {name} is no more; write searcher: {_flow(written)}{remark}"]
 
 
@@ -132,7 +132,7 @@ def _affordable(old: Mapping[str, Any], units: TrainingUnits | None, cost: float
 
 
 def _num_full_trials(old: Mapping[str, Any], units: TrainingUnits | None) -> float | None:
-    """Return how often a budget pays for the full length of a trial, None if nothing tells."""
+    """Return how often a budget pays for the full length of a trial, None if that is not known."""
     budget, length = _given_length(old, "budget"), _given_length(old, "max_length")
     if budget is None or length is None:
         return None

@@ -79,7 +79,7 @@ class Walk:
         self._root = os.path.abspath(root)
         self._real = os.path.realpath(root)
         self._at = at
-        # What is told in one line each, whatever there is of it.
+        # Each of these becomes one line, however many paths it has.
         self._outside: list[str] = []
         self._unreadable: list[str] = []
         self._odd: list[str] = []
@@ -94,9 +94,9 @@ class Walk:
             self._walk()
         else:
             self._add_file(self._at, self._root, os.stat(self._root))
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Say what cannot travel, and what does not."""
         where = shown(self._root)
         if self._outside:

@@ -42,7 +42,7 @@ def _of_section(row: Row, taken: set[str]) -> list[str]:
 
 
 def _of_costs(rows: Sequence[Row]) -> list[str]:
-    """Return what only tells a cost, so that it is not taken for advice."""
+    """Return what only shows a cost, marked as no advice."""
     costs = [row for row in rows if not row.recipe.is_remedy and row.sign == "gain"]
     return [
         f"# diagnostic only: {row.recipe.title}: {row.ratio} as fast, so {row.verdict}"

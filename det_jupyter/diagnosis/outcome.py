@@ -163,7 +163,7 @@ def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Ver
     by_name = {row.recipe.name: row for row in rows}
     measured = [name for name in _KINDS if name in by_name and by_name[name].sign is not None]
     if not measured:
-        return _unknown("Nothing that tells was measured.", at)
+        return _unknown("Nothing was measured that shows what limits it.", at)
     costly = [by_name[name] for name in measured if by_name[name].sign == "gain"]
     causes = [_cause(row, rows, found) for row in costly]
     causes = [cause for cause in causes if cause.share > LEAST_NOISE]

@@ -100,7 +100,7 @@ class RunVerdict:
 
 
 def _gist(verdict: Verdict) -> Hashable:
-    """Return what tells verdicts apart: neither shares nor numbers."""
+    """Return what distinguishes verdicts: neither shares nor numbers."""
     return (
         verdict.kind,
         tuple(sorted((cause.kind, cause.rank, cause.because) for cause in verdict.causes)),

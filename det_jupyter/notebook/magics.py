@@ -66,6 +66,8 @@ class DetMagics(Magics):
         """
         from det_jupyter.notebook.submit.scripts import keep_script, list_scripts
 
+        if cell is None and line.strip():
+            raise LineError(f"%det_script lists scripts; %%det_script {line.strip()} makes one")
         if cell is None:
             print(list_scripts())
             return

@@ -49,7 +49,7 @@ class Proxy(Endpoint):
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler does
         """Refuse strangers, and what is too large, before the body is read."""
         await super().prepare()
-        if not self.current_user:  # which Jupyter Server only asks for if it is told to
+        if not self.current_user:  # which Jupyter Server checks only where a handler asks for it
             raise web.HTTPError(403)
         connection = cast(HTTP1Connection, self.request.connection)
         connection.set_max_body_size(self._most_bytes)  # for a size that is not announced

@@ -66,13 +66,9 @@ def submit(
     """
     problems: list[str] = []
     name = None if trial is None else _entrypoint_of(trial, problems)
-    reading, where = _read(config)
     changes = [_nested(key, _plain(value, key, problems)) for key, value in overrides.items()]
-    document = reading.document
-    if isinstance(config, Mapping):  # text is read as plain values
-        document = _plain(document, "", problems)
     changes += [{"entrypoint": name}] if name else []
-    reading = replace(reading, document=document, problems=reading.problems + problems)
+    reading, where = _read(config, problems)
     reading = lay_over(reading, changes)
     shell = get_ipython()
     given = (include,) if isinstance(include, str | Path) else tuple(include)
@@ -109,17 +105,31 @@ def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:
     return name
 
 
-def _read(config: Any) -> tuple[Reading, str]:
-    """Return what the configuration says, and what its problems begin with."""
+def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
+    """Return what the configuration says, and what its problems begin with.
+
+    Args:
+        config: The configuration.
+        problems: What else is wrong; goes into the reading, or into its error.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     if isinstance(config, Mapping):
-        return Reading(document=dict(config)), ""
-    if isinstance(config, str) and not config.rstrip().endswith(_FILES):
-        return read_yaml(config), ""
-    if isinstance(config, str | Path):
-        return read_yaml(read_file(Path(config))), f"{config}: "
-    raise ConfigError(
-        [f"config: got {config!r:.60}, expected a dict, YAML, or the path of a file with YAML"]
-    )
+        document = _plain(config, "", problems)
+        return Reading(document=document, problems=problems), ""
+    where = ""
+    try:
+        if not isinstance(config, str | Path):
+            needed = "expected a dict, YAML, or the path of a file with YAML"
+            raise ConfigError([f"config: got {config!r:.60}, {needed}"])
+        text = str(config)
+        if isinstance(config, Path) or text.rstrip().endswith(_FILES):
+            text, where = read_file(Path(config)), f"{config}: "
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from None
+    reading = read_yaml(text)
+    return replace(reading, problems=reading.problems + problems), where
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

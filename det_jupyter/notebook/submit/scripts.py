@@ -6,6 +6,7 @@ It is kept in the kernel, and written nowhere else.
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 
 from det_jupyter.context.modules import find_syntax_error
@@ -29,26 +30,34 @@ class Script:
 SCRIPTS: dict[str, Script] = {}  # of this kernel, by their paths in a context
 
 
-def keep_script(name: str, text: str, cell: str) -> str:
-    """Keep a script, instead of an older one of its name, and return what to say of it.
+def keep_script(line: str, text: str, cell: str) -> str:
+    """Keep a script under the path in a line, and return what to say of it.
 
     Raises:
         UsageError: The name is no path in a context.
         ConfigError: It is Python that cannot be read.
     """
-    given = name.strip().strip("'\"")
-    path = os.path.normpath(given) if given else ""
-    if not path or os.path.isabs(path) or path.split(os.sep)[0] in (".", ".."):
-        raise UsageError(
-            f"%%det_script: got {given!r}, expected the path of a file in the context, such as "
-            "train.py"
-        )
+    path = _path_of(line)
     if path.endswith(".py") and (problem := find_syntax_error(text, path)):
         raise ConfigError([problem])
     again = " (instead of the one before)" if path in SCRIPTS else ""
     SCRIPTS[path] = Script(text, cell)
     lines = count(len(text.splitlines()), "line")
     return f"{path}: {lines}, taken along by experiments with --context or a command{again}"
+
+
+def _path_of(line: str) -> str:
+    try:
+        [given] = shlex.split(line)
+    except ValueError:  # none, several, or an open quote
+        given = ""
+    path = os.path.normpath(given) if given else ""
+    if not path or os.path.isabs(path) or path.split(os.sep)[0] in (".", ".."):
+        raise UsageError(
+            f"%%det_script: got {line.strip()!r}, expected the path of one file in the context, "
+            "such as train.py"
+        )
+    return path
 
 
 def list_scripts() -> str:

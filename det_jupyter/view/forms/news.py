@@ -54,7 +54,7 @@ def _is_of_its_own(reason: Reason, experiment_id: int) -> bool:
 
 
 def _gist(reason: Reason) -> Hashable:
-    """Return what tells reasons apart: neither estimates nor positions in the queue."""
+    """Return what distinguishes reasons: neither estimates nor positions in the queue."""
     return (
         reason.cause,
         reason.slots,

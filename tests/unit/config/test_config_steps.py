@@ -97,8 +97,8 @@ def test_what_replaces_a_searcher_of_old_counts_batches(searcher: str, replaceme
         ("records_per_epoch: 1000\nhyperparameters: {global_batch_size: 10}",
          "max_trials: 102, max_length: {epochs: 10}} (about as many trials as the budget paid "
          "for)"),
-        ("", "max_trials: 16, max_length: {epochs: 10}} (how many trials is yours to say: nothing "
-             "tells how many the budget paid for)"),
+        ("", "max_trials: 16, max_length: {epochs: 10}} (choose the number of trials: how many "
+             "the budget paid for is not known)"),
     ],
 )  # fmt: skip
 def test_a_budget_in_another_unit_is_converted_if_the_file_says_how(rest: str, end: str) -> None:

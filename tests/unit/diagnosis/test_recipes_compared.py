@@ -114,7 +114,7 @@ def test_a_recipe_that_failed_is_a_row_that_says_why() -> None:
             "residual",
             "2 slots reach 56 % of 2 times the throughput of 1",
         ),
-        ({"one_slot": (90, 90, 90)}, "unknown", "Nothing that tells was measured."),
+        ({"one_slot": (90, 90, 90)}, "unknown", "Nothing was measured that shows what limits it."),
     ],
 )
 def test_what_limits_the_trial(rates: Rates, kind: str, words: str) -> None:

@@ -31,10 +31,18 @@ def test_a_script_is_kept_and_listed_and_replaced() -> None:
     assert list_scripts().split() == ["run/train.py", "1", "line", "In", "[4]"]
 
 
-@pytest.mark.parametrize("name", ["", "/abs.py", "../up.py", ".", "a/../../b.py"])
-def test_a_script_has_a_path_in_the_context(name: str) -> None:
-    with pytest.raises(UsageError, match="expected the path of a file in the context"):
+@pytest.mark.parametrize(
+    "name", ["", "/abs.py", "../up.py", ".", "a/../../b.py", "a.py b.py", "a.py --force", "'a.py"]
+)
+def test_a_script_has_one_path_in_the_context(name: str) -> None:
+    with pytest.raises(UsageError, match="expected the path of one file in the context"):
         keep_script(name, "x = 1", "In [1]")
+    assert SCRIPTS == {}
+
+
+def test_a_path_in_quotes_may_have_spaces() -> None:
+    keep_script("'my run.py'", "x = 1", "In [1]")
+    assert list(SCRIPTS) == ["my run.py"]
 
 
 def test_a_script_that_cannot_be_read_is_refused_in_its_cell() -> None:

@@ -1,0 +1,26 @@
+"""`det_jupyter.submit`: all that is wrong with a call comes together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.submit.from_python import submit
+
+ENTRYPOINT = "entrypoint: got 3, expected a class or a function with a name, or text"
+SLOTS = "slots: got an object of type object, expected a number, text, a list or a dict of these"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (4, "config: got 4, expected a dict, YAML, or the path of a file with YAML"),
+        ("none.yaml", "none.yaml: No such file or directory; give a file with YAML"),
+    ],
+)
+def test_what_is_wrong_with_a_call_comes_together(config: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        submit(3, config, slots=object())  # type: ignore[arg-type]  # what a user may give
+    assert caught.value.problems == [ENTRYPOINT, SLOTS, problem]
