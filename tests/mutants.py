@@ -40,12 +40,12 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-_CORE = "tests/unit/core tests/unit/worker tests/unit/test_control.py"
+_CORE = "core worker test_control.py test_profiler_context.py"
 PARTS = {  # the folder or module of the part, and where its unit tests are
     "calls": ("det_jupyter/calls.py", "tests/unit/test_entrypoints.py tests/unit/worker"),
     "config": ("det_jupyter/config", "tests/unit/config"),
     "context": ("det_jupyter/context", "tests/unit/context"),
-    "core": ("det_jupyter/core", _CORE),
+    "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
     "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),
     "entrypoints": ("det_jupyter/entrypoints.py", "tests/unit/test_entrypoints.py"),
     "lengths": ("det_jupyter/lengths.py", "tests/unit/config tests/unit/searcher"),
