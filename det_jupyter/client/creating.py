@@ -86,7 +86,7 @@ def prepare(
             code, those of the text with their lines.
     """
     folder = _folder(context)
-    draft = _read(client, text, template, changes, checkpoint_storage)
+    draft = read_draft(client, text, template, changes, checkpoint_storage)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     plan = None
     if context is not None or includes:
@@ -115,12 +115,12 @@ def prepare(
     )
 
 
-def _read(
+def read_draft(
     client: Client,
     text: str,
-    template: str | None,
-    changes: Mapping[str, Any] | None,
-    checkpoint_storage: str | None,
+    template: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    checkpoint_storage: str | None = None,
 ) -> Draft:
     """Return the configuration with all that is laid over it and below it."""
     reading = lay_over(read_yaml(text), [changes] if changes else [])

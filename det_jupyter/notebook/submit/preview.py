@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.client.asking import ask_for
+from det_jupyter.client.previewing import preview_draft
 from det_jupyter.config import parse_part
-from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.capture.capture import traps_of
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.submit.submitting import read_draft
@@ -49,12 +49,8 @@ def preview(
         NotFound: There is no such template.
     """
     document = parse_part(config) if isinstance(config, str) else dict(config)
-    return _ask(document, template, seconds_per_batch)
-
-
-def _ask(document: dict[str, Any], template: str | None, seconds: float | None) -> Preview:
     request = ask_for(
-        PreviewRequest, config=document, template=template, seconds_per_batch=seconds
+        PreviewRequest, config=document, template=template, seconds_per_batch=seconds_per_batch
     )
     return Preview(connection.client().preview(request), time.time())
 
@@ -66,14 +62,8 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Preview:
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
     """
     draft = read_draft(cell, options)
-    _, problems = draft.parse(default_seed=0)
-    if problems:
-        raise draft.located(problems)
-    try:
-        shown = _ask(draft.document, draft.template_name, options.seconds_per_batch)
-    except ConfigError as error:
-        raise draft.located(error.problems) from None
+    view = preview_draft(connection.client(), draft, options.seconds_per_batch)
     entrypoint = str(draft.merged().get("entrypoint"))
-    for notice in shown.view.notices + traps_of(entrypoint, shell.user_ns, shell):
+    for notice in view.notices + traps_of(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
-    return shown
+    return Preview(view, time.time())

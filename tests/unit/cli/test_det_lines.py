@@ -258,6 +258,23 @@ def test_what_is_refused_is_told_in_the_words_of_a_shell(det: Typed) -> None:
     )
 
 
+def test_a_key_that_there_is_not_is_refused(det: Typed) -> None:
+    said = det("e explain searcher.divisr")
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith("there is no key searcher.divisr; did you mean searcher.divisor")
+
+
+def test_all_that_is_wrong_with_a_previewed_file_comes_together(
+    det: Typed, tmp_path: Path
+) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text("entrypoint: A\nsearchr: {}\nhyperparameters: {a: no}\nmax_restarts: x\n")
+    said = det(f"preview-search {file}")
+    assert (said.status, said.out) == (1, "")
+    keys = [line.split(": ")[2] for line in said.err.splitlines()]
+    assert keys == ["searchr", "hyperparameters.a", "max_restarts"]
+
+
 def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_MASTER", "https://somewhere")
     said = det("e pause 7")
