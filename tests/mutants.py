@@ -42,7 +42,7 @@ from hypothesis import Phase, settings
 
 _CORE = "core worker test_control.py test_profiler_context.py"
 PARTS = {  # the folder or module of the part, and where its unit tests are
-    "calls": ("det_jupyter/calls.py", "tests/unit/test_entrypoints.py tests/unit/worker"),
+    "calls": ("det_jupyter/calls.py", "tests/unit/test_calls.py tests/unit/worker"),
     "config": ("det_jupyter/config", "tests/unit/config"),
     "context": ("det_jupyter/context", "tests/unit/context"),
     "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
