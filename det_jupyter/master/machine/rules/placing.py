@@ -40,7 +40,6 @@ def queue(turn: Turn, trial: Trial) -> None:
         run=trial.runs,
         queued_at=turn.now,
     )
-    trial.is_resting = False
     turn.touch(trial, f"run {trial.runs} queued")
 
 
