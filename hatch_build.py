@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "labextension"
 FILES = (
-    *("build.mjs", "lab.mjs", "package.json", "package-lock.json"),
+    *("build.mjs", "uplot.mjs", "lab.mjs", "package.json", "package-lock.json"),
     *("install.json", "tsconfig.json"),
 )  # that the build reads, besides those in src, style and schema
 OUTPUTS = (

@@ -4,84 +4,78 @@
 //     tabs.js      the tabs that are fetched when one is opened: a function of what it shares with
 //                  widget.js (src/core.ts)
 //
-// The last word is the folder to write to; hatch_build.py and `npm run build` use the default.
-import { readFile, writeFile } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+// esbuild splits the code into what each of the two has for itself and what they share; the shared
+// part then becomes a part of widget.js. The last word is the folder to write to; hatch_build.py
+// and `npm run build` use the default.
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 
 import { build } from 'esbuild';
+import { minify } from 'terser';
+
+import { leanUplot } from './uplot.mjs';
 
 const outdir = process.argv[2] ?? '../det_jupyter/notebook/static';
 const uplotLicense = await readFile('node_modules/uplot/LICENSE', 'utf8');
-const banner = `/*!\nContains uPlot (https://github.com/leeoniya/uPlot).\n\n${uplotLicense.trim()}\n*/`;
-const here = process.cwd();
-const nameOf = path => relative(here, path).replaceAll('\\', '/');
+const CORE = 'core.js'; // the shared part
 const common = {
-  outdir,
+  outdir, // no file is written there by esbuild
   bundle: true,
+  write: false,
+  format: 'esm',
   target: 'es2022',
   minify: true,
   legalComments: 'none',
-  // Private members get short names, the same in both modules.
-  mangleProps: /^_[a-z]/,
-  reserveProps: /^_n$/, // of translations
   logLevel: 'warning'
 };
 
-/** Build widget.js; it keeps these of its modules for tabs.js. */
-function buildWidget(shared, mangleCache, write) {
-  const imports = shared.map((name, i) => `import * as m${i} from './${relative('src', name)}';`);
-  const names = shared.map((name, i) => `${JSON.stringify(name)}: m${i}`);
-  const contents = `${imports.join('\n')}\nexport const core = {${names.join(', ')}};`;
-  const fill = ({ onLoad }) =>
-    onLoad({ filter: /src[/\\]core\.ts$/ }, () => ({
-      contents,
-      loader: 'ts',
-      resolveDir: join(here, 'src')
-    }));
-  return build({
-    ...common,
-    entryPoints: { widget: 'src/widget.ts' },
-    format: 'esm',
-    banner: { js: banner, css: banner },
-    plugins: [{ name: 'core', setup: fill }],
-    metafile: true,
-    mangleCache,
-    write
-  });
+const split = await build({
+  ...common,
+  entryPoints: { widget: 'src/widget.ts', tabs: 'src/alltabs.ts' },
+  splitting: true,
+  chunkNames: 'core',
+  // Private members get short names, the same in all parts.
+  mangleProps: /^_[a-z]/,
+  reserveProps: /^_n$/, // of translations
+  metafile: true,
+  plugins: [leanUplot, { name: 'core', setup: leaveCoreOpen }]
+});
+const parts = new Map(split.outputFiles.map(({ path, text }) => [basename(path), text]));
+const outputs = Object.entries(split.metafile.outputs);
+const [, { exports: names }] = outputs.find(([path]) => basename(path) === CORE);
+
+const widget = await link("export { default } from './widget.js';", parts.get(CORE));
+const tabs = await link(
+  "import { makeTabs } from './tabs.js'; MADE = makeTabs;",
+  `export const {${names.join()}} = CORE;`
+);
+await mkdir(outdir, { recursive: true });
+await write('widget.js', widget, `/*!\nContains parts of uPlot.\n\n${uplotLicense.trim()}\n*/\n`);
+await write('tabs.js', `export default CORE => {let MADE; ${tabs} return MADE}`);
+await writeFile(
+  join(outdir, 'widget.css'),
+  `/*! Contains uPlot's, under the licence in widget.js. */\n${parts.get('widget.css')}`
+);
+
+function leaveCoreOpen({ onResolve }) {
+  onResolve({ filter: /\/core\.js$/ }, () => ({ path: CORE, external: true }));
 }
 
-const first = await buildWidget([], {}, false);
-const known = new Set(Object.keys(first.metafile.inputs));
-const shared = new Set();
-const takeFromCore = ({ onResolve, onLoad, resolve }) => {
-  onResolve({ filter: /./ }, async ({ path, pluginData, ...where }) => {
-    if (pluginData === 'asked' || where.kind === 'entry-point') {
-      return undefined;
-    }
-    const { kind, importer, resolveDir } = where;
-    const found = await resolve(path, { kind, importer, resolveDir, pluginData: 'asked' });
-    const name = nameOf(found.path);
-    if (!known.has(name)) {
-      return found;
-    }
-    shared.add(name);
-    return { path: name, namespace: 'core' };
-  });
-  onLoad({ filter: /./, namespace: 'core' }, ({ path }) => ({
-    contents: `module.exports = CORE[${JSON.stringify(path)}];`
-  }));
-};
-const tabs = await build({
-  ...common,
-  entryPoints: { tabs: 'src/alltabs.ts' },
-  format: 'iife',
-  globalName: 'TABS',
-  mangleCache: first.mangleCache,
-  plugins: [{ name: 'core', setup: takeFromCore }],
-  write: false
-});
-await buildWidget([...shared].sort(), tabs.mangleCache, true);
-await writeFile(
-  join(outdir, 'tabs.js'),
-  `export default CORE => {${tabs.outputFiles[0].text}return TABS}\n`
-);
+/** Bundle parts with what they share. */
+async function link(contents, shared) {
+  const setup = ({ onResolve, onLoad }) => {
+    onResolve({ filter: /./ }, ({ path }) => ({ path: basename(path), namespace: 'parts' }));
+    onLoad({ filter: /./, namespace: 'parts' }, ({ path }) => ({
+      contents: path === CORE ? shared : parts.get(path)
+    }));
+  };
+  const plugins = [{ name: 'link', setup }];
+  const done = await build({ ...common, stdin: { contents }, plugins });
+  return done.outputFiles[0].text;
+}
+
+/** terser leaves out a twentieth more than esbuild alone. */
+async function write(name, text, banner = '') {
+  const { code } = await minify(text, { module: true, ecma: 2022, compress: { passes: 2 } });
+  await writeFile(join(outdir, name), `${banner}${code}\n`);
+}

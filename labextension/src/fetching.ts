@@ -1,10 +1,10 @@
 /** Fetches the bundle of the tabs from the kernel, once for all views of a model's page. */
-import { core } from './core.js';
+import * as core from './core.js';
 import type { Ask } from './model/questions.js';
 import type { LoadTabs, MakeTabs } from './tabs/lazy.js';
 
 interface IBundle {
-  default: (shared: typeof core) => { makeTabs: MakeTabs };
+  default: (shared: typeof core) => MakeTabs;
 }
 
 let fetched: Promise<MakeTabs> | undefined;
@@ -25,7 +25,7 @@ async function fetchTabs(ask: Ask): Promise<MakeTabs> {
   const url = URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
   try {
     const bundle = (await import(/* @vite-ignore */ url)) as IBundle;
-    return bundle.default(core).makeTabs;
+    return bundle.default(core);
   } finally {
     URL.revokeObjectURL(url);
   }

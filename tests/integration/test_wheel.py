@@ -113,6 +113,15 @@ def run(python: Path, module: str, *arguments: str) -> str:
     return done.stdout
 
 
+def test_a_view_is_small() -> None:
+    script, tabs, style = (
+        len(gzip.compress((ROOT / "det_jupyter/notebook/static" / name).read_bytes()))
+        for name in ("widget.js", "tabs.js", "widget.css")
+    )
+    assert script < 53_000, "each view carries it"
+    assert script + tabs + style < 77_000
+
+
 def test_what_is_loaded_at_the_start_is_small() -> None:
     chunks = chunks_at_start()
     assert chunks, "the names in remoteEntry.js are not found any more"

@@ -168,7 +168,7 @@ export function zoomed(key: string, isShifted: boolean, range: Range): Range | n
 }
 
 /** A range that uPlot can draw. */
-export function drawnRange([min, max]: Range, axis: Axis, logX: boolean): [number, number] {
+function drawnRange([min, max]: Range, axis: Axis, logX: boolean): [number, number] {
   const least = axis === 'step' && !logX ? 1 : min * 1e-3 || 1e-3;
   return [min, Math.max(max, min + least)];
 }

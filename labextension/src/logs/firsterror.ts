@@ -72,7 +72,7 @@ export class FirstError {
 }
 
 /** What an error says: of a traceback, its last line. */
-export function messageOf(first: ILogLine, lines: readonly ILogLine[]): string {
+function messageOf(first: ILogLine, lines: readonly ILogLine[]): string {
   if (!first.text.startsWith('Traceback')) {
     return first.text;
   }

@@ -6,7 +6,7 @@ export function isEnded(status: Status): boolean {
 }
 
 /** After this long without news the view stops pretending that it knows. */
-export const STALE_AFTER_S = 30;
+const STALE_AFTER_S = 30;
 /** A first state older than this comes out of a saved notebook. */
 const SAVED_AFTER_S = 120;
 

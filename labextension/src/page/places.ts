@@ -24,7 +24,7 @@ export interface ISource {
 }
 
 /** Asks for a source; true: it is on its way. May be asked again and again. */
-export type Door = (key: string) => unknown;
+type Door = (key: string) => unknown;
 
 interface IShown {
   key: string;

@@ -32,7 +32,7 @@ export function scatterMetric(search: ISearch, name: string): string {
 }
 
 /** A trial's value of a metric: the best of the searcher's, the last of any other. */
-export function metricOf(search: ISearch, row: IRow, name: string): number | null {
+function metricOf(search: ISearch, row: IRow, name: string): number | null {
   const place = search.metrics.indexOf(name);
   return place === -1 ? row.best : (row.metrics[place] ?? null);
 }

@@ -10,10 +10,10 @@ import type { IMeasured, ISeriesPage } from '../series/pages.js';
 const MAX_NAMED = 8;
 const MAX_BANDS = 2;
 
-export type Group = 'host' | 'gpu' | 'rank';
+type Group = 'host' | 'gpu' | 'rank';
 
 /** Whose a source is: `gpu:UUID` and `mig:UUID`, `rank:0` and `workers:0`, else a machine. */
-export function groupOf(source: string): Group {
+function groupOf(source: string): Group {
   const kind = source.split(':')[0] ?? '';
   const known: Record<string, Group> = { gpu: 'gpu', mig: 'gpu', rank: 'rank', workers: 'rank' };
   return known[kind] ?? 'host';
@@ -72,7 +72,7 @@ function pictureOf(
 }
 
 /** Names for people: GPUs by their places among all, as their UUIDs are long. */
-export function labelsOf(all: readonly IMeasured[], trans: ITrans): Map<string, string> {
+function labelsOf(all: readonly IMeasured[], trans: ITrans): Map<string, string> {
   const sources = [...new Set(all.map(one => one.source))];
   const gpus = sources.filter(source => groupOf(source) === 'gpu').sort();
   return new Map(

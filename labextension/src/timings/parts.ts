@@ -3,8 +3,6 @@ import type { ICurve } from '../charts/picture.js';
 import { PARTS } from '../model/state.js';
 import type { IMeasured, ISeriesPage } from '../series/pages.js';
 
-/** The name of a batch as a whole, from end to end. */
-export const WHOLE = 'batch';
 export const RATE = 'samples_per_second';
 export const SECTION = 'section.';
 export const COUNTER = 'counter.';
@@ -76,11 +74,11 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
-export function isRank(source: string): boolean {
+function isRank(source: string): boolean {
   return source.startsWith('rank:');
 }
 
-export function rankOf(source: string): number {
+function rankOf(source: string): number {
   return Number(source.slice('rank:'.length));
 }
 

@@ -16,7 +16,7 @@ export function decode(message: string | ArrayBuffer): Incoming {
 }
 
 /** Returns the header's JSON, its columns as lists in which null stands for NaN. */
-export function decodeBinary(message: ArrayBuffer): unknown {
+function decodeBinary(message: ArrayBuffer): unknown {
   const length = new DataView(message).getUint32(0, true);
   const header = new TextDecoder().decode(new Uint8Array(message, 4, length));
   const columns = columnsOf(message, 4 + length);

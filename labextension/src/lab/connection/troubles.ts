@@ -120,7 +120,7 @@ export function masterTrouble(trans: ITrans, { state, problem, command }: IMaste
 }
 
 /** Whether version `a` comes before version `b`; pre-releases count as their release. */
-export function isOlder(a: string, b: string): boolean {
+function isOlder(a: string, b: string): boolean {
   const parts = (version: string): number[] =>
     (/^[\d.]*/.exec(version)?.[0] ?? '').split('.').map(Number);
   const [one, other] = [parts(a), parts(b)];

@@ -19,7 +19,7 @@ import type { KeptPictures } from './kept.js';
 import type { Looks } from './looks.js';
 
 /** Above that of kernels: it lasts longer and is never busy. */
-export const SERVER_RANK = 1;
+const SERVER_RANK = 1;
 /** The server has nothing for this page until somebody does something. */
 const HOPELESS: readonly LinkState[] = ['no-extension', 'mismatch', 'refused'];
 /** A place may be in the page before the list has its experiment. */

@@ -10,7 +10,7 @@ import { CHANGES } from './changes.js';
 import { SHOW_HERE } from './commands.js';
 
 /** The sidebar's command, with the looks of a card. */
-export const LAUNCH = 'det:launch-experiments';
+const LAUNCH = 'det:launch-experiments';
 
 export const launcherPlugin: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:launcher',

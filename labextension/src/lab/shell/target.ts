@@ -4,9 +4,6 @@ import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 
-/** Where to look for the number: that of a command's arguments comes first. */
-export type Where = 'menu' | 'page';
-
 /** The arguments that say which experiment is meant, for `describedBy`. */
 export const TARGET_SCHEMA = {
   experiment_id: { type: 'integer', description: 'Number of the experiment' },

@@ -21,7 +21,7 @@ export function templateCell(name: string, newCell: string): string {
   return `%%det_experiment --template ${name}\n${newCell.trimEnd()}`;
 }
 
-export function cellOf(source: string): ICell {
+function cellOf(source: string): ICell {
   return { cell_type: 'code', source, metadata: {}, outputs: [], execution_count: null };
 }
 
