@@ -319,15 +319,28 @@ def _page(traits: dict[str, Any], static: Path) -> str:
     }
 
 
-def draw(page: Page, html: str, theme: str, target: Path) -> None:
-    """Load `html` in a theme and keep its picture."""
+# Views are drawn in the frames that follow, and tick once a second.
+SETTLE = """() => new Promise(resolve => {
+  let timer = setTimeout(resolve, 100);
+  new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 100); })
+    .observe(document.body, { subtree: true, childList: true, attributes: true });
+})"""
+
+
+def load(page: Page, html: str, theme: str) -> None:
+    """Load `html` in a theme, with the slots open, and wait until it is drawn."""
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.set_content(html)
     variables = ";".join(f"{name}:{value}" for name, value in THEMES[theme].items())
     page.evaluate("style => document.documentElement.setAttribute('style', style)", variables)
     for section in page.query_selector_all(".det-cluster:not([hidden])"):
         section.evaluate("node => { node.open = true; }")
-    page.wait_for_timeout(300)
+    page.evaluate(SETTLE)
+
+
+def draw(page: Page, html: str, theme: str, target: Path) -> None:
+    """Load `html` in a theme and keep its picture."""
+    load(page, html, theme)
     page.screenshot(path=target, full_page=True)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import build_view_state
-from tests.browser.gallery import IMPORTANCE, comparison, draw, page_of, page_of_comparison
+from tests.browser.gallery import IMPORTANCE, comparison, load, page_of, page_of_comparison
 from tests.browser.lab import CHROMIUM, chromium_page
 from tests.unit.view.view_samples import search_experiment
 
@@ -28,11 +27,11 @@ def page() -> Iterator[Page]:
 
 
 @pytest.fixture
-def compared(page: Page, tmp_path: Path) -> Iterator[Page]:
+def compared(page: Page) -> Iterator[Page]:
     """Return a page with a comparison, on which no error may happen."""
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    draw(page, page_of_comparison(comparison(), STATIC_DIR), "dark", tmp_path / "picture.png")
+    load(page, page_of_comparison(comparison(), STATIC_DIR), "dark")
     yield page
     assert errors == []
 
@@ -49,29 +48,28 @@ def test_curves_are_drawn_along_every_axis(compared: Page, axis: str) -> None:
     for pressed in ("Log x", "Log y", "Log x"):
         compared.get_by_role("button", name=pressed).click()
         expect(compared.locator(".det-comparison .u-over")).to_have_count(3)
-        colours = compared.evaluate(
-            """() => [...document.querySelectorAll('.det-plot canvas')].map(canvas => {
+        compared.wait_for_function(  # curves, not an empty frame
+            """() => [...document.querySelectorAll('.det-plot canvas')].every(canvas => {
                 const { data } = canvas.getContext('2d').getImageData(
                     0, 0, canvas.width, canvas.height);
-                return new Set(new Uint32Array(data.buffer)).size;
+                return new Set(new Uint32Array(data.buffer)).size > 20;
             })"""
         )
-        assert min(colours) > 20  # curves, not an empty frame
     chosen = compared.evaluate("window.model.get('settings')")
     assert (chosen["axis"], chosen["log_x"], chosen["log_y"]) == (axis, False, True)
 
 
 @pytest.mark.parametrize("width", [360, 1100])
-def test_a_search_lies_within_its_page(page: Page, tmp_path: Path, width: int) -> None:
+def test_a_search_lies_within_its_page(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     html = page_of(build_view_state(*search_experiment(16, 14), importance=IMPORTANCE), STATIC_DIR)
-    draw(page, html, "light", tmp_path / "picture.png")
+    load(page, html, "light")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_scatter_is_read_by_keys_and_follows_its_choices(page: Page, tmp_path: Path) -> None:
+def test_the_scatter_is_read_by_keys_and_follows_its_choices(page: Page) -> None:
     html = page_of(build_view_state(*search_experiment(16, 14)), STATIC_DIR)
-    draw(page, html, "light", tmp_path / "picture.png")
+    load(page, html, "light")
     page.get_by_label("Metric", exact=True).select_option("loss")
     page.get_by_label("Hyperparameter", exact=True).select_option("hidden")
     stage = page.get_by_role("img", name="loss of each trial by hidden")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from det_jupyter.notebook.handles.show import STATIC_DIR
-from tests.browser.gallery import cluster_samples, draw, page_of
+from tests.browser.gallery import cluster_samples, load, page_of
 from tests.browser.lab import CHROMIUM, chromium_page
 
 pytestmark = [
@@ -27,12 +26,10 @@ def page() -> Iterator[Page]:
 
 @pytest.mark.parametrize("width", [360, 700, 1180])
 @pytest.mark.parametrize("name", list(cluster_samples()))
-def test_nothing_sticks_out_at_any_width(
-    page: Page, tmp_path: Path, name: str, width: int
-) -> None:
+def test_nothing_sticks_out_at_any_width(page: Page, name: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 700})
     html = page_of(cluster_samples()[name], STATIC_DIR)
-    draw(page, html, "light", tmp_path / "picture.png")
+    load(page, html, "light")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     sizes = page.eval_on_selector_all(
         ".det-slots", "lists => lists.map(one => one.scrollWidth - one.clientWidth)"
@@ -42,13 +39,12 @@ def test_nothing_sticks_out_at_any_width(
 
 @pytest.mark.parametrize("key", ["0.0.0", "0.0.5", "0.0.7"])
 @pytest.mark.parametrize("width", [360, 1180])
-def test_what_is_told_of_a_slot_lies_within_the_view(
-    page: Page, tmp_path: Path, key: str, width: int
-) -> None:
+def test_what_is_told_of_a_slot_lies_within_the_view(page: Page, key: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 700})
     html = page_of(cluster_samples()["slots"], STATIC_DIR)
-    draw(page, html, "dark", tmp_path / "picture.png")
+    load(page, html, "dark")
     page.hover(f'[data-slot="{key}"]')
+    expect(page.locator(".det-tip")).to_be_visible()
     tip = page.locator(".det-tip").bounding_box()
     view = page.locator(".det-view").bounding_box()
     assert tip is not None
@@ -57,10 +53,10 @@ def test_what_is_told_of_a_slot_lies_within_the_view(
     assert view["y"] <= tip["y"] <= tip["y"] + tip["height"] <= view["y"] + view["height"]
 
 
-def test_keys_walk_through_the_slots(page: Page, tmp_path: Path) -> None:
+def test_keys_walk_through_the_slots(page: Page) -> None:
     page.mouse.move(0, 0)  # what it points at would be shown, too
     html = page_of(cluster_samples()["slots"], STATIC_DIR)
-    draw(page, html, "light", tmp_path / "picture.png")
+    load(page, html, "light")
     page.locator(".det-cluster summary").focus()
     page.keyboard.press("Tab")
     for _ in range(4):
