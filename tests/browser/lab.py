@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
+
+from det_jupyter.system.ports import free_port
+
+expect.set_options(timeout=60_000)  # of a busy machine; most is there at once
 
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
@@ -68,16 +71,8 @@ def jupyter_lab(
             server.wait()
 
 
-def free_port() -> int:
-    """Return a port of the loopback that is free now."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and server.poll() is None:
         try:
             with urllib.request.urlopen(url, timeout=2):
@@ -97,26 +92,3 @@ def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
             yield page
         finally:
             browser.close()
-
-
-def open_notebook(page: Page, address: str, path: str) -> None:
-    """Open a notebook and wait until its kernel is ready."""
-    page.goto(address.format(path=path))
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    page.evaluate(
-        """async () => {
-            const context = window.jupyterapp.shell.currentWidget.sessionContext;
-            await context.ready;
-            await context.session.kernel.info;
-        }"""
-    )
-
-
-def save(page: Page) -> None:
-    """Save the notebook that is shown."""
-    page.evaluate("async () => await window.jupyterapp.commands.execute('docmanager:save')")
-
-
-def run_all(page: Page) -> None:
-    """Run all cells, as the menu does; returns at once."""
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")

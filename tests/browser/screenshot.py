@@ -16,7 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Error, Page
 
-from tests.browser.lab import chromium_page, jupyter_lab, open_notebook, run_all
+from tests.browser.lab import chromium_page, jupyter_lab
+from tests.lab.pages import LabPage
 from tests.processes import det_home
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +47,10 @@ def main(example: str, target: Path) -> None:
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
-            open_notebook(page, address, f"{example}.ipynb")
-            run_all(page)
+            page.goto(address.format(path=f"{example}.ipynb"))
+            notebook = LabPage(page).notebook
+            notebook.wait()
+            notebook.run_all()
             if example == "compare":
                 keep_comparison(page, target)
             elif example == "measured":

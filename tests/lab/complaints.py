@@ -56,8 +56,10 @@ class Complaints:
         return paths + self._found
 
     def check(self) -> None:
-        """Fail if there were any, or if a text was taken for a script."""
+        """Fail if there were any, or if a text was taken for a script; listen no more."""
         for page in self._pages:
+            page.remove_listener("console", self._on_console)
+            page.remove_listener("pageerror", self._on_error)
             if not page.is_closed():
                 assert page.evaluate("window.__pwned") is None, "a text became a script"
         assert not self._found, "the page complained:\n" + "\n".join(self._found)

@@ -1,9 +1,8 @@
-"""For each file of journeys one JupyterLab, master and Chromium; for each journey a page."""
+"""For all journeys one master, JupyterLab, Chromium and tab, which each finds in order."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     Page,
-    ViewportSize,
-    expect,
     sync_playwright,
 )
 
@@ -22,14 +19,11 @@ from tests.browser.lab import CHROMIUM, FLAGS
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
+from tests.lab.tabs import SharedTab
 from tests.lab.trials import Trials
 from tests.processes import DetHome, det_home
 
 SLOTS = 2
-VIEWPORT: ViewportSize = {"width": 1400, "height": 1000}
-
-
-expect.set_options(timeout=20_000)  # of a busy machine; most is there at once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(150))
+            item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"))
 
 
@@ -55,7 +49,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """A private det_jupyter with two CPU slots; `devices.json` has made-up processes on them."""
     path = tmp_path_factory.mktemp("home")
@@ -67,7 +61,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def client(home: DetHome) -> Iterator[Client]:
     """A client of the master."""
     client = home.client()
@@ -77,10 +71,10 @@ def client(home: DetHome) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def module_trials(client: Client) -> Iterator[Trials]:
-    """What submits experiments that a whole file of journeys uses; ended after it."""
+    """What submits experiments that a whole file of journeys uses; the next finds none of them."""
     trials = Trials(client)
     yield trials
-    trials.end_all()
+    trials.delete_all()
 
 
 @pytest.fixture
@@ -103,22 +97,39 @@ def devices(home: DetHome) -> Iterator[Callable[[dict[str, object]], None]]:
     path.unlink(missing_ok=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def lab(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab whose server finds the master."""
-    lab = Lab(tmp_path_factory.mktemp("notebooks"))
-    lab.start()
-    yield lab
-    lab.stop()
+    with Lab(tmp_path_factory.mktemp("notebooks")).running() as lab:
+        yield lab
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A headless Chromium."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def shared_tab(browser: Browser) -> Iterator[SharedTab]:
+    """The tab that journeys share, as loading JupyterLab is most of what a short one costs."""
+    tab = SharedTab(browser)
+    yield tab
+    tab.close()
+
+
+@pytest.fixture
+def tab(shared_tab: SharedTab, request: pytest.FixtureRequest) -> Iterator[SharedTab]:
+    """The tab for a journey; one that fails leaves it to no other."""
+    failed_before = request.session.testsfailed
+    yield shared_tab
+    if request.session.testsfailed > failed_before:
+        shared_tab.close()
+    else:
+        shared_tab.close_others()
 
 
 @pytest.fixture
@@ -131,17 +142,21 @@ def complaints(request: pytest.FixtureRequest) -> Iterator[Complaints]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser profile of its own."""
-    context = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce")
-    context.set_default_timeout(30_000)
-    yield context
-    context.close()
+def page(tab: SharedTab, complaints: Complaints) -> Page:
+    """The tab's page, watched for complaints."""
+    complaints.watch(tab.page)
+    return tab.page
+
+
+@pytest.fixture
+def context(page: Page) -> BrowserContext:
+    """The tab's profile."""
+    return page.context
 
 
 @pytest.fixture
 def open_page(context: BrowserContext, complaints: Complaints) -> Callable[[], Page]:
-    """What opens a tab of the browser that is watched for complaints."""
+    """What opens another tab of the browser that is watched for complaints."""
 
     def opened() -> Page:
         page = context.new_page()
@@ -152,19 +167,6 @@ def open_page(context: BrowserContext, complaints: Complaints) -> Callable[[], P
 
 
 @pytest.fixture
-def page(open_page: Callable[[], Page]) -> Page:
-    """A tab of the browser."""
-    return open_page()
-
-
-@pytest.fixture
-def ui(page: Page, lab: Lab, request: pytest.FixtureRequest) -> LabPage:
-    """JupyterLab, ready, in a workspace of the journey's own."""
-    opened = LabPage(page)
-    opened.open(lab.url(workspace_of(request)))
-    return opened
-
-
-def workspace_of(request: pytest.FixtureRequest) -> str:
-    """Return a name for the journey's workspace."""
-    return re.sub(r"\W+", "-", request.node.name)
+def ui(tab: SharedTab, page: Page, lab: Lab) -> LabPage:
+    """JupyterLab as it is after its start."""
+    return tab.show(lab, "journeys")

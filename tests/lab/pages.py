@@ -6,7 +6,14 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-TRAINS_MS = 60_000  # until a first trial trains, on a busy machine
+# What is not saved is lost; the address is that of the workspace, without a file.
+TIDY = """async () => {
+  const { commands, shell } = window.jupyterapp;
+  [...shell.widgets('main')].forEach(widget => widget.dispose());
+  await commands.execute('filebrowser:activate');
+  document.querySelectorAll('.Toastify__close-button').forEach(button => button.click());
+  history.replaceState({}, '', location.pathname.replace(/[/]tree[/].*/, ''));
+}"""
 
 
 class LabPage:
@@ -33,10 +40,16 @@ class LabPage:
         self.page.reload()
         self.wait_until_ready()
 
-    @property
-    def workspace(self) -> str:
-        """The name of the workspace."""
-        return self.page.url.partition("/workspaces/")[2].partition("/")[0].partition("?")[0]
+    def is_at(self, root: str) -> bool:
+        """Whether the tab shows the JupyterLab of this address."""
+        return self.page.url.startswith(f"{root}lab/workspaces/")
+
+    def tidy(self) -> None:
+        """Close what a journey has opened, and show what JupyterLab shows at its start."""
+        self.page.emulate_media(forced_colors="none", reduced_motion="reduce")
+        self.page.mouse.move(0, 0)
+        self.page.evaluate(TIDY)
+        expect(self.toasts).to_have_count(0)
 
     def wait_until_ready(self) -> None:
         """Wait until the layout is restored."""
@@ -170,7 +183,7 @@ class Notebook:
 
     def wait(self) -> None:
         """Wait until the kernel is ready."""
-        expect(self.cells.first).to_be_visible(timeout=60_000)
+        expect(self.cells.first).to_be_visible()
         self._lab.page.evaluate(
             """async () => {
                 const context = window.jupyterapp.shell.currentWidget.sessionContext;

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, Self
 
 import nbformat
 
-from tests.browser.lab import free_port, jupyter_lab
+from det_jupyter.system.ports import free_port
+from tests.browser.lab import jupyter_lab
 from tests.processes import wait_until
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -41,6 +44,15 @@ class Lab:
         """Stop it with its kernels."""
         self._running.close()
 
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Run it meanwhile."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
     def url(self, workspace: str, path: str = "") -> str:
         """Return the address of a file, or of no file, in a workspace of its own."""
         tree = f"/tree/{path}" if path else ""
@@ -50,15 +62,33 @@ class Lab:
         """Return the address of a notebook in Notebook 7."""
         return f"{self.root}notebooks/{path}?token={self.token}"
 
-    def wait_for_layout(self, workspace: str, text: str) -> None:
-        """Wait until the layout is saved that a reload brings back."""
-        folder = self.folder / ".workspaces"
+    def wait_for_layout(self, text: str) -> None:
+        """Wait until a layout with this text is saved: what a reload brings back."""
+        wait_until(lambda: text in "".join(self._layouts()), f"{text} is in a layout")
+
+    def wait_for_state(self, key: str, is_kept: Callable[[Any], bool]) -> None:
+        """Wait until what our extension keeps across reloads under a key is as it should be."""
 
         def is_saved() -> bool:
-            texts = [path.read_text() for path in folder.iterdir()] if folder.is_dir() else []
-            return any(f'"{workspace}"' in one and text in one for one in texts)
+            found = []
+            for text in self._layouts():
+                with suppress(json.JSONDecodeError):  # it is just being written
+                    found.append(json.loads(text)["data"].get(f"det-jupyter:{key}"))
+            return any(is_kept(one) for one in found if one is not None)
 
-        wait_until(is_saved, f"{text} is in workspace {workspace}")
+        wait_until(is_saved, f"the state of {key} is saved")
+
+    def forget_layouts(self) -> None:
+        """Delete what layouts are saved."""
+        for path in self._workspaces.glob("*"):
+            path.unlink()
+
+    def _layouts(self) -> list[str]:
+        return [path.read_text() for path in self._workspaces.glob("*")]
+
+    @property
+    def _workspaces(self) -> Path:
+        return self.folder / ".workspaces"
 
     @property
     def log(self) -> str:

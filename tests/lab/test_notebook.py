@@ -44,7 +44,7 @@ def shown(ui: LabPage, lab: Lab, book: str) -> LabPage:
     """JupyterLab with that notebook in front, also after a reload."""
     ui.run("docmanager:open", path=book)
     expect(ui.notebook.cells).to_have_count(4)
-    lab.wait_for_layout(ui.workspace, book)
+    lab.wait_for_layout(book)
     return ui
 
 
@@ -65,7 +65,7 @@ def test_a_cell_submits_and_its_output_and_the_sidebar_are_live(
     shown.sidebar.open()
     shown.notebook.wait()
     shown.notebook.run_all()
-    expect(shown.notebook.see(3).locator(".det-view")).to_be_visible(timeout=60_000)
+    expect(shown.notebook.see(3).locator(".det-view")).to_be_visible()
     see_live(shown)
     ids = [view.id for view in client.experiments()]
     expect(shown.sidebar.row(ids[-1])).to_contain_text("long")
@@ -124,7 +124,7 @@ def test_notebook_7_draws_live_outputs_from_the_server(
 ) -> None:
     page.goto(lab.notebook_url(book))
     notebook = LabPage(page)
-    expect(page.locator(".jp-Cell")).to_have_count(4, timeout=60_000)
+    expect(page.locator(".jp-Cell")).to_have_count(4)
     see_live(notebook)
     running = client.experiments()[-1].id
     notebook.notebook.see(3).get_by_role("button", name="Pause").click()
@@ -151,7 +151,7 @@ def test_the_toolbar_makes_a_cell_an_experiment_and_runs_it(
         "[data-command='det:run-cell-as-experiment']"
     ).first.click()
     expect(ui.notebook.cells.last).to_contain_text("%%det_experiment")
-    expect(ui.notebook.views).to_contain_text("from the button", timeout=60_000)
+    expect(ui.notebook.views).to_contain_text("from the button")
     expect(ui.notebook.views.locator(".det-badge").first).to_have_text("Running")
 
 

@@ -71,8 +71,14 @@ def test_a_reload_brings_back_page_tab_zoom_and_metrics(
     ui.page.mouse.up()
     reset = page.panel.get_by_role("button", name="Whole run")
     expect(reset).to_be_visible()
-    lab.wait_for_layout(ui.workspace, f"det-experiment-page:{training.id}")
-    ui.page.wait_for_timeout(1000)  # what is set in a view is kept soon after
+    lab.wait_for_layout(f"det-experiment-page:{training.id}")
+    lab.wait_for_state(
+        "pages",
+        lambda looks: any(
+            look["settings"].get("metrics_zoom") and look["settings"].get("metrics") == ["error"]
+            for look in looks.values()
+        ),
+    )
     ui.reload()
     expect(page.tab("Metrics")).to_have_attribute("aria-selected", "true")
     expect(page.panel.get_by_label("error", exact=True)).to_be_checked()
@@ -105,9 +111,8 @@ def test_key_texts_can_be_read_in_each_theme(
     ui.run("det:open-experiment", experiment_id=training.id)
     expect(ui.experiment(training.id).badge).to_have_text("Running")
     expect(ui.sidebar.row(training.id)).to_be_visible()
-    ui.page.wait_for_timeout(300)  # the new colours
+    wait_until(lambda: low_contrast(ui.page, KEY_TEXTS) == [], "the new colours are there")
     assert len(low_contrast(ui.page, KEY_TEXTS, wanted=22)) > 10  # more than there can be
-    assert low_contrast(ui.page, KEY_TEXTS) == []
     ui.run("apputils:change-theme", theme="JupyterLab Light")
 
 
@@ -174,12 +179,14 @@ def test_a_search_grows_and_its_trials_are_chosen(ui: LabPage, lab: Lab, trials:
     ui.run("det:open-experiment", experiment_id=search.id)
     page = ui.experiment(search.id)
     rows = page.view.locator("tr[data-trial]")
-    expect(rows).to_have_count(6, timeout=60_000)
-    expect(page.badge).to_have_text("Completed", timeout=60_000)
+    expect(rows).to_have_count(6)
+    expect(page.badge).to_have_text("Completed")
     rows.nth(2).click()
     chosen = rows.nth(2).get_attribute("data-trial")
     expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
-    ui.page.wait_for_timeout(1000)
+    lab.wait_for_state(
+        "pages", lambda looks: any(str(look["chosen"]) == chosen for look in looks.values())
+    )
     ui.reload()
     expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
 
@@ -214,9 +221,9 @@ def test_markup_and_scripts_in_texts_are_only_shown(
     }  # fmt: skip
     experiment = submit(client, config, source)
     trials.ended(name=HOSTILE)
-    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("<img src=x", timeout=60_000)
+    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("<img src=x")
     expect(ui.sidebar.slots.filter(has_text="<img src=x")).to_have_count(1)
-    expect(ui.toasts.first).to_contain_text("<img src=x")
+    expect(ui.toasts.filter(has_text="<img src=x").first).to_be_visible()
     ui.run("det:open-experiment", experiment_id=experiment.id)
     page = ui.experiment(experiment.id)
     expect(page.view.locator(".det-name")).to_contain_text("<script>")

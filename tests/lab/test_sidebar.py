@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -17,22 +18,30 @@ from tests.processes import wait_until
 @pytest.fixture(scope="module")
 def runs(module_trials: Trials) -> Experiment:
     """Three experiments that have ended, with names, labels and results of their own."""
-    for name, labels in [("apple", ["good"]), ("banana", ["good", "wide"]), ("cherry", [])]:
-        last = module_trials.ended(name=name, labels=labels)
-    return last
+    made = [
+        module_trials.run(name=name, labels=labels, pause_s=0.0, batches=20)
+        for name, labels in [("apple", ["good"]), ("banana", ["good", "wide"]), ("cherry", [])]
+    ]
+    wait_until(lambda: all(one.view.state.is_terminal for one in made), "all have ended")
+    return made[-1]
 
 
-def test_an_experiment_is_seen_from_its_start_to_its_end(ui: LabPage, trials: Trials) -> None:
+def test_an_experiment_is_seen_from_its_start_to_its_end(
+    ui: LabPage, trials: Trials, tmp_path: Path
+) -> None:
     sidebar = ui.sidebar.open()
-    experiment = trials.run(name="seen", batches=60, pause_s=0.05)
+    gates = {batch: tmp_path / f"beyond {batch}" for batch in (30, 45)}
+    experiment = trials.gated("seen", gates, batches=60)
     row = sidebar.row(experiment.id)
-    expect(row).to_contain_text("seen", timeout=60_000)
-    expect(row).to_contain_text("Running", timeout=60_000)
-    expect(row).to_contain_text("error", timeout=30_000)
+    expect(row).to_contain_text("seen")
+    expect(row).to_contain_text("Running")
+    expect(row).to_contain_text("error")
     bar = row.get_by_role("progressbar")
     before = int(bar.get_attribute("aria-valuenow") or 0)
+    gates[30].touch()
     wait_until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > before, "it goes on")
-    expect(row.and_(sidebar.ended)).to_contain_text("Completed", timeout=30_000)
+    gates[45].touch()
+    expect(row.and_(sidebar.ended)).to_contain_text("Completed")
     expect(row.get_by_role("progressbar")).to_have_count(0)
 
 
@@ -43,31 +52,31 @@ def test_buttons_of_a_row_pause_activate_and_kill_after_a_question(
     row = ui.sidebar.open().row(experiment.id)
     row.hover()
     row.get_by_role("button", name="Pause").click()
-    expect(row).to_contain_text("Paused", timeout=30_000)
+    expect(row).to_contain_text("Paused")
     row.get_by_role("button", name="Activate").click()
-    expect(row).to_contain_text("Running", timeout=30_000)
+    expect(row).to_contain_text("Running")
     row.get_by_role("button", name="Kill").click()
     ui.dialog.get_by_role("button", name="Keep It").click()
     assert experiment.view.state == "ACTIVE"
     row.get_by_role("button", name="Kill").click()
     ui.dialog.get_by_role("button", name="Kill").click()
-    expect(row).to_contain_text("Canceled", timeout=30_000)
+    expect(row).to_contain_text("Canceled")
 
 
 def test_slots_say_who_is_on_them(
     ui: LabPage, trials: Trials, devices: Callable[[dict[str, object]], None]
 ) -> None:
     slots = ui.sidebar.open().slots
-    expect(slots).to_have_count(2, timeout=30_000)
+    expect(slots).to_have_count(2)
     experiment = trials.train(name="tenant")
     held = slots.filter(has_text="tenant")
-    expect(held).to_have_count(1, timeout=30_000)
+    expect(held).to_have_count(1)
     expect(held).to_contain_text("rank 0")
     other = slots.filter(has_not_text="tenant")
     slot = other.locator(".det-slot-row-id").inner_text()
     stranger = {"pid": 4711, "command": "python train.py", "user": "ada", "memory_bytes": 5e9}
     devices({slot: [stranger | {"memory_bytes": 5_000_000_000}]})
-    expect(other).to_contain_text("python train.py", timeout=30_000)
+    expect(other).to_contain_text("python train.py")
     expect(ui.status).to_contain_text("1/2")
     held.click()
     expect(ui.experiment(experiment.id).view).to_be_visible()
@@ -77,20 +86,21 @@ def test_a_waiting_experiment_says_why_and_a_button_helps(ui: LabPage, trials: T
     first = trials.train(name="first", slots=2)
     waiting = trials.run(name="second", slots=2)
     row = ui.sidebar.open().row(waiting.id)
-    expect(row).to_contain_text("Queued", timeout=30_000)
+    expect(row).to_contain_text("Queued")
     expect(row.locator(".det-row-wait")).to_contain_text("first")
     expect(ui.status).to_contain_text("1 running · 1 waiting · 2/2")
     remedy = row.locator(".det-row-remedy button").first
     expect(remedy).to_be_visible()
     remedy.click()
+    expect(ui.dialog.or_(row.get_by_text("Running")).first).to_be_visible()
     if ui.dialog.is_visible():
         ui.dialog.locator(".jp-mod-accept").click()
-    expect(row).to_contain_text("Running", timeout=30_000)
+    expect(row).to_contain_text("Running")
     expect(ui.sidebar.row(first.id)).not_to_contain_text("Running")
 
 
 def test_finished_experiments_are_searched_filtered_and_sorted(
-    ui: LabPage, runs: Experiment
+    ui: LabPage, lab: Lab, runs: Experiment
 ) -> None:
     sidebar = ui.sidebar.open()
     expect(sidebar.ended.filter(has_text="apple")).to_be_visible()
@@ -105,7 +115,7 @@ def test_finished_experiments_are_searched_filtered_and_sorted(
     sidebar.node.get_by_role("button", name="Clear the filter").click()
     sidebar.ended.filter(has_text="banana").locator(".det-chip", has_text="good").click()
     expect(sidebar.ended).to_have_count(2)
-    ui.page.wait_for_timeout(1000)
+    lab.wait_for_state("sidebar", lambda kept: kept["labels"] == ["good"])
     ui.reload()  # what the list was narrowed to is kept
     expect(sidebar.ended).to_have_count(2)
     sidebar.node.get_by_role("button", name="Also without the label good").click()
@@ -141,7 +151,7 @@ def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experime
     expect(ui.comparison).to_contain_text("apple")
     expect(ui.comparison).to_contain_text("cherry")
     expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
-    lab.wait_for_layout(ui.workspace, "det-comparison")
+    lab.wait_for_layout("det-comparison")
     ui.reload()
     expect(ui.comparison).to_contain_text("apple")
 
@@ -178,7 +188,7 @@ def test_an_experiment_is_dragged_into_a_notebook(ui: LabPage, lab: Lab, runs: E
     expect(ui.notebook.node).to_contain_text(f"show {runs.id}")
     ui.notebook.wait()
     ui.notebook.run_all()
-    expect(ui.notebook.views).to_contain_text("cherry", timeout=60_000)
+    expect(ui.notebook.views).to_contain_text("cherry")
 
 
 def test_the_sidebar_is_walked_by_keys_alone(
@@ -198,7 +208,7 @@ def test_the_sidebar_is_walked_by_keys_alone(
     sidebar.node.get_by_role("grid", name="Running and waiting").focus()
     ui.page.keyboard.press("ArrowRight")  # to the buttons of the row
     ui.page.keyboard.press("Enter")
-    expect(sidebar.row(running.id)).to_contain_text("Paused", timeout=30_000)
+    expect(sidebar.row(running.id)).to_contain_text("Paused")
     expect(sidebar.row(running.id).get_by_role("button").first).to_be_focused()
     ui.page.keyboard.press("Escape")
     expect(sidebar.node.get_by_role("grid", name="Running and waiting")).to_be_focused()
@@ -216,7 +226,7 @@ def test_settings_change_what_is_shown(ui: LabPage, trials: Trials) -> None:
     row = ui.sidebar.open().row(experiment.id)
     row.hover()
     row.get_by_role("button", name="Kill").click()
-    expect(row).to_contain_text("Canceled", timeout=30_000)
+    expect(row).to_contain_text("Canceled")
     ui.run("det:open-settings")
     editor = ui.page.locator("#setting-editor, .jp-SettingsPanel").first
     expect(editor).to_contain_text("Ask before killing")
@@ -240,7 +250,7 @@ def test_a_failure_is_notified_with_the_way_to_its_logs(
         hyperparameters={"global_batch_size": 16, "pause_s": "soon"},
     )
     toast = ui.toasts.filter(has_text="broken")
-    expect(toast).to_contain_text("failed", timeout=60_000)
+    expect(toast).to_contain_text("failed")
     toast.get_by_role("button", name="Open Logs").click()
     page = ui.experiment(experiment.id)
     expect(page.tab("Logs")).to_have_attribute("aria-selected", "true")
@@ -258,10 +268,11 @@ def test_two_tabs_agree_and_one_of_them_notifies(
     row = ui.sidebar.row(experiment.id)
     row.hover()
     row.get_by_role("button", name="Pause").click()
-    expect(other.sidebar.row(experiment.id)).to_contain_text("Paused", timeout=30_000)
+    expect(other.sidebar.row(experiment.id)).to_contain_text("Paused")
     quick = trials.ended(name="once")
     for tab in (ui, other):
         expect(tab.sidebar.row(quick.id)).to_contain_text("Completed")
-    ui.page.wait_for_timeout(1500)  # notifications gather for a second
-    told = [tab.toasts.filter(has_text="once").count() for tab in (ui, other)]
-    assert sum(told) == 1
+    once = [tab.toasts.filter(has_text="once") for tab in (ui, other)]
+    wait_until(lambda: any(toast.count() for toast in once), "one of them notifies")
+    ui.page.wait_for_timeout(1000)  # the other would by now: each gathers for a second
+    assert sum(toast.count() for toast in once) == 1

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
+from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
+from tests.lab.tabs import new_context
 from tests.lab.trials import Trials
 from tests.processes import DetHome, find, wait_until
 
 pytestmark = pytest.mark.loses_connection
-BACK_MS = 60_000  # pauses between tries grow
+PING_MS = 15_000
 
 
 @pytest.fixture
@@ -27,17 +30,40 @@ def watched(ui: LabPage, module_trials: Trials) -> tuple[LabPage, Experiment]:
         experiment = Experiment(client, running[0].id)
     else:
         experiment = module_trials.train(name="survives")
+    watch(ui, experiment)
+    return ui, experiment
+
+
+@pytest.fixture
+def open_timed(
+    browser: Browser, lab: Lab, complaints: Complaints
+) -> Iterator[Callable[[], LabPage]]:
+    """What opens a tab in a profile of its own, in which a journey can turn the clock."""
+    context = new_context(browser)
+
+    def opened() -> LabPage:
+        context.clock.install()
+        ui = LabPage(context.new_page())
+        complaints.watch(ui.page)
+        ui.open(lab.url("timed"))
+        return ui
+
+    yield opened
+    context.close()
+
+
+def watch(ui: LabPage, experiment: Experiment) -> None:
+    """Open the sidebar and the page of an experiment."""
     ui.sidebar.open()
     ui.run("det:open-experiment", experiment_id=experiment.id)
     see_up(ui, experiment)
-    return ui, experiment
 
 
 def see_up(ui: LabPage, experiment: Experiment) -> None:
     """Wait until everything is live."""
     page = ui.experiment(experiment.id)
-    expect(ui.status).to_have_attribute("data-det-link", "up", timeout=BACK_MS)
-    expect(page.badge).to_have_text("Running", timeout=BACK_MS)
+    expect(ui.status).to_have_attribute("data-det-link", "up")
+    expect(page.badge).to_have_text("Running")
     expect(page.view.locator(".det-lost")).to_be_hidden()
     expect(ui.sidebar.row(experiment.id)).to_contain_text("Running")
     expect(ui.page.locator(".jp-DetLinkBanner:visible")).to_have_count(0)
@@ -47,7 +73,7 @@ def see_up(ui: LabPage, experiment: Experiment) -> None:
 
 def see_cut(ui: LabPage, experiment: Experiment, state: str, sentence: str) -> None:
     """Wait until the page says what is wrong; what it has shown stays."""
-    expect(ui.status).to_have_attribute("data-det-link", state, timeout=BACK_MS)
+    expect(ui.status).to_have_attribute("data-det-link", state)
     expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_contain_text(sentence)
     page = ui.experiment(experiment.id)
     expect(page.node.locator(".jp-DetLinkBanner")).to_contain_text(sentence)
@@ -56,16 +82,23 @@ def see_cut(ui: LabPage, experiment: Experiment, state: str, sentence: str) -> N
 
 
 def test_the_network_goes_and_comes_back(
-    watched: tuple[LabPage, Experiment], context: BrowserContext
+    watched: tuple[LabPage, Experiment], open_timed: Callable[[], LabPage]
 ) -> None:
-    ui, experiment = watched
-    # Chromium keeps open sockets when it is offline: the next ping finds out, or this does.
-    ui.page.evaluate("window.dispatchEvent(new Event('offline'))")
+    _, experiment = watched
+    ui = open_timed()
+    watch(ui, experiment)
+    context = ui.page.context
     context.set_offline(True)
-    expect(ui.status).to_have_attribute("data-det-link", "cut", timeout=BACK_MS)
+    # Chromium keeps open sockets when it is offline: pings that are not answered find out.
+    wait_until(lambda: cut_after_a_ping(ui), "it is found out")
     see_cut(ui, experiment, "cut", "tried again")
     context.set_offline(False)
     see_up(ui, experiment)
+
+
+def cut_after_a_ping(ui: LabPage) -> bool:
+    ui.page.context.clock.fast_forward(PING_MS)
+    return ui.status.get_attribute("data-det-link") == "cut"
 
 
 def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
@@ -122,7 +155,7 @@ def test_the_master_is_frozen_and_goes_on(
     master = home.master()
     master.suspend()
     try:
-        expect(ui.status).not_to_have_attribute("data-det-link", "up", timeout=BACK_MS)
+        expect(ui.status).not_to_have_attribute("data-det-link", "up")
         expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
     finally:
         master.resume()
@@ -130,17 +163,18 @@ def test_the_master_is_frozen_and_goes_on(
 
 
 def test_a_master_of_another_version_is_said_with_the_command(
-    watched: tuple[LabPage, Experiment], home: DetHome, lab: Lab
+    watched: tuple[LabPage, Experiment], home: DetHome
 ) -> None:
     ui, experiment = watched
     note = home.path / "runtime" / "master.json"
     before = note.read_text()
     changed = json.loads(before) | {"protocol": 1, "version": "0.0.1"}
-    lab.stop()
+    feeder = find(home.path, "det_jupyter.feeder")
+    assert feeder is not None
     note.write_text(json.dumps(changed))
+    feeder.kill()
     try:
-        lab.start()
-        expect(ui.status).to_have_attribute("data-det-link", "mismatch", timeout=BACK_MS)
+        expect(ui.status).to_have_attribute("data-det-link", "mismatch")
         banner = ui.sidebar.node.locator(".jp-DetLinkBanner")
         expect(banner).to_contain_text("0.0.1")
         expect(banner.locator("code")).to_contain_text("det")
@@ -181,18 +215,12 @@ def test_a_token_that_is_not_valid_any_more_is_said(
     watched: tuple[LabPage, Experiment], lab: Lab, context: BrowserContext
 ) -> None:
     ui, experiment = watched
-    valid = lab.token
     lab.stop()
     lab.token = "another"
     context.clear_cookies()
     lab.start()
-    try:
-        expect(ui.status).to_have_attribute("data-det-link", "refused", timeout=BACK_MS)
-        expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
-    finally:
-        lab.stop()
-        lab.token = valid
-        lab.start()
+    expect(ui.status).to_have_attribute("data-det-link", "refused")
+    expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
     ui.open(lab.url("after"))
-    expect(ui.status).to_have_attribute("data-det-link", "up", timeout=BACK_MS)
+    expect(ui.status).to_have_attribute("data-det-link", "up")
     expect(ui.sidebar.open().row(experiment.id)).to_contain_text("Running")

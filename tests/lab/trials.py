@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import Capsule
+from det_jupyter.wire import Capsule, ExperimentQuery, ExperimentRow, State
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, wait_for_steps
+from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, submit, wait_for_steps
 
+GOING = [str(state) for state in State if not state.is_terminal]
 PAUSE = "        time.sleep(self.pause_s)\n"
 SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}        print('trains batch', batch_idx)\n")
 
@@ -23,10 +26,10 @@ class Trials:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._capsule: Capsule | None = None
-        self._kept: set[int] = set()
+        self._newest_before = max((view.id for view in client.experiments()), default=0)
 
     def run(
-        self, *, pause_s: float = 0.02, slots: int = 1, batches: int = 40_000, **changes: Any
+        self, *, pause_s: float = 0.05, slots: int = 1, batches: int = 40_000, **changes: Any
     ) -> Experiment:
         """Submit one that trains for long, on one slot, unless something else is asked for."""
         if self._capsule is None:
@@ -48,12 +51,32 @@ class Trials:
         wait_until(lambda: experiment.view.state.is_terminal, "it has ended")
         return experiment
 
+    def gated(self, name: str, gates: Mapping[int, Path], batches: int) -> Experiment:
+        """Submit one that waits before some of its batches until a file is there."""
+        wait = f"""        while any(
+            batch_idx >= batch and not os.path.exists(path)
+            for batch, path in {[(batch, str(path)) for batch, path in gates.items()]!r}
+        ):
+            time.sleep(0.02)
+"""
+        source = f"import os\n{SOURCE}".replace(PAUSE, wait)
+        searcher = {"name": "single", "metric": "error", "max_length": {"batches": batches}}
+        resources = {"slots_per_trial": 1}
+        config = slow(0.0, name=name, searcher=searcher, resources=resources)
+        return submit(self.client, config, source)
+
     def end_all(self) -> None:
         """Kill all that have not ended."""
+        for row in self._going():
+            self.client.command(row.id, "kill")
+        wait_until(lambda: not self._going(), "all have ended")
+
+    def _going(self) -> list[ExperimentRow]:
+        return self.client.find(ExperimentQuery(state=GOING, archived=True)).rows
+
+    def delete_all(self) -> None:
+        """Delete all that were submitted since this was made, whoever did; they end before."""
+        self.end_all()
         for view in self.client.experiments():
-            if not view.state.is_terminal:
-                self.client.command(view.id, "kill")
-        wait_until(
-            lambda: all(view.state.is_terminal for view in self.client.experiments()),
-            "all have ended",
-        )
+            if view.id > self._newest_before:
+                self.client.order(view.id, "delete")

@@ -2,22 +2,19 @@
 not translated.
 
 JupyterLab loads languages from packages with an entry point, so one is written into a folder for
-`PYTHONPATH`, as translators would publish it: a table for the page, and gettext's for what the
-server translates, which are menus and settings.
+the server's `PYTHONPATH`, as translators would publish it: a table for the page, and gettext's for
+what the server translates, which are menus and settings.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from hatch_build import SOURCES, find_node
 
@@ -102,17 +99,11 @@ def to_mo(messages: dict[str, str]) -> bytes:
 
 
 @contextmanager
-def pseudo_language(folder: Path, notebooks: Path) -> Iterator[None]:
-    """Have a JupyterLab that is started meanwhile speak it.
-
-    Args:
-        folder: An empty one, for the package.
-        notebooks: What `jupyter_lab` is going to serve; its settings are in it.
-    """
-    write_language(folder)
+def speaking(notebooks: Path) -> Iterator[None]:
+    """Have the JupyterLab that serves this folder speak it in pages that are opened meanwhile."""
     settings = notebooks / ".lab" / "@jupyterlab" / "translation-extension"
     settings.mkdir(parents=True, exist_ok=True)
-    settings.joinpath("plugin.jupyterlab-settings").write_text(json.dumps({"locale": LOCALE}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-        yield
+    chosen = settings / "plugin.jupyterlab-settings"
+    chosen.write_text(json.dumps({"locale": LOCALE}))
+    yield
+    chosen.unlink()

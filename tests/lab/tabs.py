@@ -1,0 +1,63 @@
+"""The browser's tab that journeys share: JupyterLab is loaded once, and tidied before each."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from tests.lab.pages import LabPage
+from tests.lab.servers import Lab
+
+VIEWPORT: ViewportSize = {"width": 1400, "height": 1000}
+
+
+class SharedTab:
+    """A tab of a browser profile; a journey that fails takes both with it.
+
+    Args:
+        browser: What opens it.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._ui: LabPage | None = None
+
+    @property
+    def page(self) -> Page:
+        """The tab, opened where there is none."""
+        return self.ui.page
+
+    @property
+    def ui(self) -> LabPage:
+        """The tab with what journeys see in it."""
+        if self._ui is None:
+            self._ui = LabPage(new_context(self._browser).new_page())
+        return self._ui
+
+    def show(self, lab: Lab, workspace: str) -> LabPage:
+        """Have it show a JupyterLab as it is after its start."""
+        if not self.ui.is_at(lab.root):
+            self.ui.open(lab.url(workspace))
+        else:
+            self.ui.tidy()
+            lab.forget_layouts()
+        return self.ui
+
+    def close_others(self) -> None:
+        """Close what a journey has opened beside it."""
+        if self._ui is not None:
+            for page in self._ui.page.context.pages:
+                if page is not self._ui.page:
+                    page.close()
+
+    def close(self) -> None:
+        """Close it; the next one starts with an empty profile."""
+        if self._ui is not None:
+            self._ui.page.context.close()
+        self._ui = None
+
+
+def new_context(browser: Browser) -> BrowserContext:
+    """Return a browser profile of its own."""
+    context = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce")
+    context.set_default_timeout(60_000)
+    return context
