@@ -75,6 +75,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     from det_jupyter.agent.launch.spawn import Spawner
     from det_jupyter.agent.launch.zygotes import Zygotes
     from det_jupyter.agent.link.service import Service, serve
+    from det_jupyter.agent.runs.frozen import report_frozen
     from det_jupyter.agent.runs.run import adopt_runs
     from det_jupyter.agent.runs.runner import Runner
     from det_jupyter.agent.sampler.box import SampleBox
@@ -127,6 +128,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
                 )
                 watches.append(loop.create_task(look))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
+        watches.append(loop.create_task(report_frozen(runner.living_runs)))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

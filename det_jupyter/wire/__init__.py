@@ -40,13 +40,11 @@ from det_jupyter.wire.gangs import (
     AgentCommand,
     AgentReport,
     AgentReports,
-    CheckpointRef,
     Chunk,
     CloseRun,
     DevicesSeen,
     ExtendGang,
     GangExited,
-    GangPlan,
     GangStarted,
     KillGang,
     Knock,
@@ -84,6 +82,7 @@ from det_jupyter.wire.orders import (
     TraceView,
     TrialChangeView,
 )
+from det_jupyter.wire.plan import CheckpointRef, GangPlan
 from det_jupyter.wire.ranks import (
     ForkGang,
     ForkRefused,

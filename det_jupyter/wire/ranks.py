@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from det_jupyter.wire.gangs import GangPlan
+from det_jupyter.wire.plan import GangPlan
 from det_jupyter.wire.states import Wire
 
 

@@ -22,6 +22,7 @@ from det_jupyter.agent.launch.zygotes import Zygotes
 from det_jupyter.agent.link import service
 from det_jupyter.agent.link.connection import Link
 from det_jupyter.agent.link.service import Service, serve
+from det_jupyter.agent.runs.frozen import report_frozen
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.errors import LaunchError
@@ -175,11 +176,13 @@ def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
     async def notices() -> list[str]:
         runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
         folder = runner.runs_of("here")["1.1.1"].dir
+        watching = asyncio.create_task(report_frozen(runner.living_runs))
         async with asyncio.timeout(20):
             while not folder.journal(1).exists():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # ten looks, or a few
         await runner.abandon(0.0)
+        watching.cancel()
         assert not folder.journal(0).exists()
         return folder.journal(1).read_text().splitlines()
 

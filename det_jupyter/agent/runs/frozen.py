@@ -30,7 +30,7 @@ Living = Sequence[tuple[Run, Mapping[int, int]]]
 
 
 async def report_frozen(living: Callable[[], Living]) -> None:
-    """Report processes that two looks in a row find stopped, until no run lives.
+    """Report processes that two looks in a row find stopped, until cancelled.
 
     A process that is traced stops for an instant now and then. A look takes 0.02 ms for each
     process of the computer.
@@ -40,13 +40,14 @@ async def report_frozen(living: Callable[[], Living]) -> None:
     """
     before: set[int] = set()
     reported: set[int] = set()
-    while runs := living():
-        frozen = await asyncio.to_thread(_find_frozen, runs)
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        runs = living()
+        frozen = await asyncio.to_thread(_find_frozen, runs) if runs else {}
         for pid in before & frozen.keys() - reported:
             _report(pid, *frozen[pid])
         reported = before & frozen.keys()
         before = set(frozen)
-        await asyncio.sleep(_LOOK_S)
 
 
 def _find_frozen(runs: Living) -> dict[int, tuple[Run, int]]:

@@ -84,7 +84,7 @@ class Run:
             # Left over from a master whose database is gone, or this agent would know the run.
             # Its journal must not become a part of the new one's.
             logger.warning("allocation=%s: an older run of this name is removed", self.id)
-            shutil.rmtree(self.dir.path)
+            _remove(self.dir)
         self.dir.path.mkdir(mode=0o700, parents=True)
         self.sockets.mkdir(mode=0o700)
         control.create_page(self.dir.control)

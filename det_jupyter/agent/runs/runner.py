@@ -27,7 +27,6 @@ from det_jupyter.agent.launch.processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.agent.runs.frozen import report_frozen
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.specs import check_agents, make_specs
@@ -119,7 +118,6 @@ class Runner:
         for run in adopted:
             self._runs[_heir(run.plan, agents)][run.id] = run
         self._active: dict[str, _ActiveRun] = {}
-        self._watching: asyncio.Task[None] | None = None  # for ranks that are stopped
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
@@ -147,7 +145,8 @@ class Runner:
             if active.run.id in self._runs[agent_id] and (pids := active.gang.pids)
         ]
 
-    def _living(self) -> list[tuple[Run, Mapping[int, int]]]:
+    def living_runs(self) -> list[tuple[Run, Mapping[int, int]]]:
+        """Return the runs that have ranks, each with the pids of its ranks by rank."""
         return [(each.run, pids) for each in self._active.values() if (pids := each.gang.pids)]
 
     def is_watched(self, agent_id: str) -> bool:
@@ -242,8 +241,6 @@ class Runner:
             gang.not_started("", is_final=False)
             return
         self._note_started(active, processes)
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(report_frozen(self._living))
         while not gang.is_over:
             gang.rank_exited(await processes.exits.get())
         if run.plan.is_program:

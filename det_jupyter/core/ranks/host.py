@@ -32,6 +32,7 @@ from det_jupyter.errors import DetError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
+_MOST_STRANGERS = 64  # that are connected and have no place: each takes a descriptor
 _QUIET_S = 30.0  # of waiting, before the late ranks are logged
 
 
@@ -74,7 +75,7 @@ class Host:
         self._where = where
         self._deadline = deadline
         self._timeout_s = timeout_s
-        self._visitors: set[_Visitor] = set()
+        self._visitors: list[_Visitor] = []
         self._num_refused = 0
         self._warns_at = time.monotonic() + _QUIET_S
         self._selector = selectors.DefaultSelector()
@@ -99,6 +100,9 @@ class Host:
     def _members(self) -> list[_Visitor]:
         return [visitor for visitor in self._visitors if visitor.place]
 
+    def _strangers(self) -> list[_Visitor]:
+        return [visitor for visitor in self._visitors if not visitor.place]
+
     def _wait(self) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
@@ -110,7 +114,7 @@ class Host:
         for key, _ in self._selector.select(min(left_s, quiet_s)):
             if key.data is None:
                 self._welcome()
-            else:
+            elif key.data in self._visitors:  # else it was dismissed for the one before
                 self._listen_to(key.data)
 
     def _who_is_late(self, when: str) -> str:
@@ -138,8 +142,11 @@ class Host:
         with suppress(OSError):  # its end is noticed when it is read from
             sock.send(CHALLENGE.pack(WORD, visitor.nonce, left_s))
         sock.setblocking(False)
-        self._visitors.add(visitor)
+        self._visitors.append(visitor)
         self._selector.register(sock, selectors.EVENT_READ, visitor)
+        strangers = self._strangers()
+        if len(strangers) > self._place.size + _MOST_STRANGERS:
+            self._dismiss(strangers[0])
 
     def _listen_to(self, visitor: _Visitor) -> None:
         try:
@@ -190,12 +197,12 @@ class Host:
 
     def _dismiss(self, visitor: _Visitor) -> None:
         self._selector.unregister(visitor.sock)
-        self._visitors.discard(visitor)
+        self._visitors.remove(visitor)
         visitor.sock.close()
 
     def _admit(self) -> dict[int, Link]:
         """Connect the ranks, and close other connections."""
-        for visitor in self._visitors.difference(self._members()):
+        for visitor in self._strangers():
             self._dismiss(visitor)
         self._listener.close()  # before a rank may come again, for its next context
         links = {}
@@ -218,7 +225,7 @@ class Host:
         kind = "late" if isinstance(error, WaitTimeout) else "ended"
         kind = "conflict" if isinstance(error, ValueError) else kind
         text = str(error) if isinstance(error, (DetError, ValueError, RuntimeError)) else ""
-        for visitor in list(self._visitors):
+        for visitor in self._visitors:
             if visitor.place:
                 self._send_verdict(visitor, kind, text or "distributed: rank 0 was ended")
             visitor.sock.close()
