@@ -149,7 +149,7 @@ def measure_alone(batches: int = 20_000) -> tuple[float, float]:
         forward = timings.timed("forward", train_batch)
         for _ in range(7):
             began_at = time.process_time()
-            for batch in timings.over(iter(range(batches)), 0):
+            for batch in timings.over(iter(range(batches))):
                 forward(context.to_device(batch))
                 timings.end_batch(1)
             marked_at = time.process_time()

@@ -47,7 +47,7 @@ def train(loads_s: float, products: int) -> tuple[StepTimes, float]:
     forward = timings.timed("forward", work)
     read = timings.timed("from_device", lambda: matrix.sum().item())
 
-    for _ in timings.over(map(load, range(BATCHES)), 0):
+    for _ in timings.over(map(load, range(BATCHES))):
         forward()
         timings.end_batch(1)
     read()

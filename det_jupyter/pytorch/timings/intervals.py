@@ -20,11 +20,11 @@ from typing import Any, Protocol
 import numpy
 from numpy.typing import NDArray
 
-from det_jupyter.core.profiler import summary
 from det_jupyter.measures import PARTS
 from det_jupyter.records import PartTimes, StepTimes
 
 Numbers = NDArray[numpy.int64]
+Codes = NDArray[numpy.uint8]
 
 CODES = {part: code for code, part in enumerate(PARTS)}
 END = len(PARTS)  # the rest, between the end of a batch and the beginning of the next
@@ -32,6 +32,8 @@ NUM_CODES = END + 1
 UNKNOWN = -1  # when the last rank arrived
 _NEXT, _REST = CODES["dataloader_next"], CODES["rest"]
 _WAIT, _TRANSFER = CODES["exchange_wait"], CODES["exchange_transfer"]
+_ALL = numpy.arange(NUM_CODES)
+_LONGEST = 1 << 62  # comes after all durations
 _NS_PER_S = 1e9
 
 
@@ -53,7 +55,7 @@ class Interval:
     """
 
     times: Numbers
-    codes: Numbers
+    codes: Codes
     steps: int
 
     @property
@@ -84,13 +86,18 @@ class Interval:
         )
 
     def parts(self) -> dict[str, PartTimes]:
-        """Return how long each part took that occurred."""
+        """Return how long each part took that occurred.
+
+        All at once: a part alone takes eight calls of numpy, each as long as ten batches' numbers.
+        """
         durations, occurs = self.durations(), self._counted() > 0
-        return {
-            part: summary(durations[occurs[:, code], code])
-            for part, code in CODES.items()
-            if occurs[:, code].any()
-        }
+        nums = occurs.sum(axis=0)
+        ordered = numpy.sort(numpy.where(occurs, durations, _LONGEST), axis=0)
+        places = [numpy.ceil(nums * share).astype(int) - 1 for share in (0.5, 0.95, 1.0)]
+        columns = [durations.sum(axis=0), *(ordered[place, _ALL] for place in places)]
+        seconds = (column / _NS_PER_S for column in columns)
+        times = list(map(PartTimes, nums.tolist(), *(column.tolist() for column in seconds)))
+        return {part: times[code] for part, code in CODES.items() if nums[code]}
 
     def rows(self) -> Numbers:
         """Return the row of each mark but the last; 0: before the first batch begins."""

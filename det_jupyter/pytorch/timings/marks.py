@@ -1,7 +1,8 @@
 """Times the parts of a rank's work: marks as it goes from one to the next, records later.
 
-At each moment one part is under way: what has no part of its own is the rest. A mark is one
-number, so a part costs two of them, and all reckoning waits for a flush:
+At each moment one part is under way: what has no part of its own is the rest. A mark is a time and
+what begins there, in two lists, since to put both in one number takes as long as all else in it. A
+part costs two marks, and all reckoning waits for a flush:
 
     part       a timer around the function that does it; nested ones take their time from the outer
     whole      a part whose inner ones belong to it: validation, checkpoint
@@ -15,7 +16,6 @@ parameter's hook asks. Code in other threads than the loop's has no parts.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
@@ -30,7 +30,7 @@ from det_jupyter.core.profiler import PERIOD_NS
 from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock, HostClock
 from det_jupyter.pytorch.timings.intervals import CODES, END
-from det_jupyter.pytorch.timings.reading import CODE_BITS, Reading
+from det_jupyter.pytorch.timings.reading import Marks, Reading
 from det_jupyter.records import BatchTimings, StepTimes
 
 P = ParamSpec("P")
@@ -73,16 +73,16 @@ class Timings:
         window = self._window if has_rows else None
         self._reading = Reading(self._clock, arrivals, self._profiler, steps, window)
         self._thread = get_ident()
-        self._marks = array("q")
-        self._add, self._now = self._marks.append, self._clock.mark
+        self._marks = Marks()
+        self._now = self._clock.mark
+        self._at, self._begins = self._marks.at.append, self._marks.codes.append
         self._part = _REST  # under way
         self._records: list[int] = []  # of each batch, on all ranks
-        self._exchange = steps * _PER_BATCH  # the next one's number
-        self._exchanges_end = self._exchange + _PER_BATCH
-        self._exchanges = array("q")  # at which this rank arrived
+        self._batch = steps  # in which the last exchange was
+        self._exchange = 0  # the next one's index in the batch
         self._expects = False  # that a backward pass ends with an exchange
         self._is_exchanging = False  # at the end of a backward pass
-        self._inner = (0, 0)  # marks and exchanges before those within a whole part
+        self._outer = (0, 0)  # marks and exchanges before those within a whole part
         self._flushed_at = perf_counter_ns()
         self._mark(_REST)
 
@@ -93,18 +93,21 @@ class Timings:
             part: What it is a part of.
             function: A function that is called in the loop's thread.
         """
-        code, add, now, thread = CODES[part], self._add, self._now, self._thread
+        code, thread = CODES[part], self._thread
+        at, begins, now = self._at, self._begins, self._now
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             if get_ident() != thread:
                 return function(*args, **kwargs)
             outer, self._part = self._part, code
-            add(now() << CODE_BITS | code)
+            at(now())
+            begins(code)
             try:
                 return function(*args, **kwargs)
             finally:
                 self._part = outer
-                add(now() << CODE_BITS | outer)
+                at(now())
+                begins(outer)
 
         return run
 
@@ -126,11 +129,11 @@ class Timings:
         """Time the block as one part, whatever is done in it."""
         outer, self._part = self._part, CODES[part]
         self._mark(self._part)
-        self._inner = (len(self._marks), len(self._exchanges))
+        self._outer = self._marks.lengths()
         try:
             yield
         finally:
-            self._drop_inner()
+            self._marks.cut(*self._outer)
             self._part = outer
             self._mark(outer)
 
@@ -150,7 +153,7 @@ class Timings:
 
     def start(self) -> None:
         """Begin now: what was done before is not of interest."""
-        del self._marks[:], self._exchanges[:]
+        self._marks.cut(0, 0)
         self._profiler.take()
         self._mark(self._part)
 
@@ -179,37 +182,40 @@ class Timings:
             barrier()
         self._write(sink, self._reading.take_held())
 
-    def over(self, batches: Iterable[T], first: int) -> Iterator[T]:
-        """Yield the batches, of which the next one has index `first`; `end_batch` ends each."""
-        add, now = self._add, self._now
+    def over(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches; `end_batch` ends each."""
+        at, begins, now = self._at, self._begins, self._now
         iterator = iter(batches)
-        index = first
         while True:
-            self._exchange = index * _PER_BATCH
-            self._exchanges_end = self._exchange + _PER_BATCH
             if self._has_to_wait:
-                self._clock.waits = self._window[0] <= index <= self._window[1]
-            add(now() << CODE_BITS | _NEXT)
+                self._clock.waits = self._window[0] <= self._steps() <= self._window[1]
+            at(now())
+            begins(_NEXT)
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
             finally:
-                add(now() << CODE_BITS | _REST)
+                at(now())
+                begins(_REST)
             yield batch
-            index += 1
 
     def end_batch(self, records: int) -> None:
         """Note that the batch is done, of which all ranks together trained so many records."""
-        self._add(self._now() << CODE_BITS | END)
+        self._at(self._now())
+        self._begins(END)
         self._records.append(records)
+
+    def _steps(self) -> int:
+        """Return how many batches are done."""
+        return self._reading.steps + len(self._records)
 
     def flush(self) -> list[StepTimes | BatchTimings]:
         """Return the records of what was done since the last flush. Between batches."""
         self._flushed_at = perf_counter_ns()
         self._mark(self._part)
-        found = self._reading.take(self._marks, self._exchanges, self._records)
-        self._inner = (len(self._marks), len(self._exchanges))
+        found = self._reading.take(self._marks, self._records)
+        self._outer = self._marks.lengths()
         return found
 
     def journal(self, sink: RecordSink) -> None:
@@ -228,30 +234,29 @@ class Timings:
     def journal_if_due(self, sink: RecordSink) -> None:
         """Write them if it is about time, within a whole part that takes long."""
         if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
-            self._drop_inner()
+            self._marks.cut(*self._outer)
             self.journal(sink)
 
     def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
         for record in records:
             sink.write(record)
 
-    def _drop_inner(self) -> None:
-        """Forget what was marked within a whole part."""
-        num_marks, num_exchanges = self._inner
-        del self._marks[num_marks:], self._exchanges[num_exchanges:]
-
     def _mark(self, code: int) -> None:
-        self._add(self._now() << CODE_BITS | code)
+        self._at(self._now())
+        self._begins(code)
 
     def _arrive(self) -> None:
         """Mark that this rank has come to an exchange."""
         at = self._now()
-        self._add(at << CODE_BITS | _EXCHANGE)
-        has_number = self._exchange < self._exchanges_end
-        self._exchanges.append(self._exchange if has_number else NO_NUMBER)
-        if has_number and self._arrivals is not None and self._clock.is_host:
-            self._arrivals.write(self._exchange, at)
+        self._at(at)
+        self._begins(_EXCHANGE)
+        if self._batch != (batch := self._steps()):
+            self._batch, self._exchange = batch, 0
+        number = batch * _PER_BATCH + self._exchange if self._exchange < _PER_BATCH else NO_NUMBER
         self._exchange += 1
+        self._marks.exchanges.append(number)
+        if number != NO_NUMBER and self._arrivals is not None and self._clock.is_host:
+            self._arrivals.write(number, at)
 
     def expect(self, is_exchanged: bool) -> None:
         """Note whether gradients are exchanged at the end of the next backward pass."""

@@ -33,7 +33,7 @@ class NoTimings:
         """See Timings."""
         return nullcontext()
 
-    def over(self, batches: Iterable[T], first: int) -> Iterable[T]:
+    def over(self, batches: Iterable[T]) -> Iterable[T]:
         """See Timings."""
         return batches
 

@@ -7,21 +7,40 @@ the next flush, so a record is written one flush late.
 
 from __future__ import annotations
 
-from array import array
-
 import numpy
 
 from det_jupyter.core import ProfilerContext
 from det_jupyter.core.profiler import by_section
 from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock
-from det_jupyter.pytorch.timings.intervals import CODES, END, Held, Interval, Numbers
+from det_jupyter.pytorch.timings.intervals import CODES, END, Codes, Held, Interval, Numbers
 from det_jupyter.pytorch.timings.rows import to_rows
 from det_jupyter.records import BatchTimings, PartTimes, StepTimes
 
-CODE_BITS = 5  # of a mark
-_MASK = (1 << CODE_BITS) - 1
 _NEXT, _EXCHANGE = CODES["dataloader_next"], CODES["exchange"]
+
+
+class Marks:
+    """The marks of an interval, so far.
+
+    Attributes:
+        at: When, as the clock says; the first one begins the interval.
+        codes: What begins at each.
+        exchanges: The numbers of those that are among them.
+    """
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self.codes: list[int] = []
+        self.exchanges: list[int] = []
+
+    def lengths(self) -> tuple[int, int]:
+        """Return the numbers of marks and of exchanges."""
+        return len(self.at), len(self.exchanges)
+
+    def cut(self, num: int, num_exchanges: int) -> None:
+        """Keep so many of them."""
+        del self.at[num:], self.codes[num:], self.exchanges[num_exchanges:]
 
 
 class Reading:
@@ -33,6 +52,9 @@ class Reading:
         profiler: Has the trial's own sections and counters.
         steps: Batches that were trained before.
         window: First and last index of the batches that have raw rows; None for none.
+
+    Attributes:
+        steps: Batches that were trained before the marks that are not read yet.
     """
 
     def __init__(
@@ -46,36 +68,34 @@ class Reading:
         self._clock = clock
         self._arrivals = arrivals
         self._profiler = profiler
-        self._steps = steps
+        self.steps = steps
         self._window = window
         self._held: Held | None = None
 
-    def take(
-        self, marks: array[int], exchanges: array[int], samples: list[int]
-    ) -> list[StepTimes | BatchTimings]:
+    def take(self, marks: Marks, samples: list[int]) -> list[StepTimes | BatchTimings]:
         """Return the records of what can be read, and remove it; the last mark stays.
 
         Args:
-            marks: The first one begins the interval.
-            exchanges: Numbers of those to which the marks belong.
+            marks: Of what was done since the last time.
             samples: Records that all ranks trained, by batch.
         """
-        done = self._done(marks)
-        if len(done) < 2:
+        at, codes = self._done(marks)
+        if len(at) < 2:
             return []
-        interval = Interval(self._clock.read(done >> CODE_BITS), (done & _MASK)[:-1], self._steps)
+        interval = Interval(self._clock.read(at), codes[:-1], self.steps)
         trained = samples[: interval.batches]
-        sections, counters = self._own(marks[0] >> CODE_BITS)
-        numbers = self._numbers(interval, exchanges)
+        sections, counters = self._own(marks.at[0])
+        numbers = self._numbers(interval, marks.exchanges)
         found = [] if self._clock.is_host else self.take_held()
         self._held = Held(interval, numbers, sum(trained), sections, counters)
         found += self.take_held() if self._clock.is_host else []
         if self._window is not None:
             rows = to_rows(interval, trained, *self._window)
             found += [rows] if rows is not None else []
-        self._steps += interval.batches
-        del samples[: interval.batches], marks[: len(done) - 1]
-        self._clock.forget(marks[0] >> CODE_BITS)
+        self.steps += interval.batches
+        num_read = len(at) - 1
+        del samples[: interval.batches], marks.at[:num_read], marks.codes[:num_read]
+        self._clock.forget(marks.at[0])
         return found
 
     def take_held(self) -> list[StepTimes | BatchTimings]:
@@ -83,16 +103,17 @@ class Reading:
         held, self._held = self._held, None
         return [] if held is None else [held.record(self._arrivals)]
 
-    def _done(self, marks: array[int]) -> Numbers:
+    def _done(self, marks: Marks) -> tuple[Numbers, Codes]:
         """Return the marks that can be read; if not all, up to the beginning of a batch."""
-        every = numpy.array(marks, numpy.int64)
-        done = every[: self._clock.count_done(every >> CODE_BITS)]
-        codes = done & _MASK
-        if len(done) < len(every) and (codes == _NEXT).sum() > (codes == END).sum():
-            done = done[: int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1]
-        return done
+        at = numpy.fromiter(marks.at, numpy.int64, len(marks.at))  # half as long as numpy.array
+        # An interrupt that the trial catches may come between a time and its code.
+        num = min(self._clock.count_done(at), len(marks.codes))
+        codes = numpy.frombuffer(bytes(marks.codes[:num]), numpy.uint8)
+        if num < len(at) and (codes == _NEXT).sum() > (codes == END).sum():
+            num = int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1
+        return at[:num], codes[:num]
 
-    def _numbers(self, interval: Interval, exchanges: array[int]) -> Numbers:
+    def _numbers(self, interval: Interval, exchanges: list[int]) -> Numbers:
         """Return the numbers of an interval's exchanges, of which other ranks have the times."""
         times = interval.times[:-1][interval.codes == _EXCHANGE]
         numbers = exchanges[: len(times)]

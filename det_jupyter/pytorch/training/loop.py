@@ -122,8 +122,7 @@ class Loop:
         self._callbacks.time(partial(timed, "callbacks"))
         self._trial_batch = timed("forward", trial.train_batch)
         self._step_schedulers = timed("step_lr_schedulers", self._step_lr_schedulers)
-        if end_batch := self._timings.end_batch:
-            self._after_batch.add(lambda share: end_batch(share.total))
+        self._end_batch = self._timings.end_batch
         if rehearsal is not None:
             self._after_batch.add(rehearsal.after_batch)
         if context.torch_profiler is not None:
@@ -221,7 +220,7 @@ class Loop:
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)
         self._epoch_end = units.epoch_end(self._epoch + 1)
-        batches = self._timings.over(stream, self.steps_completed)
+        batches = self._timings.over(stream)
         to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.add(self._tune)
@@ -266,6 +265,8 @@ class Loop:
         self.steps_completed = index + 1
         if self.steps_completed == self._epoch_end:
             self._end_epoch()
+        if self._end_batch is not None:
+            self._end_batch(share.total)
         for call in self._after_batch.all:
             call(share)
 

@@ -81,7 +81,7 @@ class Run:
                 self.device.host(loads_ms)
                 yield index
 
-        for _ in self.timings.over(loaded(), 0):
+        for _ in self.timings.over(loaded()):
             self.forward(works_ms)
             self.backward(2 * works_ms)
             self.device.host(0.1)

@@ -87,7 +87,7 @@ def train(
     reduce = timings.timed("reduce_metrics", clock.takes(7))
     found = []
     with timings.watching(context):
-        for done, batch in enumerate(timings.over(loaded(clock, num), first), start=1):
+        for done, batch in enumerate(timings.over(loaded(clock, num)), start=1):
             timed(context.to_device(batch))
             step()
             timings.end_batch(32)
@@ -128,7 +128,7 @@ def test_only_exchanges_of_a_backward_pass_are_in_the_raw_row_of_training() -> N
 
     backward = timings.timed("backward", compute)
     train_batch = timings.timed("forward", lambda: (clock.takes(100)(), backward()))
-    for _ in timings.over(loaded(clock, 2), 0):
+    for _ in timings.over(loaded(clock, 2)):
         meet()  # buffers
         train_batch()
         timings.end_batch(32)
@@ -193,7 +193,7 @@ def test_an_interval_without_batches_is_all_what_was_done_instead() -> None:
 def test_what_is_left_of_a_validation_belongs_to_the_next_batches() -> None:
     clock, sink = Now(), RecordList()
     timings = Timings(Profiling(), 0, clock=HostClock(clock))
-    for _ in timings.over(loaded(clock, 2), 0):
+    for _ in timings.over(loaded(clock, 2)):
         timings.end_batch(32)
         with timings.whole("validation"):
             clock.now += 500
