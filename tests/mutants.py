@@ -48,7 +48,7 @@ PARTS = {  # the folder or module of the part, and where its unit tests are
     "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
     "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),
     "entrypoints": ("det_jupyter/entrypoints.py", "tests/unit/test_entrypoints.py"),
-    "lengths": ("det_jupyter/lengths.py", "tests/unit/config tests/unit/searcher"),
+    "lengths": ("det_jupyter/lengths.py", "tests/unit/test_lengths.py"),
     "machine": ("det_jupyter/master/machine", "tests/unit/master"),
     "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
     "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),

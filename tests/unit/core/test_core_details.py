@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.control import ControlPage, create_page
-from det_jupyter.core import managed
+from det_jupyter.core import managed, shard_union
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.orders import OrdersContext
-from det_jupyter.core.ranks.programs import _own_address
+from det_jupyter.core.ranks import Place
+from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.tracebacks import CodeNames, _shortened
+from det_jupyter.core.values import checked_amounts
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.records import CheckpointDeleted, MetricsReported, StepTimes
 from det_jupyter.wire import Change, ChangeOrder, CheckpointRef, Order, PassOrders, SlotView
@@ -70,11 +73,11 @@ def test_a_checkpoint_that_is_deleted_is_gone_and_reported_once(context: core.Co
     uuid = saved(context)
     with context.checkpoint.restore_path(uuid) as folder:
         assert (folder / "deep" / "state").read_text() == "1"
-    context.checkpoint.delete(uuid)
-    context.checkpoint.delete(uuid)
-    assert not folder.exists()
-    deleted = [record for record in records(context) if isinstance(record, CheckpointDeleted)]
-    assert [record.uuid for record in deleted] == [uuid]
+    for _ in range(2):
+        context.checkpoint.delete(uuid)
+        assert not folder.exists()
+        deleted = [record for record in records(context) if isinstance(record, CheckpointDeleted)]
+        assert [record.uuid for record in deleted] == [uuid]
     with pytest.raises(CheckpointError):
         context.checkpoint.get_metadata(uuid)
 
@@ -164,6 +167,67 @@ def test_a_computer_is_named_by_an_address_that_others_reach(
     assert _own_address() == expected
 
 
+class Mpi:
+    """A communicator of four ranks on two computers, as one of them sees it."""
+
+    COMM_TYPE_SHARED = object()
+    said: list[Any] = []
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def Get_rank(self) -> int:  # theirs
+        return self.rank
+
+    def Get_size(self) -> int:  # theirs
+        return 4
+
+    def Split_type(self, kind: object) -> Neighbours:  # theirs
+        assert kind is Mpi.COMM_TYPE_SHARED
+        return Neighbours(self.rank)
+
+    def allgather(self, first: int) -> list[int]:
+        assert first == self.rank // 2 * 2
+        return [0, 0, 2, 2]
+
+    def bcast(self, value: Any, root: int) -> Any:
+        assert (value is None) == (self.rank != root)
+        if value is not None:
+            self.said[:] = [value]
+        return self.said[0]
+
+
+class Neighbours(Mpi):
+    def Get_rank(self) -> int:  # theirs
+        return self.rank % 2
+
+    def Get_size(self) -> int:  # theirs
+        return 2
+
+    def bcast(self, value: Any, root: int) -> Any:
+        assert root == 0
+        return self.rank // 2 * 2
+
+    def Free(self) -> None:  # theirs
+        """Give it back."""
+
+
+def test_mpi4py_gives_the_places_and_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=Mpi))
+    found = [gather_mpi(Mpi(rank)) for rank in range(4)]
+    for rank, (place, address, secret) in enumerate(found):
+        assert place == Place(
+            rank=rank,
+            size=4,
+            local_rank=rank % 2,
+            local_size=2,
+            cross_rank=rank // 2,
+            cross_size=2,
+        )
+        assert (address, secret) == found[0][1:]
+        assert len(secret) == 32
+
+
 # Times
 
 
@@ -214,3 +278,33 @@ def test_a_long_traceback_has_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_jupyter.core.tracebacks._MAX_TRACEBACK", 4)
     assert _shortened("abcd") == "abcd"
     assert _shortened("abcdefg") == "ab\n... 3 characters left out ...\nfg"
+
+
+# Messages and checks
+
+
+@pytest.mark.parametrize("amount", [0, 2**53, 0.5])
+def test_amounts_of_training_that_are_numbers(amount: float) -> None:
+    assert checked_amounts({"epochs": amount}) == {"epochs": amount}
+
+
+@pytest.mark.parametrize("amount", [-1, 2**53 + 1, float("nan"), "1", True])
+def test_amounts_of_training_that_are_none(amount: Any) -> None:
+    with pytest.raises(ValueError, match=r"trained\['epochs'\]: got .*from 0 to 2\*\*53"):
+        checked_amounts({"epochs": amount})
+
+
+def test_many_problems_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_union, "_MOST", 2)
+    assert shard_union.in_lines("wrong", ["a", "b"]) == "wrong:\n  a\n  b"
+    assert shard_union.in_lines("wrong", ["a", "b", "c"]) == "wrong:\n  a\n  b\n  and 1 more"
+
+
+def test_a_context_that_is_closed_stores_nothing(context: core.Context) -> None:
+    with context:
+        pass
+    with (
+        pytest.raises(RuntimeError, match=r"checkpoint\.store_path"),
+        context.checkpoint.store_path({"steps_completed": 1}),
+    ):
+        pass
