@@ -57,6 +57,7 @@ PARTS = {  # the folder or module of the part, and where its unit tests are
     "views": ("det_jupyter/master/views", "tests/unit/master"),
     "words": ("det_jupyter/words.py", "tests/unit/test_words.py tests/unit/view"),
 }
+_EXAMPLES = "tests/unit/test_examples.py"  # of all modules, in their docstrings
 _LIBRARIES = "cloudpickle fastapi httpx hypothesis.stateful IPython numpy psutil torch tqdm yaml"
 _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -377,7 +378,7 @@ def try_part(part: str, options: argparse.Namespace, calls: Calls) -> Outcome:
     trying = Trying(part, options, calls)
     arguments = "-s -qq -p no:cacheprovider -p no:xdist -o timeout=0"
     ignored = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries are imported already
-    pytest.main([*arguments.split(), "-W", ignored, *PARTS[part][1].split()], [trying])
+    pytest.main([*arguments.split(), "-W", ignored, *PARTS[part][1].split(), _EXAMPLES], [trying])
     return trying.outcome
 
 
