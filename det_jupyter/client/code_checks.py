@@ -46,7 +46,6 @@ def find_code_problems(
     entrypoint: Entrypoint,
     plan: ContextPlan | None,
     cwd: Path,
-    python: str,
     variables: Collection[str] = (),
 ) -> list[str]:
     """Return what is wrong with the code that an entrypoint names, a line each.
@@ -55,15 +54,13 @@ def find_code_problems(
         entrypoint: What the configuration names.
         plan: The context directory; None: ranks work in `cwd` itself.
         cwd: The folder that the experiment is submitted from.
-        python: The interpreter of the ranks: what it has installed is known if it is this one.
         variables: Names of the environment variables that ranks get: what there is by another
             PATH or PYTHONPATH is not known.
     """
-    is_same = os.path.realpath(python) == os.path.realpath(sys.executable)
     code = _Code(
         plan,
         cwd,
-        knows_modules=is_same and "PYTHONPATH" not in variables,
+        knows_modules="PYTHONPATH" not in variables,
         knows_programs="PATH" not in variables,
     )
     problems = [

@@ -63,7 +63,6 @@ def prepare(
     checkpoint_storage: str | None = None,
     is_paused: bool = False,
     queue_anyway: bool = False,
-    python: str = sys.executable,
 ) -> Prepared:
     """Check everything about an experiment; send nothing.
 
@@ -79,7 +78,6 @@ def prepare(
         checkpoint_storage: The folder for checkpoints, whatever the configuration says.
         is_paused: The experiment waits to be activated.
         queue_anyway: Submit it though no pool can run it now.
-        python: Interpreter of the ranks.
 
     Raises:
         ConfigError: Everything that is wrong with text, template, configuration, context and
@@ -88,12 +86,11 @@ def prepare(
     folder = _folder(context)
     draft = read_draft(client, text, template, changes, checkpoint_storage)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
-    plan = None
-    if context is not None or includes:
-        plan = plan_context(context, include=includes)
+    has_context = context is not None or includes
+    plan = plan_context(context, include=includes) if has_context else None
     merged = draft.merged()
     if plan is None or plan.entries:
-        problems += _code_problems(merged, plan, Path(folder), python)
+        problems += _code_problems(merged, plan, Path(folder))
     where = f"{file}: " if file is not None else ""
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -105,7 +102,7 @@ def prepare(
         notices=_notices(draft, plan, folder),
         draft=draft,
         options={
-            "python": python,
+            "python": sys.executable,
             "cwd": folder,
             "notebook": _path_of(file),
             "is_paused": is_paused,
@@ -213,13 +210,11 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def _code_problems(
-    merged: Mapping[str, Any], plan: ContextPlan | None, cwd: Path, python: str
-) -> list[str]:
+def _code_problems(merged: Mapping[str, Any], plan: ContextPlan | None, cwd: Path) -> list[str]:
     meaning = meaning_of(merged.get("entrypoint"))
     if meaning is None:
         return []
-    return find_code_problems(meaning, plan, cwd, python, assigned_variables(merged))
+    return find_code_problems(meaning, plan, cwd, assigned_variables(merged))
 
 
 def meaning_of(entrypoint: Any) -> Entrypoint | None:

@@ -1,4 +1,4 @@
-"""Stage 0: a loop that counts to a hundred. Nothing in it knows of det_jupyter yet."""
+"""Stage 0: a loop that counts to a hundred. It does not use det_jupyter yet."""
 
 import logging
 import os

@@ -71,7 +71,6 @@ def submit(
     reading, where = _read(config, problems)
     reading = lay_over(reading, changes)
     shell = get_ipython()
-    given = (include,) if isinstance(include, str | Path) else tuple(include)
     caller = Caller(
         namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
         shell=shell,
@@ -79,7 +78,7 @@ def submit(
         is_call=True,
         queue_anyway=queue_anyway,
         allow_large=allow_large,
-        surroundings=Surroundings(folder=context, include=given),
+        surroundings=Surroundings(folder=context, include=_listed(include)),
     )
     try:
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
@@ -89,6 +88,10 @@ def submit(
             each for each in error.problems if name != "" or "entrypoint: missing" not in each
         ]
         raise ConfigError([f"{where}{problem}" for problem in found]) from None
+
+
+def _listed(include: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
+    return (include,) if isinstance(include, str | Path) else tuple(include)
 
 
 def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:

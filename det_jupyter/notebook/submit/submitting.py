@@ -214,9 +214,7 @@ def _find_code_problems(
     if entrypoint is None or (plan is not None and not plan.entries):
         return problems
     variables = assigned_variables(merged)
-    return problems + find_code_problems(
-        entrypoint, plan, present_folder(), sys.executable, variables
-    )
+    return problems + find_code_problems(entrypoint, plan, present_folder(), variables)
 
 
 def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:

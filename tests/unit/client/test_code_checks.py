@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 def problems_of(folder: Path, entrypoint: str | list[str], *, live: bool = False) -> list[str]:
     plan = None if live else plan_context(folder)
-    found = find_code_problems(parse_entrypoint(entrypoint), plan, folder, sys.executable)
+    found = find_code_problems(parse_entrypoint(entrypoint), plan, folder)
     return [each.replace(str(folder), "DIR") for each in found]
 
 
@@ -129,6 +128,6 @@ def test_modules_that_hide_others_are_told(folder: Path) -> None:
 def test_what_another_path_may_have_is_not_refused(folder: Path) -> None:
     for entrypoint in ("src_model:Trial", "python3 -m src_model", "unheard-of-program --x"):
         meaning, plan = parse_entrypoint(entrypoint), plan_context(folder)
-        (_,) = find_code_problems(meaning, plan, folder, sys.executable)
+        (_,) = find_code_problems(meaning, plan, folder)
         others = ["PYTHONPATH", "PATH"]
-        assert find_code_problems(meaning, plan, folder, sys.executable, others) == []
+        assert find_code_problems(meaning, plan, folder, others) == []
