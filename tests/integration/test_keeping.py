@@ -421,13 +421,6 @@ def test_policies_without_an_action_are_not_looked_for(home: Path) -> None:
 # A real master
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[MasterProcess]:
-    """Return a master that is not started yet."""
-    with master_process(tmp_path / "home") as master:
-        yield master
-
-
 class Told:
     """A master whose stand-in agent has told it of one experiment, and people who ask it."""
 
@@ -452,12 +445,13 @@ class Told:
         return self.http.get(f"/experiments/{experiment_id}").status_code == 404
 
 
-@pytest.fixture
-def told(master: MasterProcess) -> Iterator[Told]:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     """Return a running master."""
-    told = Told(master, master.start())
-    yield told
-    told.http.close()
+    with master_process(tmp_path_factory.mktemp("told") / "home") as master:
+        told = Told(master, master.start())
+        yield told
+        told.http.close()
 
 
 def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: Told) -> None:
