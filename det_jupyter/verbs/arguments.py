@@ -6,8 +6,10 @@ from argparse import SUPPRESS
 
 from det_jupyter.verbs.grammar import argument, flag, one_of
 from det_jupyter.verbs.kinds import (
+    at_least_one,
     experiment_number,
     experiment_numbers,
+    folder,
     not_kept,
     positive,
     trial_number,
@@ -38,7 +40,7 @@ LOGS = (
     one_of(
         argument("--tail", type=whole, metavar="N",
                  help="last lines (default: 100, in a shell all)"),
-        argument("--head", type=whole, metavar="N", help="first lines"),
+        argument("--head", type=at_least_one, metavar="N", help="first lines"),
     ),
     argument("--since", "--timestamp-after", metavar="WHEN",
              help="since 2026-01-31T14:00, or an age such as 10m"),
@@ -75,6 +77,7 @@ OUTPUT = argument(
 
 STORAGE = argument(
     "--checkpoint-storage",
+    type=folder,
     metavar="FOLDER",
     help="keep checkpoints there, whatever the configuration says",
 )

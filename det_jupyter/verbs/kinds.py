@@ -108,11 +108,18 @@ def ranks(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def batches(text: str) -> int:
-    """Return a number of batches, at least 1."""
+def at_least_one(text: str) -> int:
+    """Return a whole number, at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"got {text!r}, expected a number of batches")
+        raise ArgumentTypeError(f"got {text!r}, expected a whole number, 1 or more")
     return int(text)
+
+
+def folder(text: str) -> str:
+    """Return the path of a folder; an empty text, as of a variable that is not set, is none."""
+    if not text.strip():
+        raise ArgumentTypeError(f"got {text!r}, expected the path of a folder")
+    return text
 
 
 def uuid(text: str) -> str:

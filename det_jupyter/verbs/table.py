@@ -20,7 +20,7 @@ from det_jupyter.verbs.grammar import (
     flag,
     make_parser,
 )
-from det_jupyter.verbs.kinds import batches, positive, whole
+from det_jupyter.verbs.kinds import at_least_one, folder, positive, whole
 from det_jupyter.verbs.table_cluster import (
     AGENT_GROUP,
     JOB_GROUP,
@@ -46,14 +46,19 @@ _CELL = (
     argument(
         "--local",
         nargs="?",
-        type=batches,
+        type=at_least_one,
         const=5,
         metavar="N",
         help="train N batches (5) right here, in this kernel; submit nothing",
     ),
     flag("--preview", help="show what the search would train; submit nothing"),
     argument("--seconds-per-batch", type=positive, metavar="X", help="for the times of --preview"),
-    argument("--context", metavar="DIR", help="have the ranks work in a copy of this folder"),
+    argument(
+        "--context",
+        type=folder,
+        metavar="DIR",
+        help="have the ranks work in a copy of this folder",
+    ),
     argument(
         "--include",
         action="append",

@@ -24,6 +24,7 @@ from det_jupyter.verbs.arguments import (
 )
 from det_jupyter.verbs.grammar import Argument, FunctionsOf, Group, Verb, argument, flag, one_of
 from det_jupyter.verbs.kinds import (
+    at_least_one,
     limit,
     positive,
     trial_number,
@@ -123,10 +124,10 @@ _RETENTION = tuple(
     )
 )
 _CONFIG_FILE = argument("--config-file", metavar="FILE", help="YAML with changes, under --config")
-_BEST = argument("--best", type=whole, metavar="N", help="only the best of those validated")
+_BEST = argument("--best", type=at_least_one, metavar="N", help="only the best of those validated")
 _POLLING = argument("--polling-interval", type=positive, help=SUPPRESS)
 _OF_BEST = (
-    argument("--top-n", type=whole, default=1, metavar="N", help="how many (1)"),
+    argument("--top-n", type=at_least_one, default=1, metavar="N", help="how many (1)"),
     argument("--sort-by", metavar="METRIC", help="by this validation metric"),
     argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
 )

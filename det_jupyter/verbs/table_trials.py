@@ -16,7 +16,7 @@ from det_jupyter.verbs.arguments import (
 )
 from det_jupyter.verbs.grammar import FunctionsOf, Group, Verb, argument, flag, one_of
 from det_jupyter.verbs.kinds import (
-    batches,
+    at_least_one,
     experiment_number,
     positive,
     ranks,
@@ -40,7 +40,7 @@ _TRIAL_OR_EXPERIMENT = one_of(
     required=True,
 )
 _PROFILE = (
-    argument("--steps", type=batches, default=10, metavar="N", help="batches to record (10)"),
+    argument("--steps", type=at_least_one, default=10, metavar="N", help="batches to record (10)"),
     argument("--ranks", type=ranks, default=[0], metavar="R,R", help="on which ranks (0)"),
     flag("--with-stack", help="with the lines of Python that called"),
 )

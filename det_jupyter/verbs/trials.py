@@ -27,7 +27,10 @@ def change(call: Call) -> str:
         "priority": given.priority,
     }
     if all(value is None for value in values.values()):
-        raise UsageError("nothing to change; give --lr, --lr-factor, --priority or others")
+        raise UsageError(
+            f"{given.words}: nothing to change; give --lr, --lr-factor, --min-validation-period "
+            "or --priority"
+        )
     made = Trial(call.client, given.id).change(**values)
     said = [] if made is None else [repr(made)]
     if given.priority is not None:
