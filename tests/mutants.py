@@ -319,6 +319,7 @@ class Trying:
             while waiting and len(running) < self._options.processes:
                 mutant = waiting.popleft()
                 code, change = mutant.made()
+                assert functions[mutant.function], f"{change}: no such function is there"
                 running[self._fork(functions[mutant.function], code)] = change
             if not running:
                 break
@@ -360,6 +361,7 @@ def _run(test: pytest.Item, following: pytest.Item | None) -> None:
 
 def _live_functions() -> dict[Function, list[FunctionType]]:
     functions = defaultdict[Function, list[FunctionType]](list)
+    gc.unfreeze()  # what is frozen is not listed
     for thing in gc.get_objects():
         if type(thing) is FunctionType:  # isinstance asks proxies, and some warn
             functions[_key(thing.__code__)].append(thing)
