@@ -13,7 +13,6 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
 LEAST_S = 10.0
-NOT_YET = {"e2e/test_notebook.py"}
 
 
 def test_no_test_asserts_that_something_took_a_few_seconds() -> None:
@@ -25,7 +24,7 @@ def test_no_test_asserts_that_something_took_a_few_seconds() -> None:
     found = [
         f"{name}:{line}"
         for name, source in sources.items()
-        if "time." in source and name not in NOT_YET
+        if "time." in source
         for line in short_limits(source)
     ]
     assert not found

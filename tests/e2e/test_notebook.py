@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -187,12 +187,8 @@ def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
     assert isinstance(rank.execute("loss"), float)
     assert rank.execute("rank, world_size") == (1, 2)
     wait_until(lambda: rank.execute("batch_idx") > before, "it goes on training")
-    seconds = []
-    for _ in range(20):  # the shortest: the others are of what else the computer does
-        started = time.perf_counter()
-        rank.execute("batch_idx")
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.1, "an answer takes some milliseconds"
+    seen = [rank.execute("batch_idx") for _ in range(20)]
+    assert min(after - before for before, after in pairwise(seen)) < 5, "it does not wait for long"
     with pytest.raises(TypeError, match="execute: got 5, expected Python code as a string"):
         rank.execute(5)  # type: ignore[arg-type]
     with pytest.raises(Conflict, match=r"no result within 0\.5 s and was told to interrupt"):
