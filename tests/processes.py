@@ -86,12 +86,31 @@ class DetHome:
         """Return the agent's process."""
         return wait_until(lambda: find(self.path, "det_jupyter.agent"), "an agent runs")
 
+    def end_work(self) -> None:
+        """Kill what still trains or waits, and have its slots free."""
+        if find_master() is None:
+            return
+        client = Client(connect())
+        for view in client.experiments():
+            if not view.state.is_terminal:
+                client.command(view.id, "kill")
+        wait_until(lambda: not any(agent.used for agent in client.agents()), "slots are free")
+        client.session.close()
+
     def stop(self) -> None:
         """End everything, by asking first."""
         if find_master() is not None:
             client = Client(connect())
             client.session.post("/master/stop", {"everything": True})
             client.session.close()
+
+    def end(self) -> None:
+        """End everything; fail if a process or a socket is left."""
+        sockets = socket_folders(self.path)
+        self.stop()
+        self.assert_nothing_left()
+        left = [folder for folder in sockets if folder.exists()]
+        assert not left, f"sockets were left behind in {left}"
 
     def assert_nothing_left(self) -> None:
         """Fail if a process is left; end it, so that one failure does not become many."""
@@ -113,19 +132,21 @@ def socket_folders(home: Path) -> list[Path]:
 @contextmanager
 def det_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
     """Run a private det_jupyter with these environment variables; nothing of it is left after."""
+    with at_home(path, variables) as home:
+        try:
+            yield home
+        finally:
+            home.end()
+
+
+@contextmanager
+def at_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
+    """Have what is started use this home and these environment variables; end nothing."""
     settings = {paths.HOME_VARIABLE: str(path), **variables}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
-    home = DetHome(path)
     try:
-        yield home
+        yield DetHome(path)
     finally:
-        try:
-            sockets = socket_folders(path)
-            home.stop()
-            home.assert_nothing_left()
-            left = [folder for folder in sockets if folder.exists()]
-            assert not left, f"sockets were left behind in {left}"
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -1,4 +1,4 @@
-"""Fixtures: a private det_jupyter with a fresh master, shared by the tests of a module."""
+"""Fixtures: a private det_jupyter, which all modules share that need none of their own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, at_home
+
+SLOTS = {"DET_JUPYTER_CPU_SLOTS": "4"}
+
+
+@pytest.fixture(scope="session")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a home for all modules: a master, an agent and a torch take seconds to start."""
+    path = tmp_path_factory.mktemp("home")
+    yield path
+    with at_home(path, SLOTS) as home:
+        home.end()
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    """Return a private det_jupyter with 4 simulated slots."""
-    path = tmp_path_factory.mktemp("home")
-    with det_home(path, {"DET_JUPYTER_CPU_SLOTS": "4"}) as running:
-        yield running
+def home(shared_home: Path) -> Iterator[DetHome]:
+    """Return a private det_jupyter with 4 simulated slots, all of them free."""
+    with at_home(shared_home, SLOTS) as home:
+        yield home
+        home.end_work()
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
-from tests.processes import DetHome, wait_until
+from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
 
 pytestmark = pytest.mark.e2e
@@ -68,10 +69,13 @@ def number_of(said: str) -> int:
     return int(line.split()[-1])
 
 
-def test_lines_that_only_read_start_no_master(folder: Folder) -> None:
-    assert folder.det("e list", status=1).startswith("no det_jupyter master runs; `det master")
-    assert folder.det("master status --json", status=3) == ""
-    assert "invalid choice: 'lst'" in folder.det("e lst", status=2)
+def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) -> None:
+    with at_home(tmp_path, {}):
+        said = folder.det("e list", status=1)
+        assert said.startswith("no det_jupyter master runs; `det master")
+        assert folder.det("master status --json", status=3) == ""
+        assert "invalid choice: 'lst'" in folder.det("e lst", status=2)
+        assert find_master() is None
 
 
 def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -128,12 +129,20 @@ def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
     assert {view.id for view in client.experiments()} == before | {busy.id}
 
 
+@pytest.fixture
+def preempting(client: Client) -> Iterator[None]:
+    """Have the only pool preempt."""
+    scheduler = {"type": "priority", "preemption": True}
+    client.session.put("/pools", {"pools": [{"pool_name": "default", "scheduler": scheduler}]})
+    yield
+    client.session.put("/pools", {"pools": [{"pool_name": "default"}]})
+
+
+@pytest.mark.usefixtures("preempting")
 def test_more_urgent_work_goes_first_and_the_run_is_repeated(
     client: Client, tmp_path: Path
 ) -> None:
     """A run leaves at once, without saving, and starts anew."""
-    scheduler = {"type": "priority", "preemption": True}
-    client.session.put("/pools", {"pools": [{"pool_name": "default", "scheduler": scheduler}]})
     slow_down = tmp_path / "slow down"
     slow_down.touch()
     pause = f"time.sleep(__import__('os').path.exists({str(slow_down)!r}))"  # 1 s, or none

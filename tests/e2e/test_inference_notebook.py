@@ -8,19 +8,16 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.processes import det_home
-
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
 
 
 def test_the_notebook_predicts_every_record_once_through_a_pause_and_a_kill(
     tmp_path: Path, examples: Path
 ) -> None:
     document = nbformat.read(examples / "batch_inference.ipynb", as_version=4)
-    with det_home(tmp_path / "home", {"DET_JUPYTER_CPU_SLOTS": "2"}):
-        NotebookClient(
-            document, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-        ).execute()
+    NotebookClient(
+        document, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = [o for cell in document.cells for o in cell.get("outputs", [])]
     text = "\n".join(o.get("text") or o.get("data", {}).get("text/plain") or "" for o in outputs)
     assert "PAUSED, " in text

@@ -35,10 +35,10 @@ def cell(*, options: str = "", pause_s: float = 0.0, batches: int = 40, slots: i
     return CELL.format(options=options, pause_s=pause_s, batches=batches, slots=slots)
 
 
-@pytest.fixture
-def book(home: DetHome, tmp_path: Path) -> Iterator[Notebook]:
+@pytest.fixture(scope="module")
+def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """Return a notebook in which the trial is defined."""
-    with notebook(tmp_path) as book:
+    with notebook(tmp_path_factory.mktemp("book")) as book:
         book.check("%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
         home.client().session.close()  # the master is up
@@ -87,17 +87,21 @@ def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
     book.check("experiment.kill()")
 
 
-def test_a_button_is_obeyed_while_a_cell_runs(book: Notebook, client: Client) -> None:
+def test_a_button_is_obeyed_while_a_cell_runs(
+    book: Notebook, client: Client, tmp_path: Path
+) -> None:
     book.check("import os; os.environ['JPY_SESSION_NAME'] = 'book.ipynb'")  # as JupyterLab does
     book.check(cell(pause_s=0.05, batches=4000))
     book.check("from det_jupyter.notebook.handles.experiments import live_view")
     comm_id = book.check("print(live_view(experiment.id)._widget.own_id)").text.strip()
     subshell_id = book.new_subshell()
     book.check("import time; time.sleep(1)")  # the view's own messages come in between
-    book.start("time.sleep(600)")  # until its kernel ends, after this test
+    over = tmp_path / "over"
+    book.start(f"while not os.path.exists({str(over)!r}): time.sleep(0.05)")
     book.press(comm_id, "pause", subshell_id)
     wait_until(lambda: client.experiments()[-1].state == "PAUSED", "it is paused")
-    client.command(client.experiments()[-1].id, "kill")
+    over.touch()
+    book.check("del os.environ['JPY_SESSION_NAME']; experiment.kill()")
 
 
 def test_waiting_shows_progress_and_gives_the_trained_model(book: Notebook) -> None:

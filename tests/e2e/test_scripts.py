@@ -290,13 +290,13 @@ def test_all_that_a_command_has_started_ends_when_it_is_killed_or_its_agent_dies
     experiment = start(client, tmp_path, f"exec nice python3 train.py {leftover}", files)
     wait_until(lambda: lives(leftover), "it has started a process")
     experiment.kill()
-    wait_until(lambda: not lives(leftover), "the process is gone", timeout_s=5)
+    wait_until(lambda: not lives(leftover), "the process is gone")
     assert experiment.wait(60) is State.CANCELED
     experiment = start(client, tmp_path, f"python3 train.py {leftover}", files)
     wait_for_steps(experiment, 3)
     (rank,) = experiment.view.trials[0].allocation.ranks  # type: ignore[union-attr]
     home.agent().send_signal(signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(rank.pid), "the script is gone", timeout_s=5)
+    wait_until(lambda: not psutil.pid_exists(rank.pid), "the script is gone")
     assert experiment.wait(60) is State.COMPLETED  # run again by the next agent
     assert not lives(leftover)
 

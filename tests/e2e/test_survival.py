@@ -87,8 +87,8 @@ def test_two_equal_runs_end_equal(client: Client, undisturbed: dict[str, Any]) -
 
 
 def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[str, Any]) -> None:
-    experiment = submit(client, slow(0.02))
-    wait_for_steps(experiment, random.randint(3, 40))
+    experiment = submit(client, slow(0.03))
+    wait_for_steps(experiment, random.randint(3, 30))
     experiment.pause()
     assert experiment.state == "PAUSED"
     wait_until(lambda: experiment.view.trials[0].allocation is None, "the slots are free")
@@ -146,7 +146,7 @@ def test_agent_killed_while_training(
     wait_for_steps(experiment, 25)  # there is a checkpoint of batch 20 by now
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.agent().send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it", 5)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it")
     assert experiment.wait(60) == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0  # not the trial's fault
     assert_equal_to(undisturbed, experiment)
@@ -156,11 +156,11 @@ def test_agent_killed_while_training(
 def test_one_rank_killed_while_training(
     client: Client, undisturbed: dict[str, Any], rank: int
 ) -> None:
-    experiment = submit(client, slow(0.02))
-    wait_for_steps(experiment, 25)
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 21)  # there is a checkpoint of batch 20
     pids = [r.view.pid for r in experiment.trial.ranks]
     os.kill(pids[rank], signal.SIGKILL)
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended", 5)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
     assert experiment.wait(60) == "COMPLETED"
     view = experiment.view.trials[0]
     assert view.restarts == 1
@@ -212,16 +212,16 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
     home: DetHome, client: Client
 ) -> None:
     wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
-    experiment, killed = submit(client, slow(0.2)), submit(client, slow(0.2))
+    experiment, killed = submit(client, slow(0.05)), submit(client, slow(0.2))
     wait_for_steps(experiment, 5)
     wait_for_steps(killed, 5)
     agent = home.agent()
     agent.suspend()
     try:
-        wait_until(lambda: not any(a.connected for a in client.agents()), "it is missed", 20)
+        wait_until(lambda: not any(a.connected for a in client.agents()), "it is missed")
         advice = f"(process {agent.pid}) is stopped: `kill -CONT {agent.pid}` lets it go on"
         for each in (experiment, killed):
-            told = wait_until(lambda: each.view.trials[0].waiting_for, "it is told", 5)  # noqa: B023
+            told = wait_until(lambda: each.view.trials[0].waiting_for, "it is told")  # noqa: B023
             assert advice in told
         killed.kill()
         assert killed.state == "STOPPING_KILLED"

@@ -49,7 +49,7 @@ def settled(experiment: Experiment, fits: Callable[[Verdict], bool]) -> Verdict:
         return verdict if fits(verdict) else None
 
     with suppress(AssertionError):
-        return wait_until(find, "the verdict fits", timeout_s=40)
+        return wait_until(find, "the verdict fits", timeout_s=90)
     raise AssertionError(f"the last verdict was {seen}")
 
 
@@ -96,8 +96,9 @@ def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
         assert "straggler" not in {cause.kind for cause in found.causes}
 
 
-def test_a_rank_that_computes_more_is_named(client: Client) -> None:
-    with training(client, config(2, slow_rank=1, slow_compute_s=0.04)) as [experiment]:
+def test_a_rank_whose_batches_take_longer_is_named(client: Client) -> None:
+    # They sleep: what computes longer because the CPU is full is no straggler.
+    with training(client, config(2, slow_rank=1, slow_sleep_s=0.08)) as [experiment]:
         found = settled(experiment, is_kind("straggler"))
         assert (found.causes[0].rank, found.causes[0].because) == (1, "compute")
 

@@ -75,7 +75,8 @@ def test_a_flood_is_stored_whole_though_the_master_is_killed_in_it(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
     experiment = submit(client, config("flood"), SOURCE, cwd=tmp_path)
-    wait_until(lambda: rows(home, "SELECT 1 FROM progress"), "something is stored")
+    wait_until(lambda: experiment.view.trials, "it has a trial")
+    wait_until(lambda: steps_of(home, experiment.trial.id), "something is stored")
     home.master().send_signal(signal.SIGKILL)
     wait_until(lambda: find_master() is None, "the master is gone")
     again = home.client()
