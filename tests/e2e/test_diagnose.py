@@ -36,10 +36,19 @@ dataset = Slow()
 """,
 )
 
-# 32 MB of gradients for a batch of 4 records.
-LARGE = TRIAL_SOURCE.replace(
-    "nn.Linear(8, 16)", "nn.Linear(8, 2000), nn.ReLU(), nn.Linear(2000, 4000)"
-).replace("nn.Linear(16, 1)", "nn.Linear(4000, 1)")
+# To exchange gradients takes a while, far longer than to compute them.
+SLOW_EXCHANGE = TRIAL_SOURCE.replace(
+    "        self.optimizer =",
+    """        next(self.model.parameters()).register_hook(self.exchange_slowly)
+        self.optimizer =""",
+).replace(
+    "    def build_training",
+    """    def exchange_slowly(self, gradient):
+        if getattr(self.model, "require_backward_grad_sync", False):
+            time.sleep(0.05)
+
+    def build_training""",
+)
 
 
 def ended(client: Client, source: str = TRIAL_SOURCE, *, slots: int, batch: int = 8) -> Experiment:
@@ -58,29 +67,31 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 ) -> None:
     experiment = ended(client, SLOW_DATA, slots=1, batch=1)
     before = {view.id for view in client.experiments()}
-    found = experiment.diagnose(seconds=0.6, rounds=2, timeout=200)
+    found = experiment.diagnose(seconds=0.4, rounds=2, timeout=150)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
-    assert by_name["workers"]["sign"] == "gain", found
-    assert by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
+    assert 1.3 < by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
     assert found.verdict.kind == "input"
     [_, by_timings] = found.verdict.causes[0].evidence
     assert by_timings.startswith("by its own timings, rank 0 waits for that ")
     assert int(by_timings.split()[-5]) > 50, by_timings
-    assert "num_workers=" in found.yaml
+    gained = by_name["workers"]["sign"] == "gain"  # or runs as it is differ by as much: a busy CPU
+    assert ("num_workers=" in found.yaml) is gained, found
     assert "Left out, as the trial has 1 slot" in repr(found)
     assert {view.id for view in client.experiments()} == before
     assert "diagnose: run 1 of 4, as it is: " in capsys.readouterr().out
 
 
-def test_the_exchange_of_a_large_model_is_found_by_exchanging_less(client: Client) -> None:
-    experiment = ended(client, LARGE, slots=2, batch=4)
+def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
+    experiment = ended(client, SLOW_EXCHANGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=0.6, rounds=2, timeout=200, keep=True)
+    found = experiment.diagnose(recipes=names, seconds=0.3, rounds=2, timeout=150, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
-    assert by_name["aggregation_1000"]["ratio"] > 1.2, found
+    assert by_name["aggregation_1000"]["sign"] == "gain", found
+    assert by_name["aggregation_1000"]["ratio"] > 2, found
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
+    assert found.verdict.kind == "communication", found
     runs = [view for view in client.experiments() if view.parent_id == experiment.id]
     assert [view.config["resources"]["slots_per_trial"] for view in runs] == [2, 2, 1] * 2
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
