@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
-from tests.processes import DetHome, at_home
+from tests.processes import DetHome, at_home, det_home
 
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "4"}
 
@@ -28,6 +28,13 @@ def home(shared_home: Path) -> Iterator[DetHome]:
     with at_home(shared_home, SLOTS) as home:
         yield home
         home.end_work()
+
+
+@pytest.fixture(scope="module")
+def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a private det_jupyter of this module only; it is the module's `home`."""
+    with det_home(tmp_path_factory.mktemp("home"), SLOTS) as running:
+        yield running
 
 
 @pytest.fixture

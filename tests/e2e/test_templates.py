@@ -27,6 +27,12 @@ labels: [mine]
 
 
 @pytest.fixture(scope="module")
+def home(fresh_home: DetHome) -> DetHome:
+    """Return a home without templates."""
+    return fresh_home
+
+
+@pytest.fixture(scope="module")
 def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """Return a notebook in which the trial is defined."""
     with notebook(tmp_path_factory.mktemp("book")) as book:
