@@ -192,7 +192,7 @@ def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     assert value_of(book, f"'error' in {charts}") == "True"
     line = "get_ipython().run_line_magic('det_experiment', 'compare %d {}' % first.id)"
     assert "alone, expected two" in book.run(line.format("")).text
-    assert "there is no experiment 99; " in (book.run(line.format("99")).error or "")
+    assert "there is no experiment 9999; " in (book.run(line.format("9999")).error or "")
     book.check(asha(max_trials=4))
     book.check("experiment.wait(60)")
     trials = book.check("print(experiment.compare_trials())").text
