@@ -27,6 +27,7 @@ from det_jupyter.core.folders import Folder, Selector, copy_files, list_folder
 from det_jupyter.core.local_chief import local_chief_first
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.train import RecordSink
+from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointDeleted
 from det_jupyter.storage import CheckpointStorage
@@ -238,11 +239,8 @@ class CheckpointContext(Part):
 
 
 def _check_mode(call: str, mode: object) -> None:
-    if not isinstance(mode, DownloadMode):
-        raise ValueError(
-            f"checkpoint.{call}: download_mode: got {mode!r:.60}, expected one of "
-            f"{', '.join(f'DownloadMode.{each.name}' for each in DownloadMode)}"
-        )
+    if problem := find_choice_problem(mode, DownloadMode):
+        raise ValueError(f"checkpoint.{call}: download_mode: {problem}")
 
 
 def _check_uuid(call: str, uuid: object) -> str:

@@ -31,6 +31,7 @@ from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
+from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.paths import data_dir
@@ -237,11 +238,8 @@ def _check(
         ("tensorboard_mode", tensorboard_mode, TensorboardMode),
     )
     for name, mode, kind in kinds:
-        if not isinstance(mode, kind):
-            problems.append(
-                f"core.init: {name}: got {mode!r:.60}, expected one of "
-                f"{', '.join(f'{kind.__name__}.{each.name}' for each in kind)}"
-            )
+        if problem := find_choice_problem(mode, kind):
+            problems.append(f"core.init: {name}: {problem}")
     is_whole = isinstance(length, int) and not isinstance(length, bool) and length >= 1
     if length is not None and not is_whole and not isinstance(length, Length):
         problems.append(

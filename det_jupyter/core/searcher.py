@@ -25,7 +25,7 @@ from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.train import RecordSink, TrainContext
-from det_jupyter.core.values import checked_steps
+from det_jupyter.core.values import checked_steps, find_choice_problem
 from det_jupyter.lengths import Length
 from det_jupyter.records import TargetReached
 
@@ -103,11 +103,8 @@ class SearcherContext(Part):
             RuntimeError: An operation was not completed; or ChiefOnly, and this is not the chief.
         """
         self.check_open("searcher.operations")
-        if not isinstance(searcher_mode, SearcherMode):
-            raise ValueError(
-                f"searcher.operations: got {searcher_mode!r:.60}, expected one of "
-                f"{', '.join(f'SearcherMode.{mode.name}' for mode in SearcherMode)}"
-            )
+        if problem := find_choice_problem(searcher_mode, SearcherMode):
+            raise ValueError(f"searcher.operations: {problem}")
         is_shared = searcher_mode is SearcherMode.WorkersAskChief
         if not is_shared and not self._distributed.is_chief:
             raise RuntimeError(

@@ -17,6 +17,7 @@ from det_jupyter.core.values import (
     checked_amounts,
     checked_metrics,
     checked_steps,
+    find_choice_problem,
     is_number,
     shown,
     to_json_value,
@@ -202,11 +203,8 @@ class TrainContext(Part):
                 has trained enough. Its checkpoints and metrics stay, and it is not tried again.
         """
         self._check_chief("report_early_exit")
-        if not isinstance(reason, EarlyExitReason):
-            raise ValueError(
-                f"report_early_exit: got {shown(reason)}, expected one of "
-                f"{', '.join(f'EarlyExitReason.{each.name}' for each in EarlyExitReason)}"
-            )
+        if problem := find_choice_problem(reason, EarlyExitReason):
+            raise ValueError(f"report_early_exit: {problem}")
         self.early_exit = reason.value
         is_invalid = reason is EarlyExitReason.INVALID_HP
         self._sink.write(

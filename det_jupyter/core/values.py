@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -34,6 +35,14 @@ def checked_steps(steps_completed: Any) -> int:
     if steps_completed > MAX_COUNT:
         raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected at most 2**53")
     return steps_completed
+
+
+def find_choice_problem(value: object, kind: type[Enum]) -> str:
+    """Return why a value is none of an enumeration; "" if it is one."""
+    if isinstance(value, kind):
+        return ""
+    choices = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
+    return f"got {shown(value)}, expected one of {choices}"
 
 
 def is_number(value: Any) -> bool:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from det_jupyter.launch.place import Run
+from det_jupyter.system.journals import append
 
 _FAILURE = b'"kind":"failure"'
 _LOOKED_AT_BYTES = 256 * 1024
@@ -45,11 +46,7 @@ def journal_failure(run: Run, rank: int, error: str) -> None:
         error=error,
         traceback=f"It printed at last:\n{printed}\n" if printed.strip() else "",
     )
-    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(descriptor, _line_end(journal) + to_line(record).encode())
-    finally:
-        os.close(descriptor)
+    append(journal, to_line(record))
 
 
 def _has_failure(journal: Path) -> bool:
@@ -59,12 +56,3 @@ def _has_failure(journal: Path) -> bool:
             return _FAILURE in file.read()
     except FileNotFoundError:
         return False
-
-
-def _line_end(journal: Path) -> bytes:
-    """Return what ends the last line: the rank may have died while it wrote one."""
-    with journal.open("rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return b""
-        file.seek(-1, os.SEEK_END)
-        return b"" if file.read() == b"\n" else b"\n"

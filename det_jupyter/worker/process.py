@@ -34,7 +34,7 @@ from det_jupyter.system.pdeathsig import die_with
 from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
-from det_jupyter.worker.variables import OF_A_RANK, set_variables
+from det_jupyter.worker.variables import set_variables
 
 _STREAMS = ("stdin", "stdout", "stderr")
 
@@ -66,12 +66,10 @@ def environment(
         place: The rank's place in it.
         captured: Values of the variables that the configuration only names.
     """
-    chosen = dict(line.split("=", 1) for line in _own_variables(plan, place) if "=" in line)
-    named = {name: captured[name] for name in _own_variables(plan, place) if name in captured}
-    torchruns = _torchrun_variables(place)
-    if plan.entrypoint.per == "computer":
-        torchruns = {name: torchruns[name] for name in torchruns.keys() - OF_A_RANK}
-    return {**chosen, **named, **torchruns, **_device_variables(plan, place)}
+    own = _own_variables(plan, place)
+    chosen = dict(line.split("=", 1) for line in own if "=" in line)
+    named = {name: captured[name] for name in own if name in captured}
+    return {**chosen, **named, **_torchrun_variables(place), **_device_variables(plan, place)}
 
 
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:

@@ -50,7 +50,7 @@ from det_jupyter.system.rundir import (
 from det_jupyter.wire import MasterInfo, RankSpec
 
 MAX_BYTES = 128 * 1024 - 1  # of NAME=value; Linux starts no program with a longer one
-OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def script_variables(spec: RankSpec) -> dict[str, str]:
@@ -86,7 +86,7 @@ def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
     before = dict(os.environ)
     os.environ.update(script_variables(spec) | dict(variables))
     if spec.plan.entrypoint.per == "computer":
-        for name in OF_A_RANK:
+        for name in _OF_A_RANK:
             os.environ.pop(name, None)
     if spec.plan.is_program:
         os.environ.setdefault("PYTHONUNBUFFERED", "1")  # of Python that it starts

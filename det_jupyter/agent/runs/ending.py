@@ -23,6 +23,7 @@ from typing import Any, Literal
 from det_jupyter.control import ControlPage
 from det_jupyter.lengths import Length
 from det_jupyter.records import RunEnded, TargetReached, to_line
+from det_jupyter.system.journals import append
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangExited, GangPlan
 
@@ -84,19 +85,3 @@ def _tail(journal: Path) -> list[dict[str, Any]]:
             if isinstance(record, dict):
                 records.append(record)
     return records
-
-
-def append(journal: Path, text: str) -> None:
-    """Add lines to a journal that no rank writes to now.
-
-    Raises:
-        OSError: They cannot be written.
-    """
-    with journal.open("ab+") as file:
-        if file.tell() and _last_byte(file.fileno()) != b"\n":  # a record that was cut off
-            text = f"\n{text}"
-        file.write(text.encode())
-
-
-def _last_byte(descriptor: int) -> bytes:
-    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1)

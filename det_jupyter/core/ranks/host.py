@@ -27,7 +27,7 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Link
-from det_jupyter.core.ranks.place import Place, find_conflicts, name_ranks
+from det_jupyter.core.ranks.place import Place, are_late, find_conflicts
 from det_jupyter.errors import DetError, WaitTimeout
 
 logger = logging.getLogger(__name__)
@@ -121,9 +121,8 @@ class Host:
         here = {member.place.rank for member in self._members() if member.place}
         missing = [rank for rank in range(1, self._place.size) if rank not in here]
         text = (
-            f"distributed: {name_ranks(missing)} of {self._place.size} "
-            f"{'has' if len(missing) == 1 else 'have'} not come to {self._where} {when}. "
-            "Are all ranks started, with the same chief_ip and pub_port?"
+            f"{are_late(missing, self._place.size, self._where)} {when}. Are all ranks started, "
+            "with the same chief_ip and pub_port?"
         )
         if self._num_refused:
             text += (

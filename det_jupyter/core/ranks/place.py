@@ -69,6 +69,16 @@ def name_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) != 1 else ''} {', '.join(str(rank) for rank in ranks)}"
 
 
+def are_late(ranks: Sequence[int], size: int, where: str) -> str:
+    """Return a sentence on ranks that are waited for, without its end.
+
+    >>> are_late([2, 3], 4, "allgather number 7")
+    'distributed: ranks 2, 3 of 4 have not come to allgather number 7'
+    """
+    have = "has" if len(ranks) == 1 else "have"
+    return f"distributed: {name_ranks(ranks)} of {size} {have} not come to {where}"
+
+
 def _misfits(values: Mapping[str, int], called: Mapping[str, str]) -> list[str]:
     problems = []
     for index, size in _PAIRS:

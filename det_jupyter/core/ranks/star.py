@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from det_jupyter.core.ranks.link import Buffer, Kind, Link, PeerGone
-from det_jupyter.core.ranks.place import name_ranks
+from det_jupyter.core.ranks.place import are_late
 from det_jupyter.errors import WaitTimeout
 
 _LENGTH = struct.Struct("<Q")
@@ -226,9 +226,9 @@ class StarExchange:
             )
         missing = sorted(self._ranks[place] for place in places)
         return (
-            f"distributed: {name_ranks(missing)} of {len(self._ranks)} "
-            f"{'has' if len(missing) == 1 else 'have'} not come to {self._name} within "
-            f"{self._timeout_s:g} s; see where that is: all ranks must call the same collectives"
+            f"{are_late(missing, len(self._ranks), self._name)} within {self._timeout_s:g} s; see "
+            "where that is: all ranks must call the "
+            "same collectives"
         )
 
     def _check_frame(

@@ -40,15 +40,18 @@ def specs(entrypoint: str, **changes: object) -> list[RankSpec]:
     ]  # fmt: skip
 
 
-def test_a_command_has_a_process_on_each_computer_in_the_place_of_its_first_rank() -> None:
+def test_a_command_has_a_process_on_each_computer_in_the_place_of_its_first_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     left, right = specs("./train.sh")
     assert (left.place.rank, right.place.rank) == (0, 2)
     assert (right.place.local_rank, right.place.local_world_size) == (0, 2)
     assert (right.place.group_rank, right.place.world_size) == (1, 4)
     of_a_rank = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
-    variables = environment(right.plan, right.place)
-    assert not variables.keys() & of_a_rank
-    assert variables["GROUP_RANK"] == "1"
+    monkeypatch.setattr(os, "environ", {"RANK": "1"})
+    set_variables(right, environment(right.plan, right.place))
+    assert not os.environ.keys() & of_a_rank
+    assert os.environ["GROUP_RANK"] == "1"
     assert len(specs("T")) == len(specs(f"{LAUNCHER}torch_distributed train.py")) == 4
     assert environment(specs("T")[3].plan, specs("T")[3].place)["RANK"] == "3"
 
