@@ -262,7 +262,7 @@ def test_processes_below_a_rank_are_found_and_forgotten_when_they_end() -> None:
         tree.read(now)
         children = psutil.Process(rank.pid).children()
         assert sorted(tree.worker_pids) == sorted(child.pid for child in children)
-        values, workers = tree.read(now + 1)
+        values, workers = tree.read(now + 2)
         assert workers["num_processes"] == 2
         assert {"cpu_util", "memory_rss", "disk_read"} <= workers.keys()
         assert {"cpu_util", "cpu_wait", "memory_rss", "disk_read"} <= values.keys()
@@ -271,12 +271,12 @@ def test_processes_below_a_rank_are_found_and_forgotten_when_they_end() -> None:
         )
         os.kill(children[0].pid, signal.SIGKILL)
         wait_until(lambda: children[0].status() == psutil.STATUS_ZOMBIE, "it has ended")
-        values, workers = tree.read(now + 2)
+        values, workers = tree.read(now + 4)
         assert workers["num_processes"] == 1
         rank.kill()
         rank.wait()
         with pytest.raises(ProcessLookupError):
-            tree.read(now + 3)
+            tree.read(now + 6)
     finally:
         tree.close()
         os.killpg(rank.pid, signal.SIGKILL)
