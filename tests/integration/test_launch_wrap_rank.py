@@ -172,11 +172,15 @@ def test_a_wrapper_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     wait_until_gone(pid)
 
 
-def test_a_process_that_holds_the_output_does_not_hold_the_wrapper() -> None:
-    done = launch("wrap_rank", "0", "sh", "-c", "setsid sleep 3600 & echo $!")
-    holder = psutil.Process(int(done.stdout.removeprefix(b"[rank=0] ")))
-    assert (done.returncode, holder.status()) == (0, psutil.STATUS_SLEEPING)
+def test_a_process_that_holds_the_output_does_not_hold_the_wrapper(tmp_path: Path) -> None:
+    away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 3600' &"
+    command = f"{away} while [ ! -s {tmp_path}/pid ]; do sleep 0.01; done; echo done"
+    done = launch("wrap_rank", "0", "sh", "-c", command)
+    holder = psutil.Process(int((tmp_path / "pid").read_text()))
+    status = holder.status()
     holder.kill()
+    assert (done.returncode, done.stdout) == (0, b"[rank=0] done\n")
+    assert status == psutil.STATUS_SLEEPING
 
 
 def test_a_reader_that_leaves_ends_the_command_as_without_a_wrapper() -> None:
