@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from det_jupyter.system.ports import free_port
 
-expect.set_options(timeout=60_000)  # of a busy machine; most is there at once
+expect.set_options(timeout=120_000)  # of a busy machine; most is there at once
 
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""

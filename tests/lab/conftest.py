@@ -27,12 +27,12 @@ SLOTS = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all journeys: they need a browser, and end in a minute or two."""
+    """Mark all journeys: they need a browser, and may share a busy computer."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"))
 
 

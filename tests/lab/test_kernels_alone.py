@@ -78,7 +78,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(
         viewport={"width": 1200, "height": 2200}, reduced_motion="reduce"
     )
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(120_000)
     yield context.new_page()
     context.close()
 
@@ -209,11 +209,6 @@ def test_the_view_is_live_and_its_buttons_work(
     expect(view).to_contain_text("Paused")
     view.get_by_role("button", name="Activate").click()
     expect(view).to_contain_text("Running")
-
-    save(LabPage(page), book, "Completed", "Running")
-    page.reload()
-    expect(view).to_contain_text("Running")
-    assert experiment.state == "ACTIVE"
 
 
 def check_measured(view: Locator) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -22,33 +22,29 @@ PING_MS = 15_000
 
 
 @pytest.fixture
-def watched(ui: LabPage, module_trials: Trials) -> tuple[LabPage, Experiment]:
-    """JupyterLab with the sidebar and the page of an experiment that trains."""
+def survivor(module_trials: Trials) -> Experiment:
+    """An experiment that trains, journey after journey."""
     client = module_trials.client
     running = [view for view in client.experiments() if view.state == "ACTIVE"]
-    if running:
-        experiment = Experiment(client, running[0].id)
-    else:
-        experiment = module_trials.train(name="survives")
-    watch(ui, experiment)
-    return ui, experiment
+    return Experiment(client, running[0].id) if running else module_trials.train(name="survives")
 
 
 @pytest.fixture
-def open_timed(
-    browser: Browser, lab: Lab, complaints: Complaints
-) -> Iterator[Callable[[], LabPage]]:
-    """What opens a tab in a profile of its own, in which a journey can turn the clock."""
+def watched(ui: LabPage, survivor: Experiment) -> tuple[LabPage, Experiment]:
+    """JupyterLab with the sidebar and the page of that experiment."""
+    watch(ui, survivor)
+    return ui, survivor
+
+
+@pytest.fixture
+def timed(browser: Browser, lab: Lab, complaints: Complaints) -> Iterator[LabPage]:
+    """JupyterLab in a browser profile of its own, in which a journey can turn the clock."""
     context = new_context(browser)
-
-    def opened() -> LabPage:
-        context.clock.install()
-        ui = LabPage(context.new_page())
-        complaints.watch(ui.page)
-        ui.open(lab.url("timed"))
-        return ui
-
-    yield opened
+    context.clock.install()
+    ui = LabPage(context.new_page())
+    complaints.watch(ui.page)
+    ui.open(lab.url("timed"))
+    yield ui
     context.close()
 
 
@@ -81,11 +77,8 @@ def see_cut(ui: LabPage, experiment: Experiment, state: str, sentence: str) -> N
     expect(page.view.locator(".det-name")).to_have_text("survives")
 
 
-def test_the_network_goes_and_comes_back(
-    watched: tuple[LabPage, Experiment], open_timed: Callable[[], LabPage]
-) -> None:
-    _, experiment = watched
-    ui = open_timed()
+def test_the_network_goes_and_comes_back(timed: LabPage, survivor: Experiment) -> None:
+    ui, experiment = timed, survivor
     watch(ui, experiment)
     context = ui.page.context
     context.set_offline(True)
@@ -98,6 +91,7 @@ def test_the_network_goes_and_comes_back(
 
 def cut_after_a_ping(ui: LabPage) -> bool:
     ui.page.context.clock.fast_forward(PING_MS)
+    ui.page.wait_for_timeout(500)  # on a line that is not cut, news would come meanwhile
     return ui.status.get_attribute("data-det-link") == "cut"
 
 
