@@ -2,7 +2,7 @@
 import { alongAxis, drawnAxis, hasEpochs, placeText, wholeRange } from './axes.js';
 import type { IChartOptions, IChartView } from './chart.js';
 import { placeAt, smoothingSpan, tableSteps } from './curves.js';
-import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
+import { dataTable, h, rebuilder, setHidden, setText, smallButton } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
 import type { IChart } from '../model/state.js';
 import type { IChartFrame } from './plot.js';
@@ -47,9 +47,7 @@ export class Board {
     this._smoothButton = toggle(_settings, _trans.__('Smooth'), 'smooth');
     this._tableButton = toggle(_settings, _trans.__('Table'), 'table');
     _settings.onChange(() => this._onSettings());
-    this._resetButton = h('button.det-button.det-mod-small', { type: 'button' });
-    setText(this._resetButton, _trans.__('Whole run'));
-    this._resetButton.addEventListener('click', () => this._setZoom(null));
+    this._resetButton = smallButton(_trans.__('Whole run'), () => this._setZoom(null));
     this.tools = h(
       'div.det-tools',
       {},

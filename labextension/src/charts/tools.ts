@@ -1,6 +1,6 @@
 /** Controls of charts, which change the settings of their view. */
 import { AXES } from './axes.js';
-import { h, setAttribute, setHidden } from '../dom/dom.js';
+import { h, setAttribute, setHidden, smallButton } from '../dom/dom.js';
 import type { Axis, ISettings, Settings } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
 
@@ -30,8 +30,7 @@ export function allowEpochs(select: HTMLSelectElement, isKnown: boolean): void {
 }
 
 export function toggle(settings: Settings, label: string, name: keyof ISettings): HTMLElement {
-  const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
-  button.addEventListener('click', () => {
+  const button = smallButton(label, () => {
     const isOn = button.getAttribute('aria-pressed') !== 'true';
     settings.change({ [name]: isOn, ...(name === 'log_x' && UNZOOMED) });
   });

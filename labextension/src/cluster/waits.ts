@@ -1,6 +1,6 @@
 /** Why a trial waits, when it is expected to start, and what would have it start sooner. */
 import type { IRemedy, IWait } from '../model/state.js';
-import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { h, rebuilder, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
 import { copyText } from '../dom/copy.js';
 import { icon } from '../dom/icons.js';
 import { Notice, type IAsking } from '../dom/notice.js';
@@ -54,21 +54,17 @@ export class WaitNote {
   }
 
   private _button(label: string, sentence: string, command: string): HTMLElement {
-    const button = h(
-      'button.det-button.det-mod-small',
-      { type: 'button', 'aria-description': sentence },
-      label
-    );
-    const setBusy = (isBusy: boolean): void => {
-      setAttribute(button, 'aria-busy', isBusy ? 'true' : null);
-      setAttribute(button, 'aria-disabled', isBusy ? 'true' : null);
-    };
-    button.addEventListener('click', () => {
+    const onClick = (): void => {
       if (!button.hasAttribute('aria-busy')) {
         setBusy(true);
         void this._notice.ask(command).then(() => setBusy(false));
       }
-    });
+    };
+    const button = smallButton(label, onClick, { 'aria-description': sentence });
+    const setBusy = (isBusy: boolean): void => {
+      setAttribute(button, 'aria-busy', isBusy ? 'true' : null);
+      setAttribute(button, 'aria-disabled', isBusy ? 'true' : null);
+    };
     return button;
   }
 

@@ -33,6 +33,16 @@ export function drawing(attributes: Attributes, path: Attributes): SVGSVGElement
   return svg;
 }
 
+export function smallButton(
+  label: string,
+  onClick: () => void,
+  attributes: Attributes = {}
+): HTMLButtonElement {
+  const button = h('button.det-button.det-mod-small', { type: 'button', ...attributes }, label);
+  button.addEventListener('click', onClick);
+  return button;
+}
+
 interface ITable {
   caption?: string;
   head: string[];

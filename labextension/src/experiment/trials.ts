@@ -1,5 +1,5 @@
 /** The trials with their ranks and slots: what each waits for, where it runs, why it failed. */
-import { h, rebuilder } from '../dom/dom.js';
+import { h, rebuilder, smallButton } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
 import type { IAsking } from '../dom/notice.js';
@@ -143,8 +143,6 @@ export class Trials {
       return null;
     }
     const label = rank === null ? trans.__('Logs') : trans.__('Logs of rank %1', rank);
-    const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
-    button.addEventListener('click', () => showLogs(trialId, rank));
-    return button;
+    return smallButton(label, () => showLogs(trialId, rank));
   }
 }

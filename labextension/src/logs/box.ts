@@ -1,5 +1,5 @@
 /** The printed lines, equal ones of several ranks folded, scrolled to the newest unless moved. */
-import { h, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { h, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { Folding, ranksText, type IFolded } from './folding.js';
@@ -19,9 +19,7 @@ export class LogBox {
   ) {
     const label = _trans.__('Printed lines');
     this.node = h('div.det-log-lines', { role: 'log', tabindex: 0, 'aria-label': label });
-    this.toEnd = h('button.det-button.det-mod-small', { type: 'button' }, _trans.__('To the end'));
-    this.toEnd.addEventListener('click', onToEnd);
-    setHidden(this.toEnd, true);
+    this.toEnd = smallButton(_trans.__('To the end'), onToEnd, { hidden: true });
     this.node.addEventListener('scroll', () => this._onScroll());
     this.node.addEventListener('keydown', event => {
       if (SCROLL_KEYS.includes(event.key)) {

@@ -1,5 +1,5 @@
 /** The first error that a rank printed: pinned above the lines, with a way to it. */
-import { h, setHidden, setText } from '../dom/dom.js';
+import { h, setHidden, setText, smallButton } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
@@ -22,8 +22,7 @@ export class FirstError {
     onJump: (line: ILogLine) => void
   ) {
     const { trans } = _options;
-    const jump = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Show'));
-    jump.addEventListener('click', () => {
+    const jump = smallButton(trans.__('Show'), () => {
       if (this._line !== undefined) {
         onJump(this._line);
       }

@@ -5,7 +5,7 @@ import type { IPicture, IPictureMark } from '../charts/picture.js';
 import { pictureTable } from '../charts/picturetable.js';
 import { allowEpochs, axisSelect, press, toggle } from '../charts/tools.js';
 import type { Range } from '../charts/uplotparts.js';
-import { h, setHidden, setText } from '../dom/dom.js';
+import { h, setHidden, setText, smallButton } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import type { Axis } from '../model/settings.js';
 import type { IViewState } from '../model/state.js';
@@ -15,6 +15,7 @@ import { Chooser } from './chooser.js';
 import { Followers } from './followers.js';
 import { pictureOf, wholeOf, type ILook } from './pictures.js';
 import {
+  epochOf,
   metricNames,
   reportedNames,
   secondsAt,
@@ -52,8 +53,7 @@ class MetricsPanel implements IPanel {
     this._logX = toggle(settings, trans.__('Log x'), 'log_x');
     this._logY = toggle(settings, trans.__('Log y'), 'log_y');
     this._tableButton = toggle(settings, trans.__('Table'), 'table');
-    this._whole = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Whole run'));
-    this._whole.addEventListener('click', () => this._group.setZoom(null));
+    this._whole = smallButton(trans.__('Whole run'), () => this._group.setZoom(null));
     this._smooth = this._makeSmooth();
     this._trials = this._makeTrials();
     host.append(
@@ -165,7 +165,7 @@ class MetricsPanel implements IPanel {
     const { table, smoothing } = this._context.settings.value;
     const chosen = this._chosen(state);
     this._chooser.update(metricNames(state), chosen);
-    allowEpochs(this._axis, this._stepsPerEpoch(state) !== null);
+    allowEpochs(this._axis, epochOf(state) !== null);
     this._axis.value = look.axis;
     press(this._logX, look.logX, table);
     press(this._logY, look.logY, table);
@@ -219,7 +219,7 @@ class MetricsPanel implements IPanel {
 
   private _look(state: IViewState): ILook {
     const { axis, log_x, log_y, smoothing } = this._context.settings.value;
-    const stepsPerEpoch = this._stepsPerEpoch(state);
+    const stepsPerEpoch = epochOf(state);
     return {
       axis: axis === 'epoch' && stepsPerEpoch === null ? 'step' : axis,
       logX: log_x,
@@ -229,11 +229,6 @@ class MetricsPanel implements IPanel {
       zoom: this._group.zoom,
       trialIds: this._trialIds(state)
     };
-  }
-
-  private _stepsPerEpoch(state: IViewState): number | null {
-    const known = state.charts.flatMap(chart => chart.series.map(one => one.steps_per_epoch));
-    return state.steps_per_epoch ?? known.find(one => one !== null) ?? null;
   }
 
   private _chosen(state: IViewState): string[] {

@@ -28,6 +28,15 @@ export function metricNames(
   return [...new Set(names)];
 }
 
+/** How many batches an epoch has, if it is known. */
+export function epochOf({
+  steps_per_epoch,
+  charts
+}: Pick<IViewState, 'steps_per_epoch' | 'charts'>): number | null {
+  const known = charts.flatMap(chart => chart.series.map(one => one.steps_per_epoch));
+  return steps_per_epoch ?? known.find(one => one !== null) ?? null;
+}
+
 /** Under which names a chart's metric may have been reported: validation metrics join in. */
 export function reportedNames(name: string, all: readonly string[]): string[] {
   const prefixed = VALIDATION_PREFIXES.map(prefix => prefix + name);

@@ -1,5 +1,5 @@
 /** What a reader can order of a trial that trains: changes of it, and a profile of its next steps. */
-import { h, rebuilder, setHidden } from '../dom/dom.js';
+import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import { Notice, type IAsking } from '../dom/notice.js';
 import { formatSize } from '../model/format.js';
 import type { Ask } from '../model/questions.js';
@@ -34,13 +34,14 @@ export class OrderControls {
       onCommand: () => this._carryOut(),
       slowHint: trans.__('It takes effect with the next batches …')
     });
-    this._profile = h('button.det-button.det-mod-small', { type: 'button' });
-    this._profile.append(trans.__('Profile %1 steps', STEPS));
-    this._profile.addEventListener('click', () => void this._order('profile', this._profiling()));
+    const profile = smallButton(
+      trans.__('Profile %1 steps', STEPS),
+      () => void this._order('profile', { steps: STEPS, ranks: [0] })
+    );
     this._form = this._makeForm();
     const change = h('details.det-change', {}, h('summary', {}, trans.__('Change it')));
     change.append(this._form);
-    this._live = h('div.det-line', {}, this._profile, change);
+    this._live = h('div.det-line', {}, profile, change);
     this.node = h('div.det-orders', {}, this._live, this._notice.node, this._done);
   }
 
@@ -49,10 +50,6 @@ export class OrderControls {
     this._ordered = ordered;
     setHidden(this._live, !ordered.isRunning);
     this._drawDone(ordered);
-  }
-
-  private _profiling(): object {
-    return { steps: STEPS, ranks: [0] };
   }
 
   private async _order(type: 'profile' | 'change', fields: object): Promise<void> {
@@ -122,7 +119,6 @@ export class OrderControls {
     return [...changed, ...recorded].map(text => h('li.det-quiet', {}, text));
   }
 
-  private readonly _profile: HTMLButtonElement;
   private readonly _form: HTMLFormElement;
   private readonly _live: HTMLElement;
   private _carryOut: () => Promise<void> = () => Promise.resolve();

@@ -1,5 +1,5 @@
 /** Hyperparameters and metric as parallel coordinates; dragging along an axis filters. */
-import { h, rebuilder, setHidden } from '../dom/dom.js';
+import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
 import type { ISearch } from '../model/state.js';
@@ -52,12 +52,9 @@ export class ParallelPicture {
     canvas.addEventListener('pointerup', () => {
       this._dragging = null;
     });
-    this._clear = h(
-      'button.det-button.det-mod-small',
-      { type: 'button', hidden: true },
-      _trans.__('Clear filter')
-    );
-    this._clear.addEventListener('click', () => _focus.clearBrushes());
+    this._clear = smallButton(_trans.__('Clear filter'), () => _focus.clearBrushes(), {
+      hidden: true
+    });
     _focus.onChange(() => setHidden(this._clear, _focus.brushes.size === 0));
     this.stage.head.append(this._clear);
     this._drawLegend = rebuilder(this.stage.foot, (ends: string[]) => this._legend(ends));

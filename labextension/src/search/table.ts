@@ -1,16 +1,15 @@
 /** The trials as a table that can be sorted; a page of it at a time, so that a thousand stay fast. */
-import { focusedIn, h, rebuilder, setAttribute } from '../dom/dom.js';
-import { icon } from '../dom/icons.js';
+import { focusedIn, h, rebuilder, setAttribute, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import type { IRow, ISearch } from '../model/state.js';
 import { sortRows, type Brushes, type ISort } from '../model/rows.js';
 import { tableHeadings, tableRow, type IHeading, type ITableRow } from './tablecells.js';
+import { newRow, rowIdOf, type IShownRow } from './tablerow.js';
 import type { ITrans } from '../model/trans.js';
 
 /** How many rows there are at first, and on a page when there is more to see. */
 const FEW = 10;
 const PAGE = 50;
-const STATE_COLUMN = 1;
 
 interface IPage {
   total: number;
@@ -193,13 +192,11 @@ export class TrialTable {
   }
 
   private _pager(text: string, go: () => void): HTMLElement {
-    const button = h('button.det-button.det-mod-small', { type: 'button' }, text);
-    button.addEventListener('click', () => {
+    return smallButton(text, () => {
       go();
       const buttons = [...this._foot.querySelectorAll('button')].filter(one => !one.disabled);
       (buttons.find(one => one.textContent === text) ?? buttons[0])?.focus();
     });
-    return button;
   }
 
   private _goTo(first: number, size: number): void {
@@ -268,7 +265,7 @@ export class TrialTable {
       h('tr', {}, ...headings.map(heading => this._heading(heading, sort)))
     ]
   );
-  private readonly _rows = new Map<number, ReturnType<typeof newRow>>();
+  private readonly _rows = new Map<number, IShownRow>();
   private readonly _drawFoot = rebuilder(this._foot, (page: IPage) => this._footParts(page));
   private _search: ISearch | undefined;
   private _sort: ISort = { key: 'best', isReversed: false };
@@ -280,29 +277,6 @@ export class TrialTable {
   private _size = FEW;
   private _brushes: Brushes = new Map();
   private _shownChosen: number | null = null;
-}
-
-/** A row of the table, and what draws its cells when they have changed. */
-function newRow(id: number): { node: HTMLElement; draw: (row: ITableRow) => void } {
-  const node = h('tr', { 'data-trial': id, tabindex: -1, 'aria-selected': 'false' });
-  const draw = rebuilder(node, ({ status, cells }: ITableRow) =>
-    cells.map(({ text, isNumber }, i) =>
-      h(
-        isNumber ? 'td.det-number' : 'td',
-        {},
-        i === STATE_COLUMN
-          ? h('span.det-state', { 'data-status': status }, icon(status), text)
-          : text
-      )
-    )
-  );
-  return { node, draw };
-}
-
-/** The trial of the row that an element is in. */
-function rowIdOf(target: EventTarget | null): number | null {
-  const row = target instanceof Element ? target.closest('[data-trial]') : null;
-  return row === null ? null : Number(row.getAttribute('data-trial'));
 }
 
 function isDescending(sort: ISort, search: ISearch): boolean {

@@ -1,6 +1,6 @@
 /** An experiment of many trials: pictures, table, and the chosen trial as if there was no other. */
 import { Board, type MakeChart } from '../charts/board.js';
-import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
+import { h, rebuilder, setHidden, setText, smallButton } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
 import { ImportanceBars } from './importance.js';
@@ -41,8 +41,7 @@ export class SearchView {
     this._waiting = new WaitNote(_options.asking);
     this._trial = new Trials(_options.asking);
     this._board = new Board(trans, _options.makeChart, _options.settings);
-    const close = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Close'));
-    close.addEventListener('click', () => this.focus.choose(null));
+    const close = smallButton(trans.__('Close'), () => this.focus.choose(null));
     this._chosen = h(
       'section.det-chosen',
       { hidden: true, 'aria-label': trans.__('The chosen trial') },

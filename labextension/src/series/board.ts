@@ -6,7 +6,15 @@ import { placeText } from '../charts/axes.js';
 import { PlotGroup, type MakePlot } from '../charts/group.js';
 import type { IPicture } from '../charts/picture.js';
 import type { Range } from '../charts/uplotparts.js';
-import { dataTable, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import {
+  dataTable,
+  h,
+  rebuilder,
+  setAttribute,
+  setHidden,
+  setText,
+  smallButton
+} from '../dom/dom.js';
 import type { Settings } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
 import { LiveSeries, type IFollowed } from './live.js';
@@ -46,8 +54,8 @@ export class SeriesBoard {
       onPage: page => this._accept(page),
       onSay: text => setText(this._status, text)
     });
-    this._wholeButton = this._button(trans.__('Whole run'), () => this._group.setZoom(null));
-    this._tableButton = this._button(trans.__('Table'), () =>
+    this._wholeButton = smallButton(trans.__('Whole run'), () => this._group.setZoom(null));
+    this._tableButton = smallButton(trans.__('Table'), () =>
       settings.change({ table: !settings.value.table })
     );
     settings.onChange(() => this._draw());
@@ -135,12 +143,6 @@ export class SeriesBoard {
     } else {
       this._settling = setTimeout(ask, SETTLED_MS);
     }
-  }
-
-  private _button(label: string, onClick: () => void): HTMLElement {
-    const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
-    button.addEventListener('click', onClick);
-    return button;
   }
 
   private readonly _group: PlotGroup;

@@ -29,7 +29,7 @@ export interface ILoss {
 }
 
 const BROKEN: ILoss = { code: 1006, reason: '' }; // as a browser says it of a line that broke
-export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, and nobody said hello
+export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, and no hello came
 
 interface ITopic {
   topic: string;
