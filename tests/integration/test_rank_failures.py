@@ -293,7 +293,8 @@ def test_of_several_ranks_the_error_tells_what_is_no_average_and_what_was_printe
     assert failure.traceback.startswith("It printed at last:\n 20%\nalmost\n\nTraceback (most")
     told = re.search(r"^Of rank 1 alone, and not on the curves: (.*)$", failure.traceback, re.M)
     assert told is not None
-    assert re.fullmatch(r"(batch \d: loss [\d.]+; ){4}batch 8: loss [\d.]+\.", told[1])
+    # At most five; those that a slow computer has averaged in time before are on the curves.
+    assert re.fullmatch(r"(batch \d: loss [\d.]+; ){0,4}batch 8: loss [\d.]+\.", told[1])
     assert gang.of(Progress, rank=1)[-1].steps_completed == 9
     assert not gang.of(BatchMetrics, rank=1)
 
