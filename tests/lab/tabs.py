@@ -35,11 +35,12 @@ class SharedTab:
 
     def show(self, lab: Lab, workspace: str) -> LabPage:
         """Have it show a JupyterLab as it is after its start."""
-        if not self.ui.is_at(lab.root):
-            self.ui.open(lab.url(workspace))
-        else:
+        if self.ui.is_at(lab.root):
             self.ui.tidy()
             lab.forget_layouts()
+        else:
+            lab.forget_layouts()
+            self.ui.open(lab.url(workspace))
         return self.ui
 
     def close_others(self) -> None:

@@ -179,8 +179,7 @@ def test_an_experiment_is_dragged_into_a_notebook(ui: LabPage, lab: Lab, runs: E
     ui.page.mouse.down()
     ui.page.mouse.move(150, 500, steps=5)
     expect(ui.page.locator(".jp-DetDragImage")).to_be_visible()
-    box = ui.notebook.cells.first.bounding_box()
-    assert box is not None
+    box = wait_until(ui.notebook.cells.first.bounding_box, "the cell is drawn")
     for y in (box["y"] + 60, box["y"] + 30, box["y"] + 12):
         ui.page.mouse.move(box["x"] + 200, y, steps=5)
     ui.page.mouse.up()
