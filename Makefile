@@ -30,7 +30,7 @@ lab: setup
 # Files side by side: much of the time goes into waiting for processes, and a file shares a master.
 # In their order (e2e, integration, unit), so that no long file is left for the end.
 test: setup
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 30
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 30
 
 # How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
 mutants: setup

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.config import merge_variables
+from det_jupyter.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
 from det_jupyter.wire import CreateExperiment, ExperimentView, State
 
@@ -36,7 +37,9 @@ class Watched(Protocol):
 
 
 def check_class(view: ExperimentView, verb: str, why: str) -> None:
-    """Refuse a function, which has a loop of its own.
+    """Refuse functions and commands, which have loops of their own.
+
+    What is imported passes: only its ranks learn whether it is a class.
 
     Args:
         view: The experiment.
@@ -48,6 +51,8 @@ def check_class(view: ExperimentView, verb: str, why: str) -> None:
     """
     name = view.capsule.entrypoint
     kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
+    if isinstance(parse_entrypoint(name), Program | Command):
+        kind = "command"
     if kind != "class":
         raise ConfigError(
             [f"{verb}: the entrypoint {name} is a {kind}, expected a PyTorchTrial class: {why}"]

@@ -16,7 +16,7 @@ _VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
 _ENDLESS = {"batches": 10**9}
 _TUNED_AFTER = 64  # batches: the bucket tuner is done then
 _ONLY_CLASSES = (
-    "only its training can be measured and changed from outside. Put what the function trains "
+    "only its training can be measured and changed from outside. Put what it trains "
     "into a class, or time the loop itself"
 )
 

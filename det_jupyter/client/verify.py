@@ -38,7 +38,7 @@ _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"
 _VERB = "verify_resume"
 _ONLY_CLASSES = (
-    "only its training can be interrupted at a batch. Put what the function trains into a class, "
+    "only its training can be interrupted at a batch. Put what it trains into a class, "
     "or pause() and activate() the experiment yourself"
 )
 

@@ -32,7 +32,9 @@ def weights(experiment: Experiment, steps: int) -> dict[str, torch.Tensor]:
 
 
 def folders(path: Path) -> list[str]:
-    return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    """Return what is in a folder, but for the outputs of batch inference (`.outputs-...`)."""
+    names = (entry.name for entry in path.iterdir()) if path.is_dir() else ()
+    return sorted(name for name in names if not name.startswith(".outputs-"))
 
 
 def checkpoints_of_all(client: Client, storage: Path) -> list[str]:

@@ -57,4 +57,4 @@ def test_what_is_wrong_is_told_before_and_the_users_own_errors_as_they_are(
     plain = re.sub(r"\x1b\[[0-9;]*m", "", failed.error)
     assert "args[2] - 2" in plain  # the user's own line, for %debug
     wrong = book.run(cell("--local none")).text
-    assert "got 'none', expected a number of batches" in wrong
+    assert "got 'none', expected a whole number, 1 or more" in wrong

@@ -95,7 +95,7 @@ def test_in_a_notebook_it_runs_and_the_list_is_as_before(home: DetHome, tmp_path
         book.check("import det_jupyter\n%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
         book.check(CELL, timeout_s=60)
-        book.check("experiment = det_jupyter.experiments()[-1]\nexperiment.wait(60)")
+        book.check("experiment.wait(60)")
         found = book.check(
             "found = experiment.verify_resume(batches=12, pause_at=4, kill_at=8)\n"
             "states = [(x.id, x.state) for x in det_jupyter.experiments()]\n"

@@ -156,3 +156,24 @@ def test_a_difference_is_told_with_what_may_be_the_cause() -> None:
     ]
     assert "torch.use_deterministic_algorithms(True)" in repr(found)
     assert "models.0.w&lt;1&gt;" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "python3 train.py",
+        "python3 -m det_jupyter.launch.torch_distributed train.py",
+        "mpirun -np 2 ./fit",
+    ],
+)
+def test_a_command_is_refused_before_anything_is_submitted(entrypoint: str) -> None:
+    view = experiment(max_length={"batches": 300})
+    capsule = view.capsule.model_copy(update={"entrypoint": entrypoint})
+    with pytest.raises(ConfigError, match=r"is a command, expected a PyTorchTrial class"):
+        plan(view.model_copy(update={"capsule": capsule}))
+
+
+def test_a_class_of_a_module_is_tried() -> None:
+    view = experiment(max_length={"batches": 300})
+    capsule = view.capsule.model_copy(update={"entrypoint": "model_def:Trial"})
+    assert plan(view.model_copy(update={"capsule": capsule})).interruptions
