@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores: a third of the time tests wait ([m] 2 cores)."""
+    """Return one worker more than there are cores: tests wait a third of the time ([m] 2)."""
     return min(4, (os.cpu_count() or 1) + 1)
 
 
