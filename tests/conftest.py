@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(Path(paths.__file__).parents[1], quiet=2)
 
 
+@pytest.hookimpl(optionalhook=True)  # mutants.py has no xdist
 def pytest_xdist_auto_num_workers() -> int:
     """Return one worker more than there are cores: tests wait a third of the time ([m] 2)."""
     return min(4, (os.cpu_count() or 1) + 1)

@@ -6,6 +6,7 @@ What Determined's command printed is printed here in the same words, for scripts
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from det_jupyter.cli.following import follow
 from det_jupyter.cli.trying import try_here
 from det_jupyter.client.creating import Prepared, prepare, submit
 from det_jupyter.client.drafts import read_file
-from det_jupyter.config import ExperimentConfig
+from det_jupyter.config import ExperimentConfig, merge
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
@@ -52,6 +53,9 @@ def _prepared(call: Call) -> Prepared:
         changes = read_overrides(given.overrides, None)
     except ConfigError as error:
         problems += error.problems
+        for each in given.overrides:  # else keys that they give are missed
+            with suppress(ConfigError):
+                changes = merge(changes, read_overrides([each], None))
     if given.title is not None:
         changes["name"] = given.title
     try:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +144,7 @@ class _Code:
     def check_runnable(self, module: str, args: tuple[str, ...]) -> Iterator[str]:
         package, _, name = module.partition(".")
         if package in _OURS:
-            if name.startswith("launch.") and find_spec(f"det_jupyter.{name}") is None:
+            if name.startswith("launch.") and not _has_ours(f"det_jupyter.{name}"):
                 yield f"there is no launcher {module}; {_LAUNCHERS}"
             scripts = [each for each in args if each.endswith(".py") and not each.startswith("-")]
             yield from self.check_script(scripts[0]) if scripts else ()
@@ -247,6 +248,12 @@ class _Code:
             return self._entries[name].read()
         except OSError:  # packing reports it
             return b""
+
+
+def _has_ours(module: str) -> bool:
+    with suppress(ModuleNotFoundError):  # what it would be in is missing, or no package
+        return find_spec(module) is not None
+    return False
 
 
 def _names_in(text: bytes) -> set[str] | None:

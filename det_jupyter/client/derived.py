@@ -16,6 +16,8 @@ from det_jupyter.wire import CreateExperiment, ExperimentView, State
 _END_S = 30.0  # for a killed experiment to end, and for a deletion
 _POLL_S = 0.1
 
+_LAUNCHERS = ("det_jupyter.launch.", "determined.launch.")
+
 
 class Watched(Protocol):
     """What is needed of a handle on an experiment."""
@@ -39,7 +41,8 @@ class Watched(Protocol):
 def check_class(view: ExperimentView, verb: str, why: str) -> None:
     """Refuse functions and commands, which have loops of their own.
 
-    What is imported passes: only its ranks learn whether it is a class.
+    What is imported passes, also by a launcher's --trial: only its ranks learn whether it is a
+    class.
 
     Args:
         view: The experiment.
@@ -51,12 +54,22 @@ def check_class(view: ExperimentView, verb: str, why: str) -> None:
     """
     name = view.capsule.entrypoint
     kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
-    if isinstance(parse_entrypoint(name), Program | Command):
+    meaning = parse_entrypoint(name)
+    if isinstance(meaning, Program | Command) and not _trains_class(meaning):
         kind = "command"
     if kind != "class":
         raise ConfigError(
             [f"{verb}: the entrypoint {name} is a {kind}, expected a PyTorchTrial class: {why}"]
         )
+
+
+def _trains_class(meaning: Program | Command) -> bool:
+    """Return whether it is one of our launchers, with a class to train."""
+    return (
+        isinstance(meaning, Program)
+        and meaning.target.startswith(_LAUNCHERS)
+        and "--trial" in meaning.args
+    )
 
 
 def derive(

@@ -156,9 +156,10 @@ class SearcherContext(Part):
             return
         logger.warning(
             "searcher.operations: the script ends before it has called op.report_completed for "
-            "%d %s; the trial counts as completed",
+            "%d %s%s",
             operation.length,
             operation.unit.value,
+            "; the trial counts as completed" if self._page is not None else "",
         )
 
     def _is_asked_to_leave(self) -> bool:

@@ -1,8 +1,8 @@
 """A checkpoint that all ranks write together. All ranks must call the same in step.
 
-    each rank                       exchange                        only then
-    checks what it has              offers (shard_union.py), digests     the chief makes a draft
-    copies its files into it        whether that went well          the chief commits, or discards
+    each rank                   exchange                            only then
+    checks what it has          offers (shard_union.py), digests    the chief makes a draft
+    copies its files into it    whether that went well              the chief commits, or discards
 
 A failure on one rank is raised on all: its own error there, PeerFailed elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Adds to the journal of a rank that does not write to it now. Light: launchers use it."""
+"""Adds to the journal of a rank from another process. Light: launchers use it."""
 
 from __future__ import annotations
 

@@ -227,8 +227,7 @@ class StarExchange:
         missing = sorted(self._ranks[place] for place in places)
         return (
             f"{are_late(missing, len(self._ranks), self._name)} within {self._timeout_s:g} s; see "
-            "where that is: all ranks must call the "
-            "same collectives"
+            "where that is: all ranks must call the same collectives"
         )
 
     def _check_frame(

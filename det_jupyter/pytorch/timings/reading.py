@@ -79,6 +79,9 @@ class Reading:
             marks: Of what was done since the last time.
             samples: Records that all ranks trained, by batch.
         """
+        # An interrupt that the trial catches may come between a time and its code; later marks
+        # are pairs again.
+        del marks.at[: len(marks.at) - len(marks.codes)]
         at, codes = self._done(marks)
         if len(at) < 2:
             return []
@@ -106,8 +109,7 @@ class Reading:
     def _done(self, marks: Marks) -> tuple[Numbers, Codes]:
         """Return the marks that can be read; if not all, up to the beginning of a batch."""
         at = numpy.fromiter(marks.at, numpy.int64, len(marks.at))  # half as long as numpy.array
-        # An interrupt that the trial catches may come between a time and its code.
-        num = min(self._clock.count_done(at), len(marks.codes))
+        num = self._clock.count_done(at)
         codes = numpy.frombuffer(bytes(marks.codes[:num]), numpy.uint8)
         if num < len(at) and (codes == _NEXT).sum() > (codes == END).sum():
             num = int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1

@@ -278,6 +278,19 @@ def test_all_that_is_wrong_with_a_previewed_file_comes_together(
     assert keys == ["searchr", "hyperparameters.a", "max_restarts"]
 
 
+def test_changes_that_can_be_read_are_made_before_problems_are_listed(
+    det: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_jupyter.client.creating.find_slot_problems", lambda *_, **__: [])
+    file = tmp_path / "search.yaml"
+    file.write_text("entrypoint: m:A\nsearcher: {name: single, metric: x}\nmax_restarts: x\n")
+    said = det(f"e create {file} --config searcher.max_length.batches=3 --config oops")
+    assert (said.status, said.out) == (1, "")
+    assert "oops" in said.err
+    assert "max_restarts" in said.err
+    assert "searcher.max_length: " not in said.err
+
+
 def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_MASTER", "https://somewhere")
     said = det("e pause 7")

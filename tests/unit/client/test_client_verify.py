@@ -173,7 +173,16 @@ def test_a_command_is_refused_before_anything_is_submitted(entrypoint: str) -> N
         plan(view.model_copy(update={"capsule": capsule}))
 
 
-def test_a_class_of_a_module_is_tried() -> None:
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "model_def:Trial",
+        "python3 -m determined.launch.torch_distributed --trial model_def:Trial",
+        "python3 -m determined.launch.torch_distributed --nnodes 1 -- --trial model_def:Trial",
+        "python3 -m determined.launch.horovod --trial model_def:Trial",
+    ],
+)
+def test_a_class_of_a_module_is_tried(entrypoint: str) -> None:
     view = experiment(max_length={"batches": 300})
-    capsule = view.capsule.model_copy(update={"entrypoint": "model_def:Trial"})
+    capsule = view.capsule.model_copy(update={"entrypoint": entrypoint})
     assert plan(view.model_copy(update={"capsule": capsule})).interruptions

@@ -90,6 +90,9 @@ def test_code_that_is_there_is_fine(folder: Path, entrypoint: str | list[str], l
         ("python3 -m determined.launch.torchrun train.py",
          "there is no launcher determined.launch.torchrun; there are torch_distributed, "
          "deepspeed, horovod, mpi and wrap_rank"),
+        ("python3 -m determined.launch.mpi.main train.py",
+         "there is no launcher determined.launch.mpi.main; there are torch_distributed, "
+         "deepspeed, horovod, mpi and wrap_rank"),
         ("python3 -m det_jupyter.launch.horovod python3 trian.py",
          "there is no trian.py in the context directory DIR; did you mean train.py?"),
         ("./run.sh", "run.sh is not executable: `chmod +x` it, or name its interpreter"),

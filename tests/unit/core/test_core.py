@@ -47,6 +47,17 @@ def test_reports_become_records_with_plain_values(context: core.Context) -> None
     assert (second.group, second.metrics) == ("inference", {"x y/%": 1})
 
 
+def test_outside_of_an_experiment_there_is_no_trial_to_complete(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with core.init(checkpoint_storage=tmp_path, length=3) as context:
+        next(context.searcher.operations())
+    assert caplog.messages == [
+        "searcher.operations: the script ends before it has called op.report_completed for "
+        "3 batches"
+    ]
+
+
 def test_metrics_of_batches_are_told_by_name(context: core.Context) -> None:
     context.train.report_training_metrics(
         10, {"loss": 1.5}, batch_metrics=[{"loss": 1}, {"loss": torch.tensor(2.0)}]

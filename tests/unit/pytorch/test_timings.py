@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any, cast
@@ -247,6 +248,26 @@ def test_a_part_that_raises_ends_there() -> None:
     (record,) = timings.flush()
     assert isinstance(record, StepTimes)
     assert totals(record) == {"backward": 3, "rest": 5}
+
+
+def test_a_time_without_a_code_spoils_one_record_alone() -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+
+    def interrupted(code: int) -> None:
+        timings._begins = codes
+        raise KeyboardInterrupt
+
+    codes, timings._begins = timings._begins, interrupted
+    with suppress(KeyboardInterrupt):
+        timings.end_batch(32)
+    clock.now += 5
+    timings.flush()
+    timings.timed("backward", clock.takes(300))()
+    clock.now += 7
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert totals(record) == {"backward": 300, "rest": 7}
 
 
 def test_what_a_trial_does_in_a_thread_of_its_own_has_no_part() -> None:
