@@ -153,7 +153,7 @@ def latest_leaving(situation: Situation, relief: Relief) -> str:
 
 def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     """Yield what ends one that leaves and does not get done with it."""
-    for relief in found[:1]:
+    for relief in found:
         group_id = relief.group_id
         if not relief.is_leaving or group_id is None or group_id == situation.request.group:
             continue

@@ -23,7 +23,7 @@ from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.core.values import checked_amounts
 from det_jupyter.errors import CheckpointError, DetError
-from det_jupyter.records import CheckpointDeleted, MetricsReported, StepTimes
+from det_jupyter.records import CheckpointDeleted, CheckpointSaved, MetricsReported, StepTimes
 from det_jupyter.wire import Change, ChangeOrder, CheckpointRef, Order, PassOrders, SlotView
 from tests.unit.core.run_folder import make_run
 
@@ -80,6 +80,24 @@ def test_a_checkpoint_that_is_deleted_is_gone_and_reported_once(context: core.Co
         assert [record.uuid for record in deleted] == [uuid]
     with pytest.raises(CheckpointError):
         context.checkpoint.get_metadata(uuid)
+
+
+def test_a_checkpoint_counts_the_bytes_that_are_its_own(
+    context: core.Context, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"x" * 5000)
+    sizes = []
+    for of_state in (0, 3000):
+        with context.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+            (folder / "deep").mkdir()
+            (folder / "deep" / "state").write_bytes(b"x" * of_state)
+            (folder / "kept").hardlink_to(tmp_path / "elsewhere")
+        saved = records(context)[-1]
+        assert isinstance(saved, CheckpointSaved)
+        sizes.append(saved.size_bytes)
+        metadata = (Path(saved.path) / "metadata.json").stat().st_size
+        assert saved.size_bytes == of_state + metadata
+    assert sizes[1] - sizes[0] == 3000
 
 
 def test_a_download_goes_into_a_folder_that_may_be_there(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from det_jupyter.core.failures import explain, failure_of
+from det_jupyter.core.failures import explain, failure_of, report_uncaught
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.lost import PeerLost
+from det_jupyter.core.managed import Run
+from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tracebacks import CodeNames
-from det_jupyter.errors import ConfigError, PeerRefused
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
+from det_jupyter.records import RankFailure, Record, RunEnded
+from det_jupyter.wire import CheckpointRef, GangPlan
+from tests.unit.core.run_folder import make_run, records_of
 
 
 class Unspeakable(ValueError):
@@ -50,3 +62,95 @@ def test_only_a_failure_that_repeats_is_final(
     failure = failure_of(error, explanation, rank=0, is_echo=is_echo, is_early=is_early)
     assert failure.final is is_final
     assert failure.error.startswith("another rank is gone: ") is is_echo
+
+
+# Uncaught
+
+
+def uncaught(
+    home: Path, error: BaseException, rank: int = 0, *, steps: int = 0, **plan: Any
+) -> list[Record]:
+    """Return what a worker journals of an error that nothing catches."""
+    folder = make_run(home, num_slots=2, **plan)
+    run = Run(
+        plan=GangPlan.model_validate_json(folder.plan.read_bytes()), folder=folder, data_dir=home
+    )
+    checkpoint = run.plan.checkpoint
+    counter = StepCounter(
+        checkpoint.steps_completed if checkpoint else 0, None, lambda: None, lambda num: None
+    )
+    counter.note(counter.first + steps)
+    report_uncaught(run, rank, Journal(folder.journal(0)), counter)
+    sys.excepthook(type(error), error, None)
+    return records_of(folder, 0)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [(ValueError("no"), "ValueError: no\n"), (KeyboardInterrupt(), "KeyboardInterrupt\n")],
+)
+def test_an_uncaught_error_is_printed_once_by_the_hook_that_was_there(
+    is_ours: bool,
+    error: BaseException,
+    ending: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    if not is_ours:
+        monkeypatch.setattr(sys, "excepthook", lambda *given: told.append(given))
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    assert len(uncaught(tmp_path, error)) == (0 if is_interrupt else 1)
+    assert told == ([] if is_ours else [(type(error), error, None)])
+    assert capsys.readouterr().err == (ending if is_ours else "")
+
+
+def test_a_fork_of_a_worker_journals_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", lambda *given: monkeypatch.setattr(os, "getpid", int))
+    assert uncaught(tmp_path, ValueError("no")) == []
+
+
+AT_40 = CheckpointRef(uuid="b" * 32, path="x", steps_completed=40)
+
+
+@pytest.mark.parametrize(
+    ("error", "rank", "steps", "checkpoint", "of_rank", "is_final"),
+    [
+        (ValueError("no"), 0, 0, None, 0, True),
+        (ValueError("no"), 0, 1, None, 0, False),  # it has trained
+        (ValueError("no"), 0, 0, AT_40, 0, False),  # an earlier run has
+        (ValueError("no"), 1, 0, None, 1, False),  # it may have
+        (ValueError("no"), 5, 0, None, 1, False),  # the gang has two ranks
+        (PeerLost("gone"), 0, 0, None, 0, False),
+    ],
+)
+def test_an_uncaught_error_is_final_where_no_batch_was_trained(
+    error: Exception,
+    rank: int,
+    steps: int,
+    checkpoint: CheckpointRef | None,
+    of_rank: int,
+    is_final: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("det_jupyter.core.failures._ECHO_DELAY_S", 0)
+    monkeypatch.setattr(sys, "excepthook", lambda *given: None)
+    (failure,) = uncaught(tmp_path, error, rank, steps=steps, checkpoint=checkpoint)
+    assert isinstance(failure, RankFailure)
+    assert (failure.rank, failure.final) == (of_rank, is_final)
+    assert failure.error.startswith("another rank is gone: ") is isinstance(error, PeerLost)
+
+
+def test_an_uncaught_refusal_of_hyperparameters_ends_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", lambda *given: None)
+    (end,) = uncaught(tmp_path, InvalidHP("too wide"), steps=3)
+    assert isinstance(end, RunEnded)
+    assert (end.reason, end.steps_completed, end.message) == ("invalid_hp", 3, "too wide")

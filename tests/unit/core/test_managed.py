@@ -128,6 +128,33 @@ def test_a_worker_has_the_journal_of_its_rank(runs: Runs) -> None:
     assert ControlPage(folder.control).is_acknowledged()
 
 
+def test_a_worker_beyond_the_slots_has_the_journal_of_the_last_one(runs: Runs) -> None:
+    folder = runs.begin(num_slots=2)
+    fourth = Second()
+    fourth.rank, fourth.size = 3, 4
+    with core.init(distributed=fourth) as context:
+        context.profiler.count("tokens")
+    assert [record.kind for record in records_of(folder, 1)] == ["step_times"]
+    assert sorted(file.name for file in folder.path.glob("journal*")) == ["journal-1"]
+
+
+def test_the_chief_alone_takes_targets_and_orders_from_its_run(runs: Runs) -> None:
+    folder = runs.begin(num_slots=2)
+    page = ControlPage(folder.control)
+    page.extend(20, is_last=True)
+    page.note_orders(1)
+    chief = core.init(distributed=core.DistributedContext())
+    assert chief.orders is not None
+    assert chief.orders.are_waiting()
+    assert chief.searcher.was_extended()
+    assert chief.searcher.target.amount == 20
+    core.set_current(None)
+    second = core.init(distributed=Second())
+    assert second.orders is not None
+    assert not second.orders.are_waiting()
+    assert not second.searcher.was_extended()
+
+
 def test_one_of_several_workers_has_to_say_which(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

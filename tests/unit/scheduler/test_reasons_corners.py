@@ -245,3 +245,18 @@ def test_enabling_slots_helps_no_trial_without_slots_on_an_open_agent() -> None:
         )
     )
     assert [remedy.verb for remedy in found.remedies] == ["wait", "pause"]
+
+
+def test_what_a_process_uses_besides_must_not_make_its_agent_useless() -> None:
+    """4 slots are 4 agents of 1 or 2 of 2, and no agent of 3, which slots 0 to 2 would make."""
+    one, two = (DeviceProcess(pid=pid, command="python") for pid in (1, 2))
+    world = World(
+        agents=[agent("a", 0), *(agent(name, 1) for name in "bcd"), agent("e", 2)],
+        groups=MINE,
+        queue=[ask(9, 5, 4)],
+        away={"a": Withheld(occupied={0: [one], 1: [one], 2: [one], 3: [two]})},
+    )
+    assert reason(world).remedies == []
+    world.away = {"a": Withheld(occupied={0: [one], 1: [one], 2: [two], 3: [two]})}
+    found = reason(world).remedies[0]
+    assert (found.verb, found.values) == ("ask_for_devices", {"pids": [1], "slot_ids": [0]})

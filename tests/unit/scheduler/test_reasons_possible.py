@@ -38,6 +38,7 @@ def agents(*sizes: int, kind: str = "cuda") -> list[AgentSlots]:
         # Whole agents of one size only: 4 + 2 is no way to get 6.
         (agents(4, 4, 2), PoolRules(), [1, 2, 3, 4, 8]),
         (agents(4, 4, 2), MIXED, [1, 2, 3, 4, 6, 8, 10]),
+        (agents(4, 1), MIXED, [1, 2, 3, 4, 5]),
         # The largest first and no second try: 4/6/8 cannot make 12, though 8 + 4 and 6 + 6 could.
         (agents(6, 6, 8), MIXED, [*range(1, 9), 12, 14, 20]),
         (agents(8, 6, 4), MIXED, [*range(1, 9), 12, 14, 18]),

@@ -190,6 +190,22 @@ def test_an_error_in_a_loaders_worker_is_told_as_if_it_were_raised_here(
     assert "det_jupyter/pytorch/data/" not in explanation.traceback
 
 
+@pytest.mark.parametrize(
+    ("frames", "error"),
+    [
+        (
+            '  File "a.py", line 2, in load\n    return 1 / 0\nValueError: no\nmore',
+            "ValueError: no",
+        ),
+        ("ValueError: no", "Caught ValueError in DataLoader worker process 0."),
+        ('  File "a.py", line 2, in load\n', "Caught ValueError in DataLoader worker process 0."),
+    ],
+)
+def test_a_workers_traceback_is_told_by_what_follows_its_frames(frames: str, error: str) -> None:
+    head = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent):\n"
+    assert names().explain(ValueError(head + frames)).error == error
+
+
 def test_an_error_without_words_is_its_name() -> None:
     assert names().explain(KeyboardInterrupt()).error == "KeyboardInterrupt"
 
