@@ -133,6 +133,17 @@ def test_the_package_alone_is_enough_for_a_script() -> None:
     assert det.get_cluster_info() is None
 
 
+def test_a_second_context_inside_of_a_block_is_told(
+    context: core.Context, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with context:
+        assert core.init(checkpoint_storage=tmp_path) is not context
+    assert caplog.messages[:1] == [
+        "core.init: called inside of the block of another; it returns another context, whose "
+        "reports are apart"
+    ]
+
+
 def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
     assert context.preempt.should_preempt() is False
 

@@ -14,13 +14,14 @@ import pytest
 
 from det_jupyter import core
 from det_jupyter.control import ControlPage
+from det_jupyter.core.info import container_rank
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run
 from det_jupyter.errors import ConfigError, LaunchError
 from det_jupyter.records import FirstStep, MetricsReported, RankFailure, RunEnded
 from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import GangPlan
+from det_jupyter.wire import Change, ChangeOrder, GangPlan
 from tests.unit.core.run_folder import make_run, records_of, variables
 
 
@@ -101,6 +102,14 @@ def test_each_agent_has_its_own_slots(runs: Runs, monkeypatch: pytest.MonkeyPatc
     assert (info.container_rank, info.agent_id, info.slot_ids) == (1, "right", [2])
 
 
+@pytest.mark.parametrize(("rank", "expected"), [(None, 0), (0, 0), (1, 0), (2, 1), (5, 1)])
+def test_a_rank_is_beside_the_slot_of_its_number(
+    runs: Runs, rank: int | None, expected: int
+) -> None:
+    folder = runs.begin(num_slots=3, agent_ids=["left", "left", "right"])
+    assert container_rank(_plan(folder), rank) == expected
+
+
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_script_that_leaves_without_a_checkpoint_is_told(
     runs: Runs, saves: bool, caplog: pytest.LogCaptureFixture
@@ -139,18 +148,23 @@ def test_a_worker_beyond_the_slots_has_the_journal_of_the_last_one(runs: Runs) -
 
 
 def test_the_chief_alone_takes_targets_and_orders_from_its_run(runs: Runs) -> None:
-    folder = runs.begin(num_slots=2)
+    planned = ChangeOrder(id=4, change=Change(lr=0.5))
+    folder = runs.begin(num_slots=2, orders=[planned])
     page = ControlPage(folder.control)
     page.extend(20, is_last=True)
-    page.note_orders(1)
+    page.note_orders(4)
     chief = core.init(distributed=core.DistributedContext())
     assert chief.orders is not None
+    assert chief.orders.planned == [planned]
+    assert not chief.orders.are_waiting()
+    page.note_orders(5)
     assert chief.orders.are_waiting()
     assert chief.searcher.was_extended()
     assert chief.searcher.target.amount == 20
     core.set_current(None)
     second = core.init(distributed=Second())
     assert second.orders is not None
+    assert second.orders.planned == [planned]
     assert not second.orders.are_waiting()
     assert not second.searcher.was_extended()
 
@@ -177,7 +191,7 @@ def test_a_second_call_is_told_and_gives_the_same_context(
     with core.init() as context:
         assert caplog.text == ""
         assert core.init() is context
-        assert "inside of the block of another" in caplog.text
+        assert "block of another; it returns the same context" in caplog.text
         with pytest.raises(ConfigError, match="rank 1 of 2, but this is rank 0 of 1"):
             core.init(distributed=Second())
         with pytest.raises(ConfigError, match="got checkpoint_storage, but"):

@@ -11,6 +11,7 @@ import pickle
 import re
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +27,15 @@ import torch
 import torch.distributed as dist
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.local_chief import local_chief_first
 from det_jupyter.core.ranks import Meeting, Place, StarExchange, choose_meeting, host, meet
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
     LENGTH,
     MARK_BYTES,
     WORD,
+    Guest,
+    introduce,
     mark_of,
     own_name,
     signed,
@@ -290,6 +294,117 @@ def test_local_collectives_stay_on_their_computer(
             None if rank else everyone,
             everyone,
         ]
+
+
+class Mpi:
+    """A communicator of mpi4py's, of two ranks on one computer, and a module of Horovod's."""
+
+    COMM_TYPE_SHARED = COMM_WORLD = None
+    offered: list[Any] = []
+
+    def __init__(self, rank: int, has_offered: threading.Event) -> None:
+        self._rank, self._has_offered = rank, has_offered
+        self.rank = self.local_rank = self.Get_rank = lambda: rank
+        self.size = self.local_size = self.Get_size = lambda: 2
+        self.cross_rank, self.cross_size = (lambda: 0), (lambda: 1)
+        self.Free = lambda: None
+
+    def Split_type(self, kind: object) -> Mpi:  # theirs
+        return self
+
+    def allgather(self, first: int) -> list[int]:
+        return [0, 0]
+
+    def bcast(self, value: Any, root: int) -> Any:
+        if not isinstance(value, tuple | None):
+            return 0
+        if self._rank == 0:
+            self.offered[:] = [value]
+            self._has_offered.set()
+        assert self._has_offered.wait(10)
+        return self.offered[0]
+
+
+@pytest.mark.parametrize("call", ["from_mpi", "from_horovod"])
+def test_programs_that_bring_ranks_together_give_contexts(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=Mpi))
+    event = threading.Event()
+
+    def body(rank: int) -> Any:
+        with closing(getattr(DistributedContext, call)(Mpi(rank, event))) as context:
+            return context.rank, context.size, context.allgather(rank)
+
+    assert together([partial(body, rank) for rank in range(2)]) == [
+        (0, 2, [0, 1]),
+        (1, 2, [0, 1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "group", "error", "message"),
+    [
+        (2, None, WaitTimeout, "rank 0 of 2 has not come to"),
+        (2, (1, 3), ValueError, "torch's process group has rank 1 of 3, but RANK is 1 and WORLD_"),
+        (1, (0, 3), None, ""),  # a single process needs no others
+        (1, None, None, ""),
+    ],
+)
+def test_torchruns_ranks_meet_by_torchs_group_where_there_is_one(
+    size: int,
+    group: tuple[int, int] | None,
+    error: type[Exception] | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for names, number in (
+        (["RANK", "LOCAL_RANK"], size - 1),
+        (["WORLD_SIZE", "LOCAL_WORLD_SIZE"], size),
+        (["GROUP_RANK"], 0),
+        (["GROUP_WORLD_SIZE"], 1),
+    ):
+        for name in names:
+            monkeypatch.setenv(name, str(number))
+    monkeypatch.setattr(dist, "is_initialized", lambda: group is not None)
+    monkeypatch.setattr(dist, "get_rank", lambda: group and group[0])
+    monkeypatch.setattr(dist, "get_world_size", lambda: group and group[1])
+    if error is None:
+        assert DistributedContext.from_torch_distributed().size == 1
+        return
+    with pytest.raises(error, match=message):
+        DistributedContext.from_torch_distributed(join_timeout_s=0.05)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_local_chief_goes_first(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done: list[str] = []
+
+    def body(rank: int) -> None:
+        sizes: Any = asdict(place(rank, 2))
+        with closing(DistributedContext(**sizes)) as context, local_chief_first(context):
+            done.append(f"{rank} begins")
+            if not rank:
+                time.sleep(0.05)
+            if fails:
+                raise KeyError("no data")
+            done.append(f"{rank} ends")
+
+    first, second = together([partial(body, rank) for rank in range(2)])
+    if not fails:
+        assert (first, second) == (None, None)
+        assert done == ["0 begins", "0 ends", "1 begins", "1 ends"]
+        return
+    assert done == ["0 begins"]
+    assert told([first], KeyError) == ["'no data'"]
+    (message,) = told([second], RuntimeError)
+    assert message.startswith("local_chief_first: rank 0, which goes first, raised KeyError")
 
 
 # Frames
@@ -600,6 +715,49 @@ def test_what_does_not_answer_is_told() -> None:
     (found,) = told(together([comes(meeting, 1, 2, timeout_s=0.1)]), WaitTimeout)
     server.close()
     assert "does not answer as rank 0; it may be stopped, or another program is in its" in found
+
+
+class Pieces:
+    """A socket from which the parts come one by one."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+        self.limits_s: list[float] = []
+
+    def settimeout(self, limit_s: float) -> None:
+        self.limits_s.append(limit_s)
+
+    def sendall(self, data: bytes) -> None:
+        """Lose it."""
+
+    def recv(self, count: int) -> bytes:
+        part = self.parts.pop(0) if self.parts else b""
+        if len(part) > count:
+            self.parts.insert(0, part[count:])
+        return part[:count]
+
+
+def test_a_chiefs_words_may_come_in_parts_and_each_has_a_limit() -> None:
+    challenge = CHALLENGE.pack(WORD, bytes(16), 0.0)
+    sock: Any = Pieces(challenge[:10], challenge[10:] + LENGTH.pack(2) + b"{}" + bytes(32))
+    with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not know"):
+        introduce(sock, Guest(place(1, 2), SECRET), time.monotonic() + 30, "there")
+    begun, later = sock.limits_s[:2], sock.limits_s[2:]
+    assert 0 < max(begun) <= 30
+    assert 0 < max(later) <= 30  # the chief's own limit is over sooner
+    late: Any = Pieces()
+    with pytest.raises(EOFError):
+        introduce(late, Guest(place(1, 2), SECRET), time.monotonic() - 30, "there")
+    assert late.limits_s == [0.001]
+
+
+def test_a_long_path_leaves_no_folder_open(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / ("x" * 99) / "here")
+    meeting.address.parent.mkdir()  # type: ignore[union-attr]  # a path
+    ours, theirs = together([comes(meeting, rank, 2) for rank in (0, 1)])
+    ours[1].close(), theirs[0].close()
+    still_open = {str(file.resolve()) for file in Path("/proc/self/fd").iterdir()}
+    assert not any(path.startswith(str(tmp_path)) for path in still_open)
 
 
 def test_a_second_rank_0_is_told_on_both(tmp_path: Path) -> None:
