@@ -193,9 +193,9 @@ def _to_table(points: Arrays, query: SeriesQuery) -> Table:
 
 def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
     group, name = key
-    drawn = merged(table, columns.of(table.at))
-    with np.errstate(over="ignore"):
-        mid = drawn.get("", "total") / drawn.get("", "num")
+    with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
+        drawn = merged(table, columns.of(table.at))
+    mid = drawn.get("", "total") / drawn.get("", "num")
     low, high = drawn.get("", "low"), drawn.get("", "high")
     return Series(
         source=group,
@@ -203,6 +203,6 @@ def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
         title=name,
         x=drawn.at.tolist(),
         low=in_short(low),
-        mid=in_short(np.clip(mid, low, high)),  # a sum of the largest numbers is not finite
+        mid=in_short(np.clip(mid, low, high)),
         high=in_short(high),
     )

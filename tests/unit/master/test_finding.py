@@ -131,3 +131,23 @@ def test_a_row_has_what_a_list_shows(world: World) -> None:
     assert row.hparams == world.trial(4).hparams
     (first,) = find(world, label=["wide"]).rows
     assert (first.labels, first.description) == (["good", "wide"], "As on Monday")
+
+
+def test_numbers_that_there_are_not_are_left_out(world: World) -> None:
+    assert numbers(find(world, ids=[4, 99, 1])) == [4, 1]
+    assert numbers(find(world, ids=[])) == []
+
+
+def test_a_row_has_the_hyperparameters_of_the_best_trial() -> None:
+    searcher = {"name": "random", "max_trials": 3, "metric": "error", "max_length": {"batches": 9}}
+    world = World()
+    world.tell(registered(slots=3), submitted(slots=1, searcher=searcher))
+    for number in (1, 2, 3):
+        world.trial(number).hparams = {"lr": number}
+    (row,) = find(world).rows
+    assert (row.best_metric, row.hparams) == (None, {"lr": 1})
+    for number, metric in ((1, 0.5), (2, 0.25), (3, 0.75)):
+        world.tell(*running(f"1.{number}.1", ranks=1), validated(9, metric, f"1.{number}.1"))
+    (row,) = find(world).rows
+    assert (row.best_metric, row.hparams) == (0.25, {"lr": 2})
+    assert (row.num_slots, row.gangs, row.num_trials) == (3, ["RUNNING"], 3)

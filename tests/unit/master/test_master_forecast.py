@@ -142,3 +142,131 @@ def test_what_cannot_be_told_is_said() -> None:
     assert (nowhere.pace, nowhere.no_pace) == (None, "no computer is connected now")
     small = times(finder, plan, slots=2, places=0)
     assert small.no_pace == "a trial needs more slots than any computer here has"
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds_per_batch", "sentence"),
+    [
+        ("batches", None, "no trial of Cat has trained here yet; give --seconds-per-batch"),
+        *(
+            (unit, 0.5, f"nothing says how many batches the {unit} are; give records_per_epoch "
+             "and a constant hyperparameters.global_batch_size")
+            for unit in ("epochs", "records")
+        ),
+        ("tokens", 0.5, "nothing says how many batches one tokens is"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_for_a_pace_is_said(
+    unit: str, seconds_per_batch: float | None, sentence: str
+) -> None:
+    config, _ = planned(max_length={"batches": 100})
+    assert PaceFinder(config, unit, seconds_per_batch).why_none == sentence
+
+
+@pytest.mark.parametrize(
+    ("unit", "size", "records_per_epoch", "seconds"),
+    [
+        ("batches", "many", 0, 0.5),
+        ("records", 50, 0, 0.01),
+        ("records", 1, 0, 0.5),
+        ("records", {"type": "const", "val": 50}, 0, 0.01),
+        ("records", {"type": "int", "minval": 1, "maxval": 9}, 0, None),
+        ("records", 0, 0, None),
+        ("records", True, 0, None),
+        ("records", 0.5, 0, None),
+        ("epochs", 50, 1000, 10.0),
+        ("epochs", 50, 0, None),
+        ("tokens", 50, 1000, None),
+    ],
+)
+def test_the_batch_size_tells_the_length_of_units(
+    unit: str, size: Any, records_per_epoch: int, seconds: float | None
+) -> None:
+    config, _ = planned(max_length={"batches": 100})
+    config = config.model_copy(
+        update={
+            "hyperparameters": {"global_batch_size": size},
+            "records_per_epoch": records_per_epoch,
+        }
+    )
+    pace = PaceFinder(config, unit, 0.5).pace
+    assert (None if pace is None else pace.seconds_per_unit) == seconds
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds_per_batch", "seconds"),
+    [("batches", 0.5, 0.5), ("epochs", 0.5, 11.0), ("records", 0.5, None), ("epochs", None, 3.0)],
+)
+def test_an_earlier_experiment_adds_what_the_user_has_not_said(
+    unit: str, seconds_per_batch: float | None, seconds: float | None
+) -> None:
+    config, _ = planned(max_length={"batches": 100})
+    config = config.model_copy(update={"hyperparameters": {}})
+    finder = PaceFinder(config, unit, seconds_per_batch)
+    finder.look_at(
+        7,
+        [
+            validation(1, at, 22 * epoch, {"batches": 22.0 * epoch, "epochs": epoch})
+            for epoch, at in ((1, 10.0), (2, 13.0))
+        ],
+    )
+    assert (None if finder.pace is None else finder.pace.seconds_per_unit) == seconds
+    finder.look_at(8, [])  # what another one does not say stays known
+    assert (None if finder.pace is None else finder.pace.seconds_per_unit) == seconds
+
+
+@pytest.mark.parametrize(
+    ("times", "pace"),
+    [
+        ([0.0, 1.0, 2.0, 5.0], 5 / 3),  # three times as long as usual is no rest
+        ([0.0, 1.0, 2.0, 5.1], 1.0),
+        ([0.0, 1.0, 1.0, 2.0], 1.0),  # two reports of one moment
+        ([5.0, 4.0, 3.0, 2.0], None),  # a clock that was set back
+        ([5.0, 4.0, 3.0, 5.0], 2.0),
+    ],
+)
+def test_only_training_makes_a_pace(times: list[float], pace: float | None) -> None:
+    records = [validation(1, at, place + 1) for place, at in enumerate(times)]
+    assert measured_pace(records, "batches") == pace
+
+
+def test_only_progress_makes_a_pace() -> None:
+    records = [validation(1, 1.0, 5), validation(1, 2.0, 5), validation(1, 3.0, 3)]
+    assert measured_pace(records, "batches") is None
+    assert measured_pace([*records, validation(1, 7.0, 5)], "batches") == 2.0
+    others = [(trial, {**record, "group": "training"}) for trial, record in records]
+    assert measured_pace([*others, validation(1, 9.0, 9)], "batches") is None
+
+
+def test_the_last_validation_that_knows_says_how_long_an_epoch_is() -> None:
+    known = [
+        validation(1, 1.0, 44, {"batches": 44.0, "epochs": 2.0}),
+        validation(1, 2.0, 66, {"batches": 60.0, "epochs": 3.0}),
+    ]
+    assert batches_per_epoch(known) == 20.0
+    lacking: list[dict[str, float]] = [{}, {"epochs": 2.0}, {"batches": 9.0}, {"epochs": 0.0}]
+    for trained in lacking:
+        assert batches_per_epoch([*known, validation(1, 3.0, 88, trained)]) == 20.0
+
+
+@pytest.mark.parametrize(("places", "concurrent", "seconds"), [(1, 1, 200.0), (9, 4, 50.0)])
+def test_no_more_trials_run_at_once_than_there_are(
+    places: int, concurrent: int, seconds: float
+) -> None:
+    config, plan = planned(max_length={"batches": 100})
+    view = times(PaceFinder(config, plan.unit, 0.5), plan, slots=9, places=places)
+    assert (view.concurrent, view.seconds, view.least_seconds) == (concurrent, seconds, seconds)
+    assert (view.slots, view.no_pace) == (9, "")
+
+
+def test_a_preview_says_what_would_train() -> None:
+    _, plan = planned(max_length={"batches": 100})
+    view = preview_view(plan, [], ["a notice"])
+    assert (view.searcher, view.metric, view.unit, view.num_trials) == (
+        "random", "error", "batches", 4,
+    )  # fmt: skip
+    assert [(each.length, each.num_trials) for each in view.trials] == [({"batches": 100}, 4)]
+    assert (view.expected, view.least, view.most, view.full) == (400, 400, 400, 400)
+    [bracket] = view.brackets
+    assert (bracket.trials, bracket.max_concurrent_trials) == (view.trials, 4)
+    assert (view.notices, view.ranges) == (["a notice"], [])

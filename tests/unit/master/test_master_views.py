@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.master.machine.core.events import CancelRequested, KillRequested
-from det_jupyter.master.views.experiments import experiment_view
+from det_jupyter.master.views.experiments import experiment_view, trial_view
 from det_jupyter.wire import State
 from tests.unit.master.machine_world import (
     World,
@@ -70,3 +70,44 @@ def test_a_search_that_was_canceled_stays_as_far_as_all_its_trials_came() -> Non
     world.tell(exited("1.3.1"))
     assert world.experiment().state is State.CANCELED
     assert progress_of(world, {1: 1.0, 2: 0.5}) == (1.0 + 0.5) / 4
+
+
+HALVING = {
+    "name": "async_halving", "metric": "error", "max_trials": 4, "max_length": {"batches": 16},
+    "num_rungs": 2, "divisor": 4,
+}  # fmt: skip
+
+
+def test_a_search_with_rungs_is_as_far_as_it_says_itself() -> None:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1, searcher=HALVING))
+    world.experiment().search_progress = 0.25
+    assert progress_of(world, {1: 0.9}) == 0.25
+    world.experiment().search_view = None  # of an older release
+    assert progress_of(world, {1: 0.9}) == 0.25
+
+
+def test_progress_is_never_more_than_all() -> None:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1, searcher=RANDOM))
+    world.experiment().search_progress = 0.9
+    assert progress_of(world, {1: 1.0}) == 1.0
+    world.experiment().state = State.COMPLETED
+    world.experiment().search_progress = 0.5
+    assert progress_of(world, {}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("events", "progress"), [([*running()], 0.5), ([*running(), *completed(), exited()], 1.0)]
+)
+def test_a_trial_that_was_trained_to_its_end_is_done(events: Any, progress: float) -> None:
+    world = World()
+    world.tell(registered(), submitted(), *events)
+    view = trial_view(world.trial(), {1: (7, 0.5)}, reasons_of(world.machine))
+    assert (view.steps_completed, view.progress, view.is_resting) == (7, progress, False)
+    world.trial().was_stopped = True
+    assert trial_view(world.trial(), {}, reasons_of(world.machine)).progress == 0.0
+    world.trial().is_resting = True
+    is_over = world.trial().state.is_terminal
+    view = trial_view(world.trial(), {}, reasons_of(world.machine))
+    assert view.is_resting is not is_over
