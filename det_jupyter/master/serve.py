@@ -49,7 +49,7 @@ _IDLE_HOURS = 12.0
 _LOOK_IDLE_S = 60.0
 _LOOK_FILE_S = 1.0
 _LOOK_CLOCK_S = 1.0
-_ACCEPTED_AT_ONCE = 128  # connections that are made before the oldest of them can be dropped
+_ACCEPTED_AT_ONCE = 32  # four such turns are begun before the first of them can be dropped
 _BACKLOG = 2048  # connections that the system makes for us until we come to them
 _FILES_PER_CONNECTION = 2  # file descriptors needed, at least, per accepted connection
 

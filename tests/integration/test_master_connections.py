@@ -67,6 +67,25 @@ def test_a_thousand_half_open_connections_do_not_stop_the_master(
             one.close()
 
 
+def test_a_thousand_connections_at_once_do_not_stop_the_master(
+    info: MasterInfo, home: Path
+) -> None:
+    """They are made while the master is stopped, and it comes to all of them at once."""
+    master = psutil.Process(info.pid)
+    crowd = []
+    try:
+        master.suspend()
+        crowd += [connect(info) for _ in range(1000)]
+        master.resume()
+        with make_client(info) as newcomer:
+            assert newcomer.get("/master").status_code == 200
+        assert "Traceback" not in (home / "data/logs/master.log").read_text()
+    finally:
+        master.resume()
+        for one in crowd:
+            one.close()
+
+
 def test_requests_that_are_none_fill_no_log(info: MasterInfo, home: Path) -> None:
     log = home / "data/logs/master.log"
     before = log.read_text()
