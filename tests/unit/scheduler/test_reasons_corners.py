@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from det_jupyter.scheduler.reasons import Withheld
 from det_jupyter.wire import DeviceProcess
@@ -260,3 +262,120 @@ def test_what_a_process_uses_besides_must_not_make_its_agent_useless() -> None:
     world.away = {"a": Withheld(occupied={0: [one], 1: [one], 2: [two], 3: [two]})}
     found = reason(world).remedies[0]
     assert (found.verb, found.values) == ("ask_for_devices", {"pids": [1], "slot_ids": [0]})
+
+
+def used_by(pid: int, user: str = "") -> list[DeviceProcess]:
+    return [DeviceProcess(pid=pid, command=f"python {pid}", user=user, idle_since=NOON - 600)]
+
+
+def test_each_user_is_asked_for_what_is_theirs() -> None:
+    found = reason(
+        World(
+            agents=[AgentSlots(id="a", slots=(0,))],
+            groups=MINE,
+            queue=[ask(9, 5, 4)],
+            away={
+                "a": Withheld(
+                    occupied={1: used_by(1, "ada"), 2: used_by(2, "bob"), 3: used_by(3, "ada")}
+                )
+            },
+            own_user="me",
+        )
+    )
+    assert offers(found) == [
+        (
+            "ask ada to end python 1 (pid 1, ada, idle for 10 min) and python 3 (pid 3, ada, idle "
+            "for 10 min) and ask bob to end python 2 (pid 2, bob, idle for 10 min) on agent a",
+            "",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("occupied", "told"),
+    [
+        ({"a": 1}, "python 1 (pid 1, idle for 10 min) uses 1 of 3 slots of agent a"),
+        (
+            {"a": 1, "b": 2},
+            "python 1 (pid 1, idle for 10 min) and python 2 (pid 2, idle for 10 min) use 2 of 5 "
+            "slots",
+        ),
+    ],
+)
+def test_slots_are_counted_where_strangers_use_some(occupied: dict[str, int], told: str) -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 2), agent("b", 1)],
+            groups=MINE,
+            queue=[ask(9, 5, 3)],
+            away={name: Withheld(occupied={2: used_by(pid)}) for name, pid in occupied.items()},
+        )
+    )
+    assert found.sentence.split("; ")[1] == told
+    assert [process.pid for process in found.processes] == [*occupied.values()]
+
+
+def test_processes_where_it_may_not_run_are_not_told() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 2), agent("b", 2)],
+            groups=MINE,
+            queue=[ask(9, 5, 3, blocked=frozenset("b"))],
+            away={
+                name: Withheld(occupied={2: used_by(pid)})
+                for pid, name in enumerate(["a", "b", "not here"])
+            },
+        )
+    )
+    assert [process.pid for process in found.processes] == [0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "offered"),
+    [(1, 42, None), (1, 1, None), (2, 42, 1), (41, 42, 40), (42, 42, 41), (42, 50, 41)],
+)
+def test_a_priority_is_offered_that_is_just_more_urgent_and_no_less_than_1(
+    theirs: int, own: int, offered: int | None
+) -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 2)],
+            groups=[Group(id=3, priority=theirs), Group(id=5, priority=own, position=5.0)],
+            rules=PoolRules(preemption=True),
+            running=[gang(7, 3, {"a": [0, 1]})],
+            queue=[ask(9, 5, 2)],
+        )
+    )
+    values = [remedy.values for remedy in found.remedies if remedy.verb == "set"]
+    assert values == ([] if offered is None else [{"priority": offered}])
+
+
+@pytest.mark.parametrize(("slots", "need"), [(1, "1 slot"), (2, "2 slots on one agent")])
+def test_that_slots_must_be_on_one_agent_is_said_of_several(slots: int, need: str) -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 2), agent("b", 2)],
+            groups=MINE,
+            running=[gang(7, 3, {"a": [0, 1]}), gang(8, 3, {"b": [0, 1]})],
+            queue=[ask(9, 5, slots)],
+        )
+    )
+    assert found.sentence.startswith(f"needs {need}; none of 4 is free; ")
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_agent_that_is_disabled_is_mentioned_if_it_is_empty(is_held: bool) -> None:
+    found = reason(
+        World(
+            agents=[agent("left", 2), agent("right", 0)],
+            groups=[*MINE, Group(id=4, position=4.0)],
+            running=[
+                gang(7, 3, {"left": [0, 1]}),
+                *([gang(8, 4, {"right": [0]})] if is_held else []),
+            ],
+            queue=[ask(9, 5, 2)],
+            away={"right": Withheld(disabled=(0, 1))},
+        )
+    )
+    is_told = "of agent right none of 0 is free, 2 more are disabled" in found.sentence
+    assert is_told is not is_held

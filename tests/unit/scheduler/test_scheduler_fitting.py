@@ -224,3 +224,15 @@ def test_scheduling_is_one_pass_of_a_new_pool() -> None:
         now=0.0,
     )
     assert started(decisions) == {"r1": "a:0"}
+
+
+@pytest.mark.parametrize(
+    ("slots", "single", "where"),
+    [(1, False, "a:0"), (2, False, "a:0 b:0"), (3, False, "a:0 b:0 c:0"), (2, True, None)],
+)
+def test_agents_of_one_slot_are_taken_together(
+    slots: int, single: bool, where: str | None
+) -> None:
+    pool = make_pool(PRIORITY, "a:1 b:1 c:1")
+    add(pool, ask("r", slots, single=single))
+    assert started(pool.decide(0.0)) == ({} if where is None else {"r": where})

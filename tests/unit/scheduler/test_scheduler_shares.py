@@ -166,6 +166,26 @@ def test_whole_agents_are_given_back_where_that_is_fair() -> None:
     assert pool.decide(203.0).preemptions == ()
 
 
+def test_agents_that_the_taker_avoids_are_not_cleared_for_it() -> None:
+    pool = make_pool(FAIR_PREEMPTIVE, "a:2 b:2 c:2 d:2", *two())
+    for agent in "abcd":
+        hold(pool, ask(f"x{agent}", 2, 1), f"{agent}:01", since=float(ord(agent)))
+    add(pool, ask("r", 4, 2, blocked="d"))
+    assert preempted(pool.decide(200.0)) == {"xb": "r", "xc": "r"}
+
+
+def test_who_has_the_greatest_share_of_too_few_slots_keeps_them() -> None:
+    """Group 2 has 1 slot by a weight of 0.1; without it, it would have less than it may."""
+    groups = [Group(id=1), Group(id=2, weight=0.1, position=2.0), Group(id=3, position=3.0)]
+    pool = make_pool(FAIR_PREEMPTIVE, "a:8", *groups)
+    hold(pool, ask("x", 1, 2), "a:0")
+    for number, slots in enumerate(["12", "34", "56"]):
+        hold(pool, ask(f"y{number}", 2, 3), f"a:{slots}", since=float(number))
+    hold(pool, ask("z", 1, 1), "a:7")
+    add(pool, ask("r", 1, 1))
+    assert preempted(pool.decide(9.0)) == {"y2": "r"}
+
+
 def test_who_takes_stands_ahead_of_who_gave() -> None:
     """What its experiment wants before counts: else the giver, queued again, would be ahead."""
     pool = make_pool(FAIR_PREEMPTIVE, "a:8 b:4", *two())
