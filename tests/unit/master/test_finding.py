@@ -18,6 +18,7 @@ from tests.unit.master.machine_world import (
     World,
     completed,
     exited,
+    failed,
     registered,
     running,
     submitted,
@@ -151,3 +152,23 @@ def test_a_row_has_the_hyperparameters_of_the_best_trial() -> None:
     (row,) = find(world).rows
     assert (row.best_metric, row.hparams) == (0.25, {"lr": 2})
     assert (row.num_slots, row.gangs, row.num_trials) == (3, ["RUNNING"], 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "failure"), [("trial 1: ValueError: no", ...), ("", "ValueError: no")]
+)
+def test_a_row_says_why_an_experiment_failed(message: str, failure: Any) -> None:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1), *running("1.1.1", ranks=1))
+    assert find(world).rows[0].failure == ""
+    world.tell(failed(final=True), exited(codes={0: 1}))
+    world.experiment().message = message
+    assert find(world).rows[0].failure == (message if failure is ... else failure)
+    world.trial().failure = None
+    assert find(world).rows[0].failure == message
+
+
+def test_all_words_of_a_text_are_in_what_is_found(world: World) -> None:
+    assert numbers(find(world, text="nets monday")) == [1]
+    assert numbers(find(world, text="nets tuesday")) == []
+    assert numbers(find(world, text="DIGITS train.ipynb")) == [5, 4, 3]

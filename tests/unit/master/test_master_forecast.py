@@ -270,3 +270,13 @@ def test_a_preview_says_what_would_train() -> None:
     [bracket] = view.brackets
     assert (bracket.trials, bracket.max_concurrent_trials) == (view.trials, 4)
     assert (view.notices, view.ranges) == (["a notice"], [])
+
+
+def test_a_window_is_as_long_as_its_longest_metric() -> None:
+    records = [window(1, 10.0, 1, [0.0] * 50), window(1, 11.0, 51, [0.0] * 50)]
+    for _, record in records:
+        record["values"]["error"] = [0.0]
+        record["values"] = dict(sorted(record["values"].items()))
+    assert measured_pace(records, "batches") == 0.02
+    records[1][1]["values"] = {}
+    assert measured_pace(records, "batches") == 1.0  # one batch of which nothing is known

@@ -195,3 +195,25 @@ def test_slots_that_cannot_be_had_are_said_to_be_withheld() -> None:
     reason = whys(world).of(world.trial())
     assert reason.cause == "disabled"
     assert "enable_slots" in [remedy.verb for remedy in reason.remedies]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "earliest"),
+    [
+        (HALVING, 152.0),  # it may be stopped at its next rung
+        (
+            {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 9}},
+            227,
+        ),
+    ],
+)
+def test_a_trial_that_may_be_stopped_early_may_end_at_once(
+    searcher: dict[str, Any], earliest: float
+) -> None:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1, searcher=searcher))
+    world.tell(*running("1.1.1", ranks=1), first_step(52.0))
+    world.now = 152.0
+    found = whys(world, {1: (2, 0.5)}).of(world.trial(2)).expected
+    assert found is not None
+    assert (found.at, int(found.earliest)) == (252.0, earliest)

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from det_jupyter.view import build_view_state
+from det_jupyter.view import build_view_state, render_html
 from det_jupyter.view.build.charts import build_charts, series_of
 from det_jupyter.view.build.facts import fraction, slot_label, state_status
 from det_jupyter.view.build.landscape import last_values
@@ -19,7 +19,7 @@ from det_jupyter.view.build.trial import build_changes, build_trial
 from det_jupyter.view.build.usage import NO_GPU, NO_SAMPLE, build_usage, source_of
 from det_jupyter.view.forms.comparison_card import comparison_html
 from det_jupyter.view.forms.comparison_text import comparison_text
-from det_jupyter.view.forms.lines import importance_line, trial_title
+from det_jupyter.view.forms.lines import importance_line, trial_rows, trial_title
 from det_jupyter.view.forms.page import chart_grid
 from det_jupyter.view.forms.parallel import svg_parallel
 from det_jupyter.view.forms.place import key_id
@@ -32,6 +32,7 @@ from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,
+    capsule,
     curve,
     experiment,
     search_experiment,
@@ -133,6 +134,8 @@ def test_brackets_are_side_by_side_and_narrow_columns_have_short_names() -> None
         ([0.0, 1, 2, 3, 4, 100], False, (-5.0, 105.0)),
         ([-100.0, 0, 1, 2, 3, 4], False, (-12.8, 4.8)),
         ([1.0, 1, 1, 1, 1, 9], True, (0.6, 9.4)),
+        ([0.0, 0.01, 0.02, 0.03, 0.04, 9], True, (-0.008, 0.168)),
+        ([-9.0, 0, 0.01, 0.02, 0.03, 0.04], False, (-0.128, 0.048)),
     ],
 )
 def test_what_is_far_worse_than_most_is_cut(
@@ -572,3 +575,105 @@ def test_the_importance_of_hyperparameters_is_a_line() -> None:
         assert importance_line(search) == told + expected
     search["importance"] = {"shares": [], "sentence": "Too few."}
     assert importance_line(search) == told + "Too few."
+
+
+# What is left out, and what is taken where nothing is said
+
+
+def shown_code(*sources: dict[str, str]) -> list[tuple[str, list[str]]]:
+    sides = [compared(place, code=source) for place, source in enumerate(sources)]
+    return [(one["name"], one["lines"]) for one in build_comparison(sides, NOW)["code"]]
+
+
+def test_code_has_as_many_lines_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [{"a.py": "x"}, {"a.py": "y", "b.py": "long line\nz"}]
+    whole = [
+        ("a.py", ["--- a.py", "+++ a.py", "@@ -1 +1 @@", "-x", "+y"]),
+        ("b.py", ["--- /dev/null", "+++ b.py", "@@ -0,0 +1,2 @@", "+long line", "+z"]),
+    ]
+    assert shown_code(*codes) == whole
+    characters = sum(len(line) + 1 for _, lines in whole for line in lines)
+    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", characters)
+    assert shown_code(*codes) == whole
+    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", characters - 1)
+    more = "… 1 more line: code_diff() has all"
+    assert shown_code(*codes) == [whole[0], ("b.py", [*whole[1][1][:-1], more])]
+    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", 9)
+    mores = [f"… {num} more lines: code_diff() has all" for num in (4, 5)]
+    assert shown_code(*codes) == [("a.py", ["--- a.py", mores[0]]), ("b.py", [mores[1]])]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "best"),
+    [
+        ({"metric": "m"}, 0.25),  # as the configuration does without being told
+        ({"metric": "m", "smaller_is_better": True}, 0.25),
+        ({"metric": "m", "smaller_is_better": False}, 0.75),
+    ],
+)
+def test_smaller_is_better_unless_it_is_not(searcher: dict[str, Any], best: float) -> None:
+    view = experiment(trial(id=1, best_metric=0.25), trial(id=2, best_metric=0.75))
+    view.config = {"searcher": searcher}
+    state = build_view_state(view, [], [], NOW)
+    assert state["checkpoints"]["best_metric"] == best
+    assert state["search"] is not None
+    assert state["search"]["smaller_is_better"] is (best == 0.25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"bracket": None, "rungs": [0.5]}, "-"),
+        ({"rungs": []}, "-"),
+        ({"rungs": [0.5]}, "1 epoch"),
+        ({"rungs": [0.5, None]}, "4 epochs"),
+        ({"rungs": [0.5, 0.5, 0.5]}, "4 epochs"),
+    ],
+)
+def test_a_table_has_the_highest_rung_of_a_trial(changes: dict[str, Any], label: str) -> None:
+    search: Search = {
+        **halving(16, 4), "brackets": [bracket("1 epoch", "4 epochs")], "axes": [],
+        "rows": [row(**changes)],
+    }  # fmt: skip
+    head, [line] = trial_rows(search)
+    assert dict(zip(head, line, strict=True)) == {
+        "trial": "1", "state": "running", "rung": label, "accuracy": "-", "steps": "0",
+    }  # fmt: skip
+    search["brackets"] = []
+    assert "rung" not in trial_rows(search)[0]
+
+
+def test_the_card_lists_what_was_captured() -> None:
+    html = render_html(build_view_state(experiment(trial()), [], [], NOW))
+    assert "Captured from the notebook: 4 names, 481 kB" in html
+    assert re.findall(
+        r">([^<>]+)</td><td>([^<]+)</td><td>([^<]+)</td><td>([^<]+)</td></tr>", html
+    )[-4:] == [
+        ("DigitsTrial", "6.1 kB", "class", "In [5]"),
+        ("images", "460 kB", "torch.Tensor", "In [3]"),
+        ("labels", "14 kB", "torch.Tensor", "In [3]"),
+        ("helpers.py", "812 B", "module", "helpers.py"),
+    ]
+    bare = capsule(captured=[], notices=["a notice"])
+    html = render_html(build_view_state(experiment(trial(), capsule=bare), [], [], NOW))
+    assert "Captured" not in html
+    assert ">a notice</div>" in html
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (1e-4, 1e-1, ["0.0001", "0.001", "0.01", "0.1"]),
+        (1e-3, 1e5, ["0.001", "0.1", "10", "1000", "100000"]),  # nine powers: every second
+        (1.0, 1e7, ["1", "10", "100", "1000", "10000", "100000", "1.00e+6", "1.00e+7"]),
+        (2.0, 9.0, ["2", "9"]),
+        (2.0, 20.0, ["2", "20"]),
+        (1.0, 10.0, ["1", "10"]),
+        (3.0, 300.0, ["10", "100"]),
+    ],
+)
+def test_powers_beside_an_axis(low: float, high: float, texts: list[str]) -> None:
+    axis = Axis(name="n", scale="log", is_whole=False, low=low, high=high, labels=[])
+    search: Search = {**halving(16, 4), "axes": [axis]}
+    svg = svg_parallel(search, [row(best=1.0, values=[low])])
+    assert re.findall(r'text-anchor="start".*?>([^<]+)<', svg)[1:] == texts
