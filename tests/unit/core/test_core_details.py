@@ -20,6 +20,7 @@ from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.ranks import Place
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
+from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.core.values import checked_amounts
 from det_jupyter.errors import CheckpointError, DetError
@@ -326,3 +327,12 @@ def test_a_context_that_is_closed_stores_nothing(context: core.Context) -> None:
         context.checkpoint.store_path({"steps_completed": 1}),
     ):
         pass
+
+
+def test_the_first_step_of_a_run_is_told_once() -> None:
+    journal, told, begun = core.RecordList(), [0], list[int]()
+    counter = StepCounter(3, journal, lambda: told.append(counter.steps_completed), begun.append)
+    for steps in (3, 5, 7):
+        counter.note(steps)
+    assert [record.steps_completed for record in journal.records] == [5]  # type: ignore[union-attr]
+    assert (told, begun, counter.steps_completed) == ([0, 5], [4, 6, 8], 7)

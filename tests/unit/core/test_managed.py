@@ -184,6 +184,12 @@ def test_one_of_several_workers_has_to_say_which(
     assert first.info is not None
 
 
+def test_one_process_of_several_computers_has_to_say_which(runs: Runs) -> None:
+    runs.begin(num_slots=2, agent_ids=["left", "right"])
+    with pytest.raises(ConfigError, match=r"2 slots of this trial \(its run has 2 processes\)"):
+        core.init()
+
+
 def test_a_second_call_is_told_and_gives_the_same_context(
     runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:

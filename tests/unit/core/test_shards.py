@@ -266,3 +266,24 @@ def test_ranks_of_a_computer_share_a_download(storage: Storage, tmp_path: Path) 
         assert (path / "c" / "d").read_text() == "d"
     with pytest.raises(ValueError, match=r"download_mode: got 'all', expected one of"):
         alone.download(uuid, tmp_path / "to", "all")  # type: ignore[arg-type]
+
+
+def test_a_shards_empty_folders_are_kept(storage: Storage) -> None:
+    def body(rank: ThreadRank) -> str:
+        with storage.of(rank).store_path(STEPS, shard=True) as (path, uuid):
+            write(path, {f"empty/{rank.rank}/": "", f"{rank.rank}/deep/state": "1"})
+        return uuid
+
+    path = storage.root / storage.uuid(run_ranks(2, body))
+    names = ["0/", "0/deep/", "0/deep/state", "1/", "1/deep/", "1/deep/state"]
+    assert [*tree(path)] == [*names, "empty/", "empty/0/", "empty/1/"]
+
+
+def test_the_first_rank_that_gave_a_value_is_named(storage: Storage) -> None:
+    def body(rank: ThreadRank) -> None:
+        given = [{}, {"a": 1}, {"a": 2}][rank.rank]
+        with storage.of(rank).store_path({**STEPS, **given}, shard=True):
+            pass
+
+    for error in run_ranks(3, body):
+        assert str(error).endswith("\n  metadata a: 1 of rank 1, 2 of rank 2")
