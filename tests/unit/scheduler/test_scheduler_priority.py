@@ -254,8 +254,7 @@ def test_nobody_else_is_asked_when_one_ahead_could_use_the_room_that_was_made() 
         ({"x": (3, "a:012", 99), "y": (1, "a:3", 0)}, 4, {"x", "y"}),
         ({"x": (2, "a:01", 90), "y": (2, "b:01", 91)}, 2, {"y"}),
         ({"x": (4, "a:0123", 99), "y": (1, "b:0", 0), "z": (3, "b:123", 98)}, 1, {"x"}),
-        # no work yet: the fewest gangs
-        ({"x": (1, "a:0", 100), "y": (1, "a:1", 100), "z": (2, "b:01", 100)}, 2, {"z"}),
+        # no work yet: the fewest gangs of an agent
         ({"x": (1, "a:0", 100), "y": (1, "a:1", 100), "z": (2, "a:23", 100)}, 2, {"z"}),
         # less than a second: x and y have done 0.1 + 3 · 0.9, z 4 · 0.2
         (
