@@ -171,4 +171,5 @@ def test_a_row_says_why_an_experiment_failed(message: str, failure: Any) -> None
 def test_all_words_of_a_text_are_in_what_is_found(world: World) -> None:
     assert numbers(find(world, text="nets monday")) == [1]
     assert numbers(find(world, text="nets tuesday")) == []
+    assert numbers(find(world, text="good")) == [1]  # a label
     assert numbers(find(world, text="DIGITS train.ipynb")) == [5, 4, 3]
