@@ -2,7 +2,7 @@
 
 Data loaders start their workers in the main thread, whose children are looked up in each reading.
 Those of a rank's other threads, of which it has many, are looked up every 30 s. The workers, of
-which there may be many too, are read every 2 s at most.
+which there may be many too, are read at most once a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from det_jupyter.agent.sampler.procfs import ProcFiles, Usage, children_of_threa
 from det_jupyter.agent.sampler.rates import Rate, Values
 
 _LOOK_EVERYWHERE_S = 30.0
-_WORKERS_S = 1.9  # below two seconds: the intervals of ticks differ a little
+_WORKERS_S = 0.9  # below a second: the intervals of ticks differ a little
 
 
 class _Member:
