@@ -48,7 +48,7 @@ OURS = (
     "ours_ddp",
     "ours_check",
 )
-PROFILED = ("timings", "raw_rows", "timings_ddp")  # against ours without timings
+PROFILED = ("raw_rows", "timings_ddp")  # against ours without timings
 TWO_RANKS = ("ours_ddp", "ours_check", "timings_ddp")
 RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
 PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
@@ -86,7 +86,7 @@ def open_contender(name: str) -> tuple[Contender, Contender]:
         case "ours_dataset" | "ours_dataset_timings":
             own = open_ours(raw_rows, dataset=Records())
             return _bare_over(make_loader(Records())), own
-        case "timings" | "timings_ddp":
+        case "timings_ddp":
             return open_ours(False), open_ours()
         case "raw_rows":
             return open_ours(False), open_ours(True)

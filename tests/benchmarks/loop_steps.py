@@ -29,7 +29,7 @@ class Step:
     depth: int
 
 
-STEPS = {"tiny": Step(32, 1), "5ms": Step(1024, 3)}
+STEPS = {"tiny": Step(32, 1), "5ms": Step(384, 6)}
 
 
 def make_model(step: Step) -> nn.Module:

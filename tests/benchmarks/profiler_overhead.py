@@ -1,12 +1,12 @@
-"""What timings cost per batch: our loop without them and with them, in turn, in one process.
+"""What timings cost per batch: our loop with them and without, and TraceML beside a bare loop.
 
     python -m tests.benchmarks.profiler_overhead [--quick] [--traceml FOLDER]
 
-The contenders are those of loop_overhead.py, with our own loop (`profiling.enabled: false`) in the
-place of the bare one: a tiny step and one of about 5 ms, on one rank and on two. What counts is
-the median of the differences of neighbours, by the clock and by processor time. On a machine that
-others use too, look at the difference of the least times (of processor time): what others take
-from a process only ever adds.
+On one rank they are switched on and off within one training (timings_turns.py). With raw rows, and
+on two ranks, trainings with them and without take turns (the contenders of loop_overhead.py): what
+counts is the median of the differences of neighbours, by the clock and by processor time. On a
+machine that others use too, look at the difference of the least times (of processor time): what
+others take from a process only ever adds.
 
 TraceML (PyPI: traceml-ai) is measured on the same step in a bare loop: two processes in turn, one
 under `traceml run`, since that patches torch for the whole process. `--traceml` is the folder of
@@ -39,9 +39,9 @@ from tests.benchmarks.loop_contender import PROFILED
 from tests.benchmarks.loop_overhead import ROOT, started
 from tests.benchmarks.loop_steps import STEPS, Cost
 from tests.benchmarks.loop_traced import COST_VARIABLE
+from tests.benchmarks.timings_turns import measure_steps
 
 WORDS = {
-    "timings": "timings, as by default",
     "raw_rows": "timings, and raw rows",
     "timings_ddp": "timings, 2 ranks",
     "traceml": "TraceML, a bare loop",
@@ -210,10 +210,12 @@ def main() -> None:
         f"alone, a batch: marks {marking_us:.2f} us, reading them {reading_us:.2f} us", flush=True
     )
     alone = {"marks_us": round(marking_us, 2), "reading_us": round(reading_us, 2)}
+    in_turns = measure_steps(1000 if options.quick else 10_000)
     numbers = alone | show(measure_ours(size) | measure_traceml(size, options.traceml))
     per_hour = journal_bytes_per_hour(100 if options.quick else 1000)
     print(f"a rank journals {per_hour / 1e6:.1f} MB of timings in an hour")
-    print(json.dumps(numbers | {"journal_bytes_per_hour": round(per_hour)}))
+    rest = {"in_turns": in_turns, "journal_bytes_per_hour": round(per_hour)}
+    print(json.dumps({**numbers, **rest}))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """What timings cost per batch, measured in one training in which they are on and off in turns.
 
-    python -m tests.benchmarks.timings_turns [--batches 20000]
+    python -m tests.benchmarks.timings_turns [--batches 10000]
 
 Two trainings never run equally fast, by several per cent, and on a machine that others use too no
-two seconds do. So timings are switched within one training, every 50 batches, and each batch is
-measured by the processor time of its thread. What others take is in few batches, so the quantiles
-below the median are compared: their differences say the same where the number is to be trusted.
-What is written once a second is measured where it is done. The step is the tiny one: the marks are
-too small a part of a longer one to be seen. The last line is JSON.
+two seconds do. So timings are switched within one training, every few batches, and each turn is
+compared with the turns before and after it. What others take is in few batches: a turn counts by
+its first quartile, the training by the median of its differences, with the interval that holds
+this median with 95 % confidence (order statistics: Conover, Practical Nonparametric Statistics,
+section 3.2). What is written once a second is measured where it is done. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from time import thread_time_ns
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -32,9 +34,17 @@ from det_jupyter.pytorch.training.loop import Loop
 from tests.benchmarks.loop_ours import Trial, run
 from tests.benchmarks.loop_steps import STEPS, Stopwatch, make_dataset
 
-TURN = 50  # batches
-WARM_UP = 8  # of a turn, which are not counted
-QUANTILES = (0.1, 0.2, 0.3, 0.4)
+
+class Turns(NamedTuple):
+    """Batches of a turn, and those at its beginning that are not counted."""
+
+    batches: int
+    warm_up: int
+
+
+TURNS = {"tiny": Turns(50, 8), "5ms": Turns(10, 2)}
+CLOCKS = (time.perf_counter_ns, time.thread_time_ns)
+Stamp = tuple[int, ...]  # of each of these clocks
 
 
 class Switched(Loop):
@@ -44,11 +54,12 @@ class Switched(Loop):
     """
 
     latest: Switched
+    turns: Turns
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         Switched.latest = self
-        self.times_ns: dict[bool, list[int]] = {True: [], False: []}
+        self.stamps: list[list[Stamp]] = []  # of each turn, with timings first
         self.writing_ns = 0
         timings: Any = self._timings
         timings.over = partial(self._in_turns, timings.over)
@@ -61,13 +72,10 @@ class Switched(Loop):
         off = (plain, self.trial.train_batch, None)
         for is_on in cycle((True, False)):
             batches, self._trial_batch, self._end_batch = on if is_on else off
-            stamps = []
-            for batch in islice(batches, TURN):
-                stamps.append(thread_time_ns())
+            self.stamps.append([])
+            for batch in islice(batches, self.turns.batches):
+                self.stamps[-1].append(tuple(clock() for clock in CLOCKS))
                 yield batch
-            self.times_ns[is_on] += [
-                after - before for before, after in pairwise(stamps[WARM_UP:])
-            ]
             for name, method in timed.items():
                 if is_on:
                     del own[name]
@@ -75,35 +83,72 @@ class Switched(Loop):
                     own[name] = method
 
     def _journal(self, journal: Callable[[RecordSink], None], sink: RecordSink) -> None:
-        began = thread_time_ns()
+        began = time.thread_time_ns()
         journal(sink)
-        self.writing_ns += thread_time_ns() - began
+        self.writing_ns += time.thread_time_ns() - began
 
 
-def measure(batches: int) -> dict[str, float]:
+def measure(step: str, batches: int) -> dict[str, float]:
     """Train so many batches; return microseconds of one without timings, and what they cost."""
-    batches -= batches % (2 * TURN) - TURN // 2  # it ends in a turn with timings
-    Trial.step, Trial.watch, Trial.dataset = STEPS["tiny"], Stopwatch(batches), make_dataset()
-    with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
+    turns = Switched.turns = TURNS[step]
+    batches -= batches % (2 * turns.batches) - turns.batches // 2  # it ends in a turn with timings
+    Trial.step, Trial.watch, Trial.dataset = STEPS[step], Stopwatch(batches), make_dataset()
+    with patch.object(planned_run, "Loop", Switched), tempfile.TemporaryDirectory() as folder:
         run(Path(folder), Length("batches", batches), core.DistributedContext(), {})
     measured = Switched.latest
-    off, on = (sorted(measured.times_ns[is_on]) for is_on in (False, True))
-    found = {"without_us": off[len(off) // 2] / 1e3}
-    for quantile in QUANTILES:
-        before, after = (times[int(len(times) * quantile)] for times in (off, on))
-        found[f"marks_p{100 * quantile:.0f}_us"] = (after - before) / 1e3
-    return found | {"writing_us": measured.writing_ns / (batches / 2) / 1e3}
+    found = {"writing_us": measured.writing_ns / (batches / 2) / 1e3}
+    for clock, name in enumerate(("wall", "cpu")):
+        times = [typical_us(stamps[turns.warm_up :], clock) for stamps in measured.stamps[:-1]]
+        costs = sorted(
+            on - (before + after) / 2
+            for before, on, after in zip(times[1::2], times[2::2], times[3::2], strict=False)
+        )
+        spread = 0.98 * len(costs) ** 0.5  # of the ranks of the interval's ends about the median
+        low, high = (round(len(costs) / 2 + sign * spread) for sign in (-1, 1))
+        found |= {
+            f"without_{name}_us": median(times[1::2]),
+            f"cost_{name}_us": median(costs),
+            f"low_{name}_us": costs[max(0, low - 1)],
+            f"high_{name}_us": costs[min(len(costs) - 1, high)],
+        }
+    return {key: round(value, 2) for key, value in found.items()}
+
+
+def measure_steps(batches: int) -> dict[str, dict[str, float]]:
+    """Measure each step in trainings of so many batches, and print a line of each."""
+    found = {}
+    for step in TURNS:
+        found[step] = measure(step, batches)
+        show(step, found[step])
+    return found
+
+
+def typical_us(stamps: list[Stamp], clock: int) -> float:
+    """Return the first quartile of the times of a turn's batches by one of the clocks."""
+    times = sorted(after[clock] - before[clock] for before, after in pairwise(stamps))
+    return times[len(times) // 4] / 1e3
+
+
+def show(step: str, found: dict[str, float]) -> None:
+    """Print a line of what the marks cost by each clock, and what writing costs."""
+    for name in ("wall", "cpu"):
+        cost, low, high, without = (
+            found[f"{key}_{name}_us"] for key in ("cost", "low", "high", "without")
+        )
+        print(
+            f"in turns, {step:5}{name:5}without {without:8.1f} us, marks {cost:+6.1f} us "
+            f"({low:+.1f} to {high:+.1f}), {100 * cost / without:+.2f} % "
+            f"({100 * low / without:+.2f} to {100 * high / without:+.2f}); "
+            f"writing {found['writing_us']:.1f} us"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--batches", type=int, default=20_000)
+    parser.add_argument("--batches", type=int, default=10_000, help="of each step")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    vars(planned_run)["Loop"] = Switched
-    found = measure(options.batches)
-    print(" ".join(f"{name} {value:.2f}" for name, value in found.items()))
-    print(json.dumps({"benchmark": "timings_turns", **found}))
+    print(json.dumps({"benchmark": "timings_turns", **measure_steps(options.batches)}))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ def test_the_cost_is_the_median_of_differences_and_the_difference_of_the_least(
         (Cost(150.0, 101.0), Cost(140.0, 104.0)),
         (Cost(120.0, 140.0), Cost(130.0, 150.0)),
     ]
-    numbers = show({("timings", "tiny"): pairs})
+    numbers = show({("raw_rows", "tiny"): pairs})
     assert numbers == {
-        "timings_tiny_us": 6.0,
-        "timings_tiny_least_us": 6.0,
-        "timings_tiny_percent": 5.0,
-        "timings_tiny_us_cpu": 5.0,
-        "timings_tiny_least_us_cpu": 4.0,
-        "timings_tiny_percent_cpu": 4.95,
+        "raw_rows_tiny_us": 6.0,
+        "raw_rows_tiny_least_us": 6.0,
+        "raw_rows_tiny_percent": 5.0,
+        "raw_rows_tiny_us_cpu": 5.0,
+        "raw_rows_tiny_least_us_cpu": 4.0,
+        "raw_rows_tiny_percent_cpu": 4.95,
     }
-    assert "timings, as by default" in capsys.readouterr().out
+    assert "timings, and raw rows" in capsys.readouterr().out
