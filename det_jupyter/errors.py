@@ -48,11 +48,11 @@ class ConfigError(DetError):
     """The configuration is wrong.
 
     Args:
-        problems: One line per problem, each `path: got X, expected Y`.
+        problems: One line per problem, each `path: got X, expected Y`; or the only one.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
 
 

@@ -81,7 +81,7 @@ def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
     if isinstance(reducers, Reducer):
         return dict.fromkeys(names, reducers)
     if not isinstance(reducers, Mapping):
-        raise ConfigError([f"{where}: got {reducers!r}, expected a Reducer, or a dict of them"])
+        raise ConfigError(f"{where}: got {reducers!r}, expected a Reducer, or a dict of them")
     problems = []
     if missing := sorted(set(names) - reducers.keys()):
         problems.append(f"{where}: lacks {_listed(missing)}, which evaluate_batch returns")

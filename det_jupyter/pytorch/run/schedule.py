@@ -139,10 +139,8 @@ def training_units(
     """
     if batches_per_pass == 0:
         raise ConfigError(
-            [
-                "build_training_data_loader: the training data has no batches; "
-                "it is empty, or smaller than a batch and drop_last is set"
-            ]
+            "build_training_data_loader: the training data has no batches; "
+            "it is empty, or smaller than a batch and drop_last is set"
         )
     if batches_per_pass is None and not rules.records_per_epoch:
         given = {

@@ -155,21 +155,17 @@ def steps_raw(optimizer: torch.optim.Optimizer) -> TrialMistake:
 def unwrapped(optimizer: torch.optim.Optimizer) -> ConfigError:
     """Return the error of a step of an optimizer that is not wrapped."""
     return ConfigError(
-        [
-            f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
-            "state would not be saved; pass what context.wrap_optimizer returned"
-        ]
+        f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+        "state would not be saved; pass what context.wrap_optimizer returned"
     )
 
 
 def kept_gradients(frequency: int) -> ConfigError:
     """Return the error of keeping gradients that a window sums."""
     return ConfigError(
-        [
-            "step_optimizer: auto_zero_grads=False does not go with "
-            f"optimizations.aggregation_frequency {frequency}; "
-            "gradients are summed between the steps as it is"
-        ]
+        "step_optimizer: auto_zero_grads=False does not go with "
+        f"optimizations.aggregation_frequency {frequency}; "
+        "gradients are summed between the steps as it is"
     )
 
 

@@ -40,15 +40,13 @@ class LRScheduler:
             )
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
             raise ConfigError(
-                [f"wrap_lr_scheduler: got frequency {frequency!r}, expected at least 1"]
+                f"wrap_lr_scheduler: got frequency {frequency!r}, expected at least 1"
             )
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
         if isinstance(scheduler, plateau) and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
             raise ConfigError(
-                [
-                    "wrap_lr_scheduler: ReduceLROnPlateau needs a metric to step; wrap it with "
-                    "LRScheduler.StepMode.MANUAL_STEP and call its step(metric) yourself"
-                ]
+                "wrap_lr_scheduler: ReduceLROnPlateau needs a metric to step; wrap it with "
+                "LRScheduler.StepMode.MANUAL_STEP and call its step(metric) yourself"
             )
         self.scheduler = scheduler
         self.step_mode = step_mode

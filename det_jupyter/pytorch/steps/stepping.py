@@ -281,11 +281,9 @@ class Stepping:
     def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
         if not callable(clip_grads):
             raise ConfigError(
-                [
-                    f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
-                    "function of the list of parameters, such as "
-                    "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
-                ]
+                f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
+                "function of the list of parameters, such as "
+                "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
             )
         self.precision.unscale(optimizer)
         clip_grads(parameters_of(optimizer))

@@ -86,11 +86,9 @@ def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str)
         return loader
     kind = type(loader)
     raise ConfigError(
-        [
-            f"{method}: returned a {kind.__module__}.{kind.__qualname__}, "
-            "expected a det_jupyter.pytorch.DataLoader, which can be sharded and resumed "
-            "(context.experimental.disable_dataset_reproducibility_checks() allows other loaders)"
-        ]
+        f"{method}: returned a {kind.__module__}.{kind.__qualname__}, "
+        "expected a det_jupyter.pytorch.DataLoader, which can be sharded and resumed "
+        "(context.experimental.disable_dataset_reproducibility_checks() allows other loaders)"
     )
 
 

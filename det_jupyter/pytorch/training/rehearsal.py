@@ -61,10 +61,7 @@ class Plan:
             return cls(**{name: float(value) for name, value in given.items()})
         except (TypeError, ValueError):
             raise ConfigError(
-                [
-                    f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
-                    "workers=1"
-                ]
+                f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N workers=1"
             ) from None
 
 
@@ -119,7 +116,7 @@ class Rehearsal:
         if not isinstance(loader, DataLoader):
             kind = type(loader).__name__
             raise ConfigError(
-                [f"the loader is a {kind}; only a det_jupyter.pytorch.DataLoader gets workers"]
+                f"the loader is a {kind}; only a det_jupyter.pytorch.DataLoader gets workers"
             )
         before = loader.num_workers
         loader.num_workers = _more(before, self._core.distributed.local_size)

@@ -53,9 +53,9 @@ class Trainer:
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         if not isinstance(trial, PyTorchTrial):
             hint = " (create one: MyTrial(context))" if isinstance(trial, type) else ""
-            raise ConfigError([f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}"])
+            raise ConfigError(f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}")
         if not isinstance(context, PyTorchTrialContext) or context.core is None:
-            raise ConfigError([f"Trainer: got {context!r}, expected what pytorch.init() gives"])
+            raise ConfigError(f"Trainer: got {context!r}, expected what pytorch.init() gives")
         if problems := check_trial_class(type(trial)):
             raise ConfigError([f"Trainer: {problem}" for problem in problems])
         check_wrapped(trial, context)
@@ -164,10 +164,8 @@ class Trainer:
         if self._core.info is not None:
             return self._core.info.config.searcher.max_length or self._core.searcher.target
         raise ConfigError(
-            [
-                "fit: max_length: how long to train is missing; "
-                "pass pytorch.Batch(n) or pytorch.Epoch(n) with n of at least 1"
-            ]
+            "fit: max_length: how long to train is missing; "
+            "pass pytorch.Batch(n) or pytorch.Epoch(n) with n of at least 1"
         )
 
     def _aimed_at(self, length: Length) -> core.Context:
@@ -198,7 +196,7 @@ class Trainer:
     def _find(self, checkpoint: str | Path) -> CheckpointRef:
         path = Path(checkpoint).expanduser()
         if not path.is_dir() and len(path.parts) > 1:
-            raise ConfigError([f"fit: latest_checkpoint: there is no folder {path}"])
+            raise ConfigError(f"fit: latest_checkpoint: there is no folder {path}")
         if not path.is_dir():  # a name, as `fit` prints it
             with self._core.checkpoint.restore_path(str(checkpoint)) as path:
                 pass

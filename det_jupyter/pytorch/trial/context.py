@@ -180,7 +180,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         if not any(lr_scheduler.optimizer is optimizer for optimizer in self.optimizers):
             raise ConfigError(
-                ["wrap_lr_scheduler: its optimizer is not wrapped; call wrap_optimizer first"]
+                "wrap_lr_scheduler: its optimizer is not wrapped; call wrap_optimizer first"
             )
         self.lr_schedulers.append(wrapped)
         return lr_scheduler
@@ -272,10 +272,8 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         """
         if self._claimed_by is not None and self._claimed_by is not trial:
             raise ConfigError(
-                [
-                    "Trainer: this context belongs to another trial; "
-                    "a trial needs one of its own: with pytorch.init(...) as context"
-                ]
+                "Trainer: this context belongs to another trial; "
+                "a trial needs one of its own: with pytorch.init(...) as context"
             )
         self._claimed_by = trial
 

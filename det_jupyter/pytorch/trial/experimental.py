@@ -20,7 +20,7 @@ class PyTorchExperimentalContext:
         """Train in mixed precision (fp16 with a gradient scaler); call it before wrap_model."""
         context = self._context
         if context.models:
-            raise ConfigError(["use_amp: call it before wrap_model"])
+            raise ConfigError("use_amp: call it before wrap_model")
         context.use_fp16()
 
     def disable_dataset_reproducibility_checks(self) -> None:

@@ -80,13 +80,11 @@ class TrialInfo:
         wanted = self.get_hparams().get("global_batch_size")
         if isinstance(wanted, bool) or not isinstance(wanted, int):
             given = "missing" if wanted is None else f"got {wanted!r}"
-            raise ConfigError([f"{where}: {given}, expected a whole number of records"])
+            raise ConfigError(f"{where}: {given}, expected a whole number of records")
         if wanted < slots:
             raise ConfigError(
-                [
-                    f"{where}: got {wanted}, expected at least resources.slots_per_trial "
-                    f"({slots}): each rank needs a record of every batch"
-                ]
+                f"{where}: got {wanted}, expected at least resources.slots_per_trial "
+                f"({slots}): each rank needs a record of every batch"
             )
         return wanted
 

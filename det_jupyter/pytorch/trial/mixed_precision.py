@@ -33,9 +33,9 @@ class MixedPrecision:
         Scaling, unscaling and updating stay with the trial.
         """
         if self.scaler is not None:
-            raise ConfigError(["wrap_scaler: a scaler is wrapped already; one is enough"])
+            raise ConfigError("wrap_scaler: a scaler is wrapped already; one is enough")
         if self.models:
-            raise ConfigError(["wrap_scaler: call it before wrap_model"])
+            raise ConfigError("wrap_scaler: call it before wrap_model")
         self.scaler = scaler
         return scaler
 
@@ -77,10 +77,8 @@ class MixedPrecision:
         """Train in this precision, from the next forward pass on."""
         if self.scaler is not None and precision.scaler is not None:
             raise ConfigError(
-                [
-                    "use_amp: a scaler is wrapped already; keep either of the two, "
-                    "wrap_scaler or automatic mixed precision"
-                ]
+                "use_amp: a scaler is wrapped already; keep either of the two, "
+                "wrap_scaler or automatic mixed precision"
             )
         if precision.notice and self.distributed.is_chief:
             warnings.warn(precision.notice, stacklevel=2)

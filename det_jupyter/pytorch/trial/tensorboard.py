@@ -169,10 +169,8 @@ def _await_next_second(folder: Path) -> None:
 def _check_installed(where: str) -> None:
     if find_spec("tensorboard") is None:
         raise ConfigError(
-            [
-                f"{where}: the package tensorboard is not installed; "
-                "run `pip install det-jupyter[tensorboard]`"
-            ]
+            f"{where}: the package tensorboard is not installed; "
+            "run `pip install det-jupyter[tensorboard]`"
         )
 
 

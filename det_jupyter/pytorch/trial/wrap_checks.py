@@ -21,11 +21,9 @@ def check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) in others:
             raise ConfigError(
-                [
-                    f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
-                    "is wrapped already, and on several ranks a parameter can be part of one "
-                    "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
-                ]
+                f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
+                "is wrapped already, and on several ranks a parameter can be part of one "
+                "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
             )
 
 
@@ -43,15 +41,10 @@ def check_optimizer(optimizer: Any, models: list[nn.Module], backward_passes: in
     trained = {id(parameter) for model in models for parameter in model.parameters()}
     if not all(id(parameter) in trained for parameter in parameters_of(optimizer)):
         raise ConfigError(
-            [
-                "wrap_optimizer: it has parameters of no wrapped model, expected those of "
-                "what wrap_model returned; wrap the model first, then make the optimizer"
-            ]
+            "wrap_optimizer: it has parameters of no wrapped model, expected those of "
+            "what wrap_model returned; wrap the model first, then make the optimizer"
         )
     if backward_passes < 1:
         raise ConfigError(
-            [
-                "wrap_optimizer: got backward_passes_per_step "
-                f"{backward_passes}, expected at least 1"
-            ]
+            f"wrap_optimizer: got backward_passes_per_step {backward_passes}, expected at least 1"
         )
