@@ -28,7 +28,7 @@ Per = Literal["slot", "computer"]
 Launcher = Literal["torch_distributed", "deepspeed"]
 
 _IN_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
-_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")  # the name of an interpreter
 _LAUNCHER = re.compile(r"(?:det_jupyter|determined)\.launch\.(torch_distributed|deepspeed)")
 _NEARLY_IN_MODULE = re.compile(r"([\w./-]*)\s*:\s*([\w.]*)")
 _SCRIPT = re.compile(r"[^=]+\.(?:py|sh)")
@@ -146,6 +146,11 @@ def name_of(value: str | list[str]) -> str:
     return next(programs, "").rstrip("/").rpartition("/")[2]
 
 
+def is_python(word: str) -> bool:
+    """Return whether a word is the name of a Python interpreter."""
+    return _PYTHON.fullmatch(word) is not None
+
+
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
@@ -170,7 +175,7 @@ def _find_slip(text: str) -> str | None:
 
 def _of_words(words: list[str]) -> Entrypoint | None:
     """Return the Python that the words run in a process of ours; None for other commands."""
-    if not words or not _PYTHON.fullmatch(words[0]):
+    if not words or not is_python(words[0]):
         return None
     rest = words[1:]
     while rest[:1] == ["-u"]:  # output is never buffered here
@@ -198,6 +203,6 @@ def _launched(words: list[str], launcher: Launcher) -> Entrypoint | None:
         words = words[1:]
     if len(words) == 2 and words[0] == "--trial" and (found := _IN_MODULE.fullmatch(words[1])):
         return Imported(found[1], found[2], launcher)
-    if words and _PYTHON.fullmatch(words[0]):  # `torch_distributed python3 train.py`
+    if words and is_python(words[0]):  # `torch_distributed python3 train.py`
         words = words[1:]
     return _program(words, launcher)

@@ -30,7 +30,7 @@ from det_jupyter.core.train import RecordSink
 from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointDeleted
-from det_jupyter.storage import CheckpointStorage
+from det_jupyter.storage import LocalStorage
 
 
 class DownloadMode(Enum):
@@ -56,7 +56,7 @@ class CheckpointContext(Part):
 
     def __init__(
         self,
-        storage: CheckpointStorage,
+        storage: LocalStorage,
         sink: RecordSink,
         distributed: DistributedContext,
         belongs_to: Mapping[str, Any],

@@ -18,7 +18,7 @@ from det_jupyter.core.train import RecordSink
 from det_jupyter.core.values import checked_steps, to_json_value
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import CheckpointStorage, Draft
+from det_jupyter.storage import LocalDraft, LocalStorage
 
 METADATA_FILE = "metadata.json"
 
@@ -31,13 +31,13 @@ class CheckpointDraft:
     """
 
     def __init__(
-        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
+        self, storage: LocalStorage, sink: RecordSink, metadata: Mapping[str, Any]
     ) -> None:
         self.uuid = str(metadata["uuid"])
         self._storage = storage
         self._sink = sink
         self._metadata = dict(metadata)
-        self._draft: Draft | None = None
+        self._draft: LocalDraft | None = None
 
     def open(self) -> Path:
         """Return the empty folder to fill. First removes drafts of writers that died.
@@ -82,7 +82,7 @@ class CheckpointDraft:
         if self._draft is not None:
             self._draft.discard()
 
-    def _opened(self) -> Draft:
+    def _opened(self) -> LocalDraft:
         if self._draft is None:
             raise RuntimeError("checkpoint: this one has no folder yet; call open() first")
         return self._draft

@@ -15,9 +15,13 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from det_jupyter.launch.options import parse_command_line, rank_command
+from det_jupyter.launch.options import (
+    find_program,
+    parse_command_line,
+    rank_command,
+    wrapped,
+)
 from det_jupyter.launch.place import Computers
-from det_jupyter.launch.programs import find_program
 from det_jupyter.launch.torch_distributed import find_computers, start_ranks
 from det_jupyter.launch.workers import Worker, complain, exit_code, run_workers
 
@@ -69,10 +73,6 @@ def deepspeed_command(
     """Return the command line of `deepspeed`, which starts each rank through wrap_rank.
 
     Args:
-        program: Its path.
-        computers: Where.
-        options: Its own, of the user.
-        command: Of each rank.
         hostfile: Has a line for each computer.
     """
     # It numbers the devices that it shows to its ranks from 0 on, though ours may be others.
@@ -88,7 +88,7 @@ def deepspeed_command(
         "--no_python",
         "--no_local_rank",
         *options,
-        *(sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", "RANK"),
+        *wrapped("RANK"),
         *shown,
         *command,
     )

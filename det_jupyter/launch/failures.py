@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from det_jupyter.launch.place import Run
-from det_jupyter.system.journals import append
+from det_jupyter.system.rundir import append
 
 _FAILURE = b'"kind":"failure"'
 _LOOKED_AT_BYTES = 256 * 1024

@@ -23,19 +23,12 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The ranks that one launcher starts.
+    """The ranks that one launcher starts."""
 
-    Args:
-        num_ranks: How many, on all computers.
-        index: Which computer of the experiment this is; the first starts all.
-        run: The run of an experiment.
-        ended: A file that the launchers share, which has the exit code once the first has ended.
-    """
-
-    num_ranks: int
-    index: int = 0
+    num_ranks: int  # on all computers
+    index: int = 0  # which computer of the experiment this is; the first starts all
     run: Run | None = None
-    ended: Path | None = None
+    ended: Path | None = None  # the exit code of the first launcher, which all of them share
 
 
 def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:

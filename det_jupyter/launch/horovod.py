@@ -12,9 +12,13 @@ from __future__ import annotations
 import sys
 
 from det_jupyter.launch.gathered import Job, find_job, run_on_chief
-from det_jupyter.launch.options import parse_command_line, rank_command
+from det_jupyter.launch.options import (
+    find_program,
+    parse_command_line,
+    rank_command,
+    wrapped,
+)
 from det_jupyter.launch.place import Computers
-from det_jupyter.launch.programs import find_program
 from det_jupyter.launch.torch_distributed import start_ranks
 from det_jupyter.launch.workers import complain
 
@@ -42,20 +46,13 @@ def main(words: list[str]) -> int:
 def horovodrun_command(
     program: str, job: Job, options: tuple[str, ...], command: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the command line of horovodrun, which starts each rank through wrap_rank.
-
-    Args:
-        program: Its path.
-        job: How many ranks.
-        options: The user's own.
-        command: Of each rank.
-    """
+    """Return the command line of horovodrun, which starts each rank through wrap_rank."""
     return (
         program,
         *("-np", str(job.num_ranks)),
         *("-H", f"localhost:{job.num_ranks}"),
         *options,
-        *(sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", _RANKS),
+        *wrapped(_RANKS),
         *command,
     )
 

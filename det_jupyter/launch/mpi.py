@@ -19,9 +19,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from det_jupyter.entrypoints import is_python
 from det_jupyter.launch.gathered import Job, find_job, run_on_chief
-from det_jupyter.launch.options import is_python, parse_command_line, rank_command
-from det_jupyter.launch.programs import find_program
+from det_jupyter.launch.options import (
+    find_program,
+    parse_command_line,
+    rank_command,
+    wrapped,
+)
 from det_jupyter.launch.workers import complain
 
 _NAME = "mpi"
@@ -55,23 +60,18 @@ def mpirun_command(
     """Return the command line of mpirun, which starts each rank through wrap_rank.
 
     Args:
-        program: Its path.
-        job: How many ranks.
-        options: The user's own.
-        command: Of each rank.
         is_open: Whether it is Open MPI's; else it is one with MPICH's options.
     """
-    own: tuple[str, ...] = ("-np" if is_open else "-n", str(job.num_ranks))
+    own = ["-np" if is_open else "-n", str(job.num_ranks)]
     if is_open and not any(part in word for word in options for part in _BINDS):
-        own = (*own, "--bind-to", "none")
+        own += ["--bind-to", "none"]
     if is_open and "--oversubscribe" not in options:
-        own = (*own, "--oversubscribe")  # slots are counted by us
+        own += ["--oversubscribe"]  # slots are counted by us
     if is_open and "--prefix" not in options:
         # Called by its path, mpirun puts its own folder first into PATH: `python3` would be the
         # system's, not that of this environment. As `mpirun` in a shell it does not.
-        own = (*own, "--noprefix")
-    wrapped = (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", _RANKS)
-    return (program, *own, *options, *wrapped, *command)
+        own += ["--noprefix"]
+    return (program, *own, *options, *wrapped(_RANKS), *command)
 
 
 def aborting(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,10 +93,8 @@ def _is_open_mpi(program: str) -> bool:
 
 def _root_variables() -> dict[str, str]:
     """Return what Open MPI wants from root, which is usual in containers."""
-    if os.geteuid() != 0:
-        return {}
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    return dict.fromkeys(names, "1")
+    return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.entrypoints import is_python
 from det_jupyter.launch.place import find_run
 
-_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _BEGIN_A_TARGET = ("--trial", "-m")
 _TRIAL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -28,17 +28,11 @@ class WrongUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a launcher was given.
+    """What a launcher was given."""
 
-    Args:
-        known: Values of the options that the launcher understands, by name; a flag has "".
-        others: Words of all other options.
-        target: The words behind the options.
-    """
-
-    known: dict[str, str]
-    others: tuple[str, ...]
-    target: tuple[str, ...]
+    known: dict[str, str]  # options that the launcher understands, by name; a flag has ""
+    others: tuple[str, ...]  # words of all other options
+    target: tuple[str, ...]  # the words behind the options
 
 
 def parse_command_line(words: list[str], arity: Mapping[str, int]) -> CommandLine:
@@ -100,11 +94,6 @@ def number(line: CommandLine, name: str, *, least: int = 0) -> int | None:
     return int(text)
 
 
-def is_python(word: str) -> bool:
-    """Return whether a word is the name of a Python interpreter."""
-    return _PYTHON.fullmatch(word) is not None
-
-
 def rank_command(target: tuple[str, ...], *, any_program: bool = False) -> tuple[str, ...]:
     """Return the command of a rank.
 
@@ -143,3 +132,23 @@ def rank_command(target: tuple[str, ...], *, any_program: bool = False) -> tuple
     if not Path(first).exists():
         raise WrongUsage(f"there is no file {first} in {Path.cwd()}")
     return (sys.executable, *target)
+
+
+def wrapped(rank_variables: str) -> tuple[str, ...]:
+    """Return the command of a rank that another launcher starts, up to the program's words."""
+    return (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", rank_variables)
+
+
+def find_program(name: str, how: str) -> str:
+    """Return the path of a program: beside this Python, or on the PATH.
+
+    Raises:
+        WrongUsage: It is not there; the message says how it is installed.
+    """
+    beside = Path(sys.executable).parent / name
+    if beside.is_file():
+        return str(beside)
+    found = shutil.which(name)
+    if found is None:
+        raise WrongUsage(f"there is no program {name} on this computer; install it with `{how}`")
+    return found

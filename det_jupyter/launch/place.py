@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +19,18 @@ from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run of an experiment that this process works for.
-
-    Args:
-        folder: The run's folder.
-        homes: The agent of each rank.
-    """
+    """The run of an experiment that this process works for."""
 
     folder: RunDir
-    homes: tuple[str, ...]
+    homes: tuple[str, ...]  # the agent of each rank
+
+    def groups(self) -> list[str]:
+        """Return the agents, in the order of their first ranks."""
+        return list(dict.fromkeys(self.homes))
 
     def variables(self, rank: int) -> dict[str, str]:
         """Return the place of a rank in torchrun's variables."""
-        home = self.homes[rank]
-        groups = list(dict.fromkeys(self.homes))
+        home, groups = self.homes[rank], self.groups()
         return {
             "RANK": str(rank),
             "WORLD_SIZE": str(len(self.homes)),
@@ -58,35 +57,27 @@ def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computers:
-    """The computers of a job, seen from one of them.
+    """The computers of a job, seen from one of them."""
 
-    Args:
-        num_ranks: Processes on this computer.
-        index: Which one this is.
-        num: How many there are.
-        master_addr: Where the ranks meet.
-        master_port: None: any free port.
-        run: The run of an experiment.
-    """
-
-    num_ranks: int
+    num_ranks: int  # on this computer
     index: int = 0
     num: int = 1
-    master_addr: str = "127.0.0.1"
-    master_port: int | None = None
+    master_addr: str = "127.0.0.1"  # where the ranks meet
+    master_port: int | None = None  # None: any free port
     run: Run | None = None
 
     def environment(self, local_rank: int, port: int) -> dict[str, str]:
         """Return torchrun's variables for a rank of this computer."""
+        rank, size = str(self.first_rank + local_rank), str(self.num_ranks * self.num)
         return {
-            "RANK": str(self.first_rank + local_rank),
-            "WORLD_SIZE": str(self.num_ranks * self.num),
+            "RANK": rank,
+            "WORLD_SIZE": size,
             "LOCAL_RANK": str(local_rank),
             "LOCAL_WORLD_SIZE": str(self.num_ranks),
             "GROUP_RANK": str(self.index),
             "GROUP_WORLD_SIZE": str(self.num),
-            "ROLE_RANK": str(self.first_rank + local_rank),
-            "ROLE_WORLD_SIZE": str(self.num_ranks * self.num),
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": size,
             "MASTER_ADDR": self.master_addr,
             "MASTER_PORT": str(port),
             "DET_CHIEF_IP": self.master_addr,
@@ -100,9 +91,9 @@ class Computers:
 
     def _share(self) -> int:
         """Return a rank's share of the cores. More threads would slow each other down."""
-        if hasattr(os, "sched_getaffinity"):
-            return max(1, len(os.sched_getaffinity(0)) // self.num_ranks)
-        return max(1, (os.cpu_count() or 1) // self.num_ranks)
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        return max(1, cores // self.num_ranks)
 
     def port(self) -> int:
         """Return the port where the ranks meet."""
@@ -115,26 +106,24 @@ def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers
     Raises:
         ValueError: They have different numbers of slots, or this process has no place.
     """
-    groups = list(dict.fromkeys(run.homes))
+    groups = run.groups()
     group = environ.get("GROUP_RANK", "")
     if not group.isdigit() or int(group) >= len(groups):
         raise ValueError(
             f"GROUP_RANK: got {group!r}, expected the number of this computer, as the process of "
             f"an experiment's entrypoint has it (0 to {len(groups) - 1})"
         )
-    mine = run.variables(run.homes.index(groups[int(group)]))
-    sizes = {home: run.homes.count(home) for home in run.homes}
+    sizes = Counter(run.homes)
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{home} {size}" for home, size in sizes.items())
         raise ValueError(f"the computers have different numbers of slots: {shown}")
-    num = int(mine["GROUP_WORLD_SIZE"])
     port = environ.get("MASTER_PORT", "")
     return Computers(
-        num_ranks=int(mine["LOCAL_WORLD_SIZE"]),
-        index=int(mine["GROUP_RANK"]),
-        num=num,
+        num_ranks=sizes[groups[0]],
+        index=int(group),
+        num=len(groups),
         master_addr=environ.get("MASTER_ADDR", "127.0.0.1"),
-        master_port=int(port) if num > 1 and port.isdigit() else None,
+        master_port=int(port) if len(groups) > 1 and port.isdigit() else None,
         run=run,
     )
 

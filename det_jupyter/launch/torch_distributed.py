@@ -21,6 +21,7 @@ from det_jupyter.launch.options import (
     number,
     parse_command_line,
     rank_command,
+    wrapped,
 )
 from det_jupyter.launch.place import Computers, computers_of, count_gpus, find_run
 from det_jupyter.launch.workers import (
@@ -65,20 +66,17 @@ def start_ranks(
 
     Args:
         name: The launcher's.
-        computers: Where.
-        command: Of each rank.
         variables: For each rank, in addition to torchrun's.
     """
     port, run = computers.port(), computers.run
     workers = []
     for local_rank in range(computers.num_ranks):
         rank = computers.first_rank + local_rank
-        place = computers.environment(local_rank, port)
         workers.append(
             Worker(
                 rank=rank,
                 argv=command,
-                env=RANK_VARIABLES | place | variables,
+                env=RANK_VARIABLES | computers.environment(local_rank, port) | variables,
                 output=run.folder.output(rank) if run is not None else None,
                 prefix=b"[rank=%d] " % rank,
             )
@@ -160,7 +158,7 @@ def _torchrun(
         f"--master_port={computers.port()}",
         *([f"--max_restarts={restarts}"] if restarts is not None else []),
         *line.others,
-        *("-m", "det_jupyter.launch.wrap_rank", "--with-parent", "RANK"),
+        *wrapped("RANK")[1:],
         *command,
     )
 

@@ -2,7 +2,7 @@
 
     a worker fails            the others get SIGTERM at once, and SIGKILL after GRACE_S
     a signal comes            it is passed on to the workers
-    the launcher is killed    its workers die, and what they have started
+    the launcher is killed    its workers die, and what they have started (_Guard)
     all have ended            what they left in their process groups is killed
 
 Each worker has a process group of its own: a Ctrl-C comes once, and none of its children stays.
@@ -24,7 +24,6 @@ from types import FrameType
 
 from det_jupyter.launch.copies import Copies, Tail
 from det_jupyter.launch.failures import describe, journal_failure
-from det_jupyter.launch.guard import Guard
 from det_jupyter.launch.place import Run
 from det_jupyter.system.pdeathsig import die_with
 
@@ -40,6 +39,14 @@ _PASSED_ON = (
     signal.SIGWINCH,
 )
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_GUARD_SCRIPT = """
+groups=
+while read -r word; do
+    [ "$word" = done ] && exit 0
+    groups="$groups -$word"
+done
+[ -n "$groups" ] && kill -s KILL -- $groups
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +54,7 @@ class Worker:
     """A process to start.
 
     Args:
-        rank: Its rank; None if it is a launcher that starts ranks itself.
-        argv: The command.
+        rank: None if it is a launcher that starts ranks itself.
         env: Variables in addition to ours.
         output: The file that gets what it prints.
         prefix: Begins each line of what it prints, where there is no file; empty: it prints
@@ -62,6 +68,36 @@ class Worker:
     output: Path | None = None
     prefix: bytes = b""
     closes_stdin: bool = True
+
+
+class _Guard:
+    """Kills the process groups of workers when this process dies, however it does.
+
+    `die_with` ends a worker with its launcher, on Linux, and not what the worker has started. So a
+    small process outside of the launcher's group holds the end of a pipe, which closes then.
+    """
+
+    def __init__(self) -> None:
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD_SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
+        )
+
+    def say(self, word: str) -> None:
+        """Send a process group to kill, or "done": all have ended."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it was killed
+            self._process.stdin.write(f"{word}\n".encode())
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        self.say("done")
+        with suppress(BrokenPipeError):
+            self._process.communicate()
 
 
 @dataclass(slots=True)
@@ -92,8 +128,7 @@ def run_workers(
     """Run the workers to their end. Call it in the main thread.
 
     Args:
-        workers: What to start.
-        name: The launcher's, for its words.
+        name: The launcher's, for messages.
         run: The run of an experiment; gets the record of the first failure.
         is_quiet: Whether a failure is not reported, only returned.
 
@@ -102,12 +137,13 @@ def run_workers(
         signal.
     """
     started: list[_Started] = []
-    copies, guard = Copies(), Guard()
+    copies, guard = Copies(), _Guard()
     with _noting_signals(copies) as signals:
         try:
             for worker in workers:
                 started.append(_start(worker, copies))
-                guard.add(pid := started[-1].process.pid)
+                pid = started[-1].process.pid
+                guard.say(str(pid))
                 copies.wake_at_end_of(pid)
             first = _watch(started, copies, signals)
         except OSError as error:

@@ -1,5 +1,5 @@
 """Where checkpoints are kept."""
 
-from det_jupyter.storage.local import CheckpointStorage, Draft, LocalStorage, default_root
+from det_jupyter.storage.local import LocalDraft, LocalStorage, default_root
 
-__all__ = ["CheckpointStorage", "Draft", "LocalStorage", "default_root"]
+__all__ = ["LocalDraft", "LocalStorage", "default_root"]

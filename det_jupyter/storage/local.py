@@ -19,11 +19,10 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from det_jupyter.errors import CheckpointError
 
@@ -32,44 +31,6 @@ _ATTEMPTS = 100  # to lock a folder of our own, which another writer can only ho
 _PAUSE_S = 0.01
 
 _log = logging.getLogger(__name__)
-
-
-class Draft(Protocol):
-    """A checkpoint in the making. Used by one thread at a time, not always the same one."""
-
-    @property
-    def path(self) -> Path:
-        """An empty folder to fill."""
-
-    def sync(self) -> None:
-        """Have what is there by now on the disk, so that `commit` has less to wait for."""
-
-    def commit(self) -> None:
-        """Make the folder's content the checkpoint, whole, once it is on the disk."""
-
-    def discard(self) -> None:
-        """Remove it. There never was a checkpoint of that name; may be called twice."""
-
-
-class CheckpointStorage(Protocol):
-    """Keeps checkpoints by uuid.
-
-    Used by one thread at a time; several processes may share one storage. A checkpoint that can be
-    found is complete.
-    """
-
-    def begin(self, uuid: str) -> Draft:
-        """Return a draft of a checkpoint. If the process dies with it, it never existed."""
-
-    def find(self, uuid: str) -> Path:
-        """Return the checkpoint's folder, for reading only.
-
-        Raises:
-            CheckpointError: There is none.
-        """
-
-    def delete(self, uuid: str) -> None:
-        """Remove the checkpoint; it may be gone already."""
 
 
 class _OpenFolder:
@@ -130,7 +91,10 @@ _Stamp: TypeAlias = tuple[int, int, int]
 
 
 class LocalDraft:
-    """A Draft in a folder of its own, which is locked until it ends one way or the other."""
+    """A checkpoint in the making. Used by one thread at a time, not always the same one.
+
+    Its folder, `path`, is empty at first, and locked until it ends one way or the other.
+    """
 
     def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
         self.path = path
@@ -139,25 +103,29 @@ class LocalDraft:
         self._synced: dict[Path, _Stamp] = {}
 
     def sync(self) -> None:
-        """See Draft."""
+        """Have what is there by now on the disk, so that `commit` has less to wait for."""
         _sync_tree(self.path, self._synced)
 
     def commit(self) -> None:
-        """See Draft."""
+        """Make the folder's content the checkpoint, whole, once it is on the disk."""
         _sync_tree(self.path, self._synced)
         self.path.rename(self._final)
         _sync(self._final.parent)
         self._lock.close()
 
     def discard(self) -> None:
-        """See Draft."""
+        """Remove it. There never was a checkpoint of that name; may be called twice."""
         if self._lock.is_open:
             shutil.rmtree(self.path, ignore_errors=True)
             self._lock.close()
 
 
 class LocalStorage:
-    """A CheckpointStorage in a local or shared folder."""
+    """Keeps checkpoints by uuid, in a local or shared folder.
+
+    Used by one thread at a time; several processes may share one storage. A checkpoint that can be
+    found is complete.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -180,36 +148,26 @@ class LocalStorage:
             ) from None
 
     def begin(self, uuid: str) -> LocalDraft:
-        """See CheckpointStorage."""
+        """Return a draft of a checkpoint. If the process dies with it, it never existed."""
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_leftovers()
         scratch = self.root / f"{_SCRATCH}{uuid}"
         return LocalDraft(scratch, final, _make_locked(scratch))
 
-    @contextmanager
-    def store(self, uuid: str) -> Iterator[Path]:
-        """Give an empty folder to fill; on leaving, its content becomes the checkpoint.
-
-        If the block raises, or the process dies in it, there is no checkpoint of that name.
-        """
-        draft = self.begin(uuid)
-        try:
-            yield draft.path
-            draft.commit()
-        except BaseException:
-            draft.discard()
-            raise
-
     def find(self, uuid: str) -> Path:
-        """See CheckpointStorage."""
+        """Return the checkpoint's folder, for reading only.
+
+        Raises:
+            CheckpointError: There is none.
+        """
         path = self._path(uuid)
         if not path.is_dir():
             raise CheckpointError(f"checkpoint {uuid}: not in {self.root}")
         return path
 
     def delete(self, uuid: str) -> None:
-        """See CheckpointStorage."""
+        """Remove the checkpoint; it may be gone already."""
         path = self._path(uuid)
         if path.is_dir():
             # Renamed first, so that a reader never finds half of it.

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from det_jupyter.system import paths
-from det_jupyter.system.run_variables import without_run
+from det_jupyter.system.rundir import without_run
 
 
 def spawn_master() -> subprocess.Popen[bytes]:

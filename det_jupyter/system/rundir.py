@@ -11,12 +11,25 @@ runs/<allocation id>/
     ranks.json           pids and births, once started
     exit.json            the GangExited, once over
     closed               exists while the folder is removed, after the master has everything
+
+Standard library only, as launchers use it.
+
+A rank's environment has its devices, its place, its checkpoint and the user's secrets. What
+outlives the run must not begin in it: a master that a script starts would pass all of that on to
+every later run. So the environment has, as JSON, what was there before (BEFORE_VARIABLE): the
+value of each variable that was changed; null if it was not set.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from det_jupyter.system.paths import private_opener
 
 # By these a process finds the run that it works for, though a script or a launcher has started it:
 # the run's folder with its plan, the data folder, and how its ranks meet (see GangSpec). Ranks of
@@ -25,6 +38,7 @@ RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
 DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
 STORE_VARIABLE = "DET_JUPYTER_STORE"
 SECRET_VARIABLE = "DET_JUPYTER_SECRET"
+BEFORE_VARIABLE = "DET_JUPYTER_BEFORE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,49 +49,39 @@ class RunDir:
 
     @property
     def plan(self) -> Path:
-        """The GangPlan."""
         return self.path / "plan.json"
 
     @property
     def control(self) -> Path:
-        """The control page."""
         return self.path / "control"
 
     @property
     def orders(self) -> Path:
-        """The PassOrders with the latest orders."""
         return self.path / "orders.json"
 
     @property
     def ranks(self) -> Path:
-        """Pids and births of the ranks."""
         return self.path / "ranks.json"
 
     @property
     def exit(self) -> Path:
-        """The GangExited."""
         return self.path / "exit.json"
 
     @property
     def closed(self) -> Path:
-        """Exists while the folder is removed."""
         return self.path / "closed"
 
     def journal(self, rank: int) -> Path:
-        """The rank's records."""
         return self.path / f"journal-{rank}"
 
     def output(self, rank: int) -> Path:
-        """The rank's stdout and stderr."""
         return self.path / f"output-{rank}"
 
     @property
     def work(self) -> Path:
-        """The copy of the context directory."""
         return self.path / "work"
 
     def connection_file(self, rank: int) -> Path:
-        """The rank's Jupyter connection file."""
         return self.path / f"kernel-{rank}.json"
 
 
@@ -89,3 +93,44 @@ def runs_root(data_dir: Path) -> Path:
 def run_dir(data_dir: Path, allocation_id: str) -> RunDir:
     """Return the folder of one run."""
     return RunDir(runs_root(data_dir) / allocation_id)
+
+
+def append(journal: Path, lines: str) -> None:
+    """Add whole lines to the journal of a rank, from another process.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    with open(journal, "ab+", opener=private_opener) as file:
+        # The rank may have died while it wrote a record.
+        if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+            lines = f"\n{lines}"
+        file.write(lines.encode())
+
+
+def describe_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the value of BEFORE_VARIABLE.
+
+    >>> describe_before({"A": "1", "B": "2"}, {"A": "1", "B": "3", "C": "4"})
+    '{"B": "2", "C": null}'
+    """
+    names = sorted(before.keys() | now.keys())
+    return json.dumps({n: before.get(n) for n in names if before.get(n) != now.get(n)})
+
+
+def without_run(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment as it was before the run; the same outside of runs.
+
+    >>> without_run({"A": "1", "B": "3", "C": "4", BEFORE_VARIABLE: '{"B": "2", "C": null}'})
+    {'A': '1', 'B': '2'}
+    """
+    found = dict(environ)
+    changed: dict[str, str | None] = {}
+    with suppress(ValueError, TypeError):  # it was changed
+        changed = dict(json.loads(found.pop(BEFORE_VARIABLE, "{}")))
+    for name, value in changed.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found

@@ -39,13 +39,14 @@ from pathlib import Path
 
 from det_jupyter.entrypoints import Captured, Imported, Program
 from det_jupyter.system import paths
-from det_jupyter.system.run_variables import BEFORE_VARIABLE, describe_before
 from det_jupyter.system.rundir import (
+    BEFORE_VARIABLE,
     DATA_VARIABLE,
     RUN_VARIABLE,
     SECRET_VARIABLE,
     STORE_VARIABLE,
     RunDir,
+    describe_before,
 )
 from det_jupyter.wire import MasterInfo, RankSpec
 

@@ -22,6 +22,7 @@ from det_jupyter.pytorch.checkpoints.state import STATE_FILE, Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.storage import LocalStorage
 from tests.integration.parallel_ranks import RankRunner
+from tests.integration.stored import stored
 
 MOMENTS = ["half", "before the sync", "training", "callbacks", "before the rename"]
 
@@ -114,6 +115,6 @@ def test_a_chief_killed_while_saving_leaves_the_older_checkpoint_whole(
     assert torch.equal(state["models"][0]["weight"], torch.ones(4, 4))
     with pytest.raises(CheckpointError):
         storage.find(second)
-    with storage.store("next") as path:
+    with stored(storage, "next") as path:
         (path / STATE_FILE).write_bytes(b"")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first, "next"])

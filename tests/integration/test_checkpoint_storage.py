@@ -20,21 +20,22 @@ from det_jupyter.pytorch import load_trial_from_checkpoint_path
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import LocalStorage
 from tests.integration.rank_support import Lab
+from tests.integration.stored import stored
 from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
 
 WRITER = """
 import sys, time
 from pathlib import Path
 from det_jupyter.storage import LocalStorage
-with LocalStorage(Path(sys.argv[1])).store("second") as path:
-    (path / "weights").write_bytes(b"half")
-    print("writing", flush=True)
-    time.sleep(60)
+draft = LocalStorage(Path(sys.argv[1])).begin("second")
+(draft.path / "weights").write_bytes(b"half")
+print("writing", flush=True)
+time.sleep(60)
 """
 
 
 def store(storage: LocalStorage, uuid: str, content: str) -> None:
-    with storage.store(uuid) as path:
+    with stored(storage, uuid) as path:
         (path / "weights").write_text(content)
 
 
@@ -107,7 +108,7 @@ def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
 
     def fill() -> None:
-        with storage.store("first") as path:
+        with stored(storage, "first") as path:
             (path / "weights").write_text("half")
             raise ZeroDivisionError
 
@@ -132,7 +133,7 @@ def test_a_file_system_without_locks_holds_checkpoints_all_the_same(
 
 def test_a_scratch_folder_that_stays_locked_is_told(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    with storage.store("first"), pytest.raises(CheckpointError, match="holds its lock"):
+    with stored(storage, "first"), pytest.raises(CheckpointError, match="holds its lock"):
         store(storage, "first", "whole")
 
 
@@ -358,7 +359,7 @@ def test_a_damaged_checkpoint_is_named(lab: Lab) -> None:
 
 def test_a_checkpoint_in_the_making_cannot_be_found(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    with storage.store("first") as path:
+    with stored(storage, "first") as path:
         (path / "weights").write_text("half")
         with pytest.raises(CheckpointError):
             storage.find("first")

@@ -29,41 +29,32 @@ from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import Draft, LocalStorage
+from det_jupyter.storage import LocalDraft, LocalStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.unit.pytorch.thread_ranks import ThreadRank
 from tests.unit.pytorch.thread_ranks import run_ranks as run_thread_ranks
 
 
-class Gate:
+class Gate(LocalStorage):
     """A storage whose drafts are on the disk only when the test lets them."""
 
     def __init__(self, root: Path) -> None:
-        self.inner = LocalStorage(root)
+        super().__init__(root)
         self.opened = threading.Event()
         self.problem: OSError | None = None
         self.threads: list[str] = []
 
-    def begin(self, uuid: str) -> Draft:
-        return GatedDraft(self, self.inner.begin(uuid))
-
-    def find(self, uuid: str) -> Path:
-        return self.inner.find(uuid)
-
-    def delete(self, uuid: str) -> None:
-        self.inner.delete(uuid)
+    def begin(self, uuid: str) -> LocalDraft:
+        return GatedDraft(self, super().begin(uuid))
 
 
-class GatedDraft:
+class GatedDraft(LocalDraft):
     """See Gate."""
 
-    def __init__(self, gate: Gate, inner: Draft) -> None:
+    def __init__(self, gate: Gate, inner: LocalDraft) -> None:
+        self.path = inner.path
         self._gate = gate
         self._inner = inner
-
-    @property
-    def path(self) -> Path:
-        return self._inner.path
 
     def sync(self) -> None:
         self._gate.threads.append(threading.current_thread().name)

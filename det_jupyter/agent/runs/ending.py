@@ -23,8 +23,7 @@ from typing import Any, Literal
 from det_jupyter.control import ControlPage
 from det_jupyter.lengths import Length
 from det_jupyter.records import RunEnded, TargetReached, to_line
-from det_jupyter.system.journals import append
-from det_jupyter.system.rundir import RunDir
+from det_jupyter.system.rundir import RunDir, append
 from det_jupyter.wire import GangExited, GangPlan
 
 _TAIL_BYTES = 256 * 1024

@@ -18,9 +18,9 @@ import psutil
 
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.records import Notice, to_line
-from det_jupyter.system.journals import append
 from det_jupyter.system.processes import is_frozen
 from det_jupyter.system.run_processes import processes_of
+from det_jupyter.system.rundir import append
 
 logger = logging.getLogger(__name__)
 

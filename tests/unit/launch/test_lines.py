@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.launch.lines import MAX_HELD_BYTES, Prefixer
+from det_jupyter.launch.copies import MAX_HELD_BYTES, Prefixer
 
 PREFIX = b"[rank=1] "
 

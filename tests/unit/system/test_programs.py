@@ -17,7 +17,7 @@ from det_jupyter.engine.local import start_agent
 from det_jupyter.system import paths
 from det_jupyter.system.daemon import spawn_master
 from det_jupyter.system.programs import PrivateLog, trim_output
-from det_jupyter.system.run_variables import BEFORE_VARIABLE, describe_before
+from det_jupyter.system.rundir import BEFORE_VARIABLE, describe_before
 
 
 def test_a_log_that_is_too_long_is_emptied_and_its_end_is_kept(tmp_path: Path) -> None:

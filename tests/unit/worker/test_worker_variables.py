@@ -10,8 +10,7 @@ import pytest
 
 from det_jupyter.agent.runs.specs import rank_places
 from det_jupyter.system import paths
-from det_jupyter.system.run_variables import without_run
-from det_jupyter.system.rundir import RUN_VARIABLE, SECRET_VARIABLE
+from det_jupyter.system.rundir import RUN_VARIABLE, SECRET_VARIABLE, without_run
 from det_jupyter.wire import CheckpointRef, RankSpec, SlotView
 from det_jupyter.worker.endings import ExitedWith, check_exit, describe_exit
 from det_jupyter.worker.process import environment
