@@ -192,7 +192,7 @@ def _alone(run: managed.Run) -> DistributedContext:
         if sizes
         else f"its run has {num_processes} processes"
     )
-    raise ConfigError([_pass_it(num_slots, found)])
+    raise ConfigError(_pass_it(num_slots, found))
 
 
 def _pass_it(num_slots: int, found: str) -> str:
@@ -214,11 +214,9 @@ def _claim(journal: Journal) -> None:
         fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
-            [
-                "core.init: got no distributed of several ranks, but another process of this run "
-                "works by itself already, and both would be the chief; pass "
-                "distributed=core.DistributedContext(...) with the ranks and sizes"
-            ]
+            "core.init: got no distributed of several ranks, but another process of this run "
+            "works by itself already, and both would be the chief; pass "
+            "distributed=core.DistributedContext(...) with the ranks and sizes"
         ) from None
     except OSError as error:
         logger.debug("journals cannot be locked here: %s", error)
@@ -254,10 +252,8 @@ def _check_place(distributed: DistributedContext | None, own: DistributedContext
     """Refuse another place than the rank's; it uses the gang's groups in any case."""
     if distributed is not None and (distributed.rank, distributed.size) != (own.rank, own.size):
         raise ConfigError(
-            [
-                f"core.init: got distributed of rank {distributed.rank} of {distributed.size}, "
-                f"but this is rank {own.rank} of {own.size} of an experiment; leave it out"
-            ]
+            f"core.init: got distributed of rank {distributed.rank} of {distributed.size}, "
+            f"but this is rank {own.rank} of {own.size} of an experiment; leave it out"
         )
 
 
@@ -266,8 +262,6 @@ def _refuse(given: dict[str, Any]) -> None:
     names = [name for name, value in given.items() if value is not None]
     if names:
         raise ConfigError(
-            [
-                f"core.init: got {', '.join(names)}, but this is a rank of an experiment, whose "
-                "configuration decides that; call core.init() without arguments there"
-            ]
+            f"core.init: got {', '.join(names)}, but this is a rank of an experiment, whose "
+            "configuration decides that; call core.init() without arguments there"
         )

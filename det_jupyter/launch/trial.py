@@ -59,10 +59,10 @@ def _find(name: str) -> type[pytorch.PyTorchTrial]:
     found: Any = import_module(module)
     for part in path.split("."):
         if not hasattr(found, part):
-            raise ConfigError([f"--trial: {module} has no {part}"])
+            raise ConfigError(f"--trial: {module} has no {part}")
         found = getattr(found, part)
     if not isinstance(found, type) or not issubclass(found, pytorch.PyTorchTrial):
-        raise ConfigError([f"--trial: {name} is no class of PyTorchTrial"])
+        raise ConfigError(f"--trial: {name} is no class of PyTorchTrial")
     return found
 
 

@@ -42,7 +42,7 @@ class CommandRun(ProcessRun):
         try:
             self._child = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
         except OSError as error:
-            raise ConfigError([_why_not_started(self._argv[0], error)]) from None
+            raise ConfigError(_why_not_started(self._argv[0], error)) from None
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
         if code := self._child.wait():

@@ -106,16 +106,14 @@ def find_in_module(entrypoint: Imported, folder: Path) -> Any:
         owner = value
         value = getattr(owner, part, owner)
         if value is owner:
-            raise ConfigError([_no_such_name(entrypoint, owner, part)])
+            raise ConfigError(_no_such_name(entrypoint, owner, part))
     if isinstance(value, FunctionType):
         if problem := find_function_problem(value):
-            raise ConfigError([f"entrypoint: {entrypoint.name} {problem}"])
+            raise ConfigError(f"entrypoint: {entrypoint.name} {problem}")
     elif not isinstance(value, type):
         raise ConfigError(
-            [
-                f"entrypoint: {entrypoint.name} of {_file_of(module)} is of type "
-                f"{type(value).__name__}, expected a class or a function"
-            ]
+            f"entrypoint: {entrypoint.name} of {_file_of(module)} is of type "
+            f"{type(value).__name__}, expected a class or a function"
         )
     return value
 
@@ -125,22 +123,20 @@ def _import(name: str, folder: Path) -> ModuleType:
     here = _modules_in(folder)
     if top in here and is_always_pythons(top):
         raise ConfigError(
-            [
-                f"entrypoint: the module {top} is Python's own, and {here[top]} cannot take its "
-                "place; rename it"
-            ]
+            f"entrypoint: the module {top} is Python's own, and {here[top]} cannot take its "
+            "place; rename it"
         )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # of an import in the user's module
-        raise ConfigError([_no_such_module(name, error.name, folder)]) from None
+        raise ConfigError(_no_such_module(name, error.name, folder)) from None
     except SyntaxError as error:
         if error.filename is None or not error.filename.startswith(os.path.join(folder, "")):
             raise
         where = describe_syntax_error(error, os.path.relpath(error.filename, folder))
-        raise ConfigError([f"entrypoint: {where}"]) from None
+        raise ConfigError(f"entrypoint: {where}") from None
 
 
 def _no_such_module(name: str, missing: str, folder: Path) -> str:

@@ -96,22 +96,20 @@ def _compiled(path: Path, target: str) -> CodeType:
     try:
         return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise ConfigError([f"entrypoint: {describe_syntax_error(error, target)}"]) from None
+        raise ConfigError(f"entrypoint: {describe_syntax_error(error, target)}") from None
     except ValueError as error:  # null bytes
-        raise ConfigError([f"entrypoint: {target} is no Python: {error}"]) from None
+        raise ConfigError(f"entrypoint: {target} is no Python: {error}") from None
 
 
 def _check_there(path: Path, target: str) -> None:
     if path.exists():
         if not os.access(path, os.R_OK):
-            raise ConfigError([f"entrypoint: {target} cannot be read; its mode forbids it"])
+            raise ConfigError(f"entrypoint: {target} cannot be read; its mode forbids it")
         return
     there = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
     more = f" and {len(there) - _MAX_LISTED} more" if len(there) > _MAX_LISTED else ""
     has = f"{', '.join(there[:_MAX_LISTED])}{more}" if there else "none"
     raise ConfigError(
-        [
-            f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
-            f"there: {has}); the context directory has to contain it"
-        ]
+        f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
+        f"there: {has}); the context directory has to contain it"
     )
