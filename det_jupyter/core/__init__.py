@@ -5,17 +5,25 @@ from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
 from det_jupyter.core.drafts import read_metadata
 from det_jupyter.core.info import TrialInfo
-from det_jupyter.core.local_chief import local_chief_first
-from det_jupyter.core.managed import Process, Run, get_process, managed_context, set_process
+from det_jupyter.core.journal import RecordList, RecordSink
+from det_jupyter.core.managed import (
+    Process,
+    Run,
+    StepCounter,
+    counted_context,
+    get_process,
+    managed_context,
+    set_process,
+)
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext, SearcherMode
-from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tensorboard import TensorboardMode
-from det_jupyter.core.train import EarlyExitReason, RecordList, RecordSink, TrainContext
+from det_jupyter.core.together import local_chief_first
+from det_jupyter.core.train import EarlyExitReason, TrainContext
 
 # Determined's names. Here a context is the same outside of experiments, and info is one object.
 ClusterInfo = TrialInfo
@@ -56,6 +64,7 @@ __all__ = [
     "TrainContext",
     "TrialInfo",
     "Unit",
+    "counted_context",
     "current",
     "end_script",
     "get_cluster_info",

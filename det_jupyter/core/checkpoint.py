@@ -23,10 +23,10 @@ from det_jupyter.core.drafts import (
     read_metadata,
     versions,
 )
-from det_jupyter.core.folders import Folder, Selector, copy_files, list_folder
-from det_jupyter.core.local_chief import local_chief_first
+from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
-from det_jupyter.core.train import RecordSink
+from det_jupyter.core.together import local_chief_first, on_all
 from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointDeleted
@@ -110,13 +110,8 @@ class CheckpointContext(Part):
                 yield place
             return
         draft = self.begin(metadata)
-        path = draft.open()
-        try:
+        with draft.filled() as path:
             yield path, draft.uuid
-            draft.commit()
-        except BaseException:
-            draft.discard()
-            raise
 
     def upload(
         self,
@@ -147,14 +142,9 @@ class CheckpointContext(Part):
             sharded = ShardedCheckpoint(self._distributed, self.begin)
             return sharded.upload(ckpt_dir, metadata, selector)
         draft = self.begin(metadata)
-        found = list_folder("checkpoint.upload", ckpt_dir or "", selector)
-        path = draft.open()
-        try:
-            copy_files(ckpt_dir or "", path, files=found.files, folders=found.folders)
-            draft.commit()
-        except BaseException:
-            draft.discard()
-            raise
+        found = list_folder("checkpoint.upload", ckpt_dir, selector)
+        with draft.filled() as path:
+            copy_files(ckpt_dir or "", path, found)
         return draft.uuid
 
     @contextmanager
@@ -197,17 +187,21 @@ class CheckpointContext(Part):
         Raises:
             CheckpointError: It does not exist.
             ValueError: The ranks that share a copy give different folders.
+            PeerFailed: Another of them has failed, in its selector, say.
         """
         _check_mode("download", download_mode)
-        path = self._find("download", storage_id)
-        found = list_folder("checkpoint.download", path, selector)
-        files, folders = found.files, found.folders
+
+        def choose() -> tuple[Path, Listing, str]:
+            path = self._find("download", storage_id)
+            found = list_folder("checkpoint.download", path, selector)
+            return path, found, os.path.realpath(ckpt_dir)
+
         if download_mode is DownloadMode.NoSharedDownload:
-            copy_files(path, ckpt_dir, files=files, folders=folders)
+            path, found, _ = choose()
+            copy_files(path, ckpt_dir, found)
             return
-        target = os.path.realpath(ckpt_dir)
-        shares = self._distributed.allgather_local((target, files, folders))
-        targets = dict.fromkeys(share[0] for share in shares)
+        choices = on_all(self._distributed, choose, is_local=True, catch=BaseException)
+        targets = dict.fromkeys(target for _, _, target in choices)
         if len(targets) > 1:
             raise ValueError(
                 f"checkpoint.download: got different folders on the ranks of this computer "
@@ -216,9 +210,9 @@ class CheckpointContext(Part):
             )
         with local_chief_first(self._distributed):
             if self._distributed.local_rank == 0:
-                files = files.union(*(share[1] for share in shares))
-                folders = folders.union(*(share[2] for share in shares))
-                copy_files(path, ckpt_dir, files=files, folders=folders)
+                files = frozenset[str]().union(*(found.files for _, found, _ in choices))
+                folders = frozenset[str]().union(*(found.folders for _, found, _ in choices))
+                copy_files(choices[0][0], ckpt_dir, Listing(files, folders))
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""

@@ -14,11 +14,12 @@ from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.train import RecordSink, TrainContext
+from det_jupyter.core.train import TrainContext
 
 logger = logging.getLogger(__name__)
 

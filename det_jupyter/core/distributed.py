@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from det_jupyter.core.ranks import (
     DEEPSPEED,
+    FIELDS,
     TORCHRUN,
     Meeting,
     Place,
@@ -94,16 +95,8 @@ class DistributedContext:
         store: str | None = None,
         secret: bytes | None = None,
     ) -> None:
-        place = Place.of(
-            {
-                "rank": rank,
-                "size": size,
-                "local_rank": local_rank,
-                "local_size": local_size,
-                "cross_rank": cross_rank,
-                "cross_size": cross_size,
-            }
-        )
+        given = (rank, size, local_rank, local_size, cross_rank, cross_size)
+        place = Place.of(dict(zip(FIELDS, given, strict=True)))
         self.rank = place.rank
         self.size = place.size
         self.local_rank = place.local_rank
@@ -113,12 +106,11 @@ class DistributedContext:
         self._everyone: StarExchange | None = None
         self._neighbours: StarExchange | None = None
         if place.size > 1:
-            port = pub_port + port_offset
             meeting = choose_meeting(
                 place,
                 os.environ,
                 chief_ip=chief_ip,
-                port=port,
+                port=pub_port + port_offset,
                 force_tcp=force_tcp,
                 store=store,
                 secret=secret,
@@ -136,11 +128,7 @@ class DistributedContext:
             homes = everyone.allgather(place.cross_rank)
             ranks = [rank for rank, home in enumerate(homes) if home == place.cross_rank]
             if place.local_size > 1:
-                links = meet(
-                    meeting.local(place.cross_rank),
-                    place.alone(),
-                    timeout_s=join_s,
-                )
+                links = meet(meeting.local(place.cross_rank), place.alone(), timeout_s=join_s)
                 self._neighbours = StarExchange(links, place.local_rank, ranks, wait_s)
         except BaseException:
             everyone.close()
@@ -155,7 +143,7 @@ class DistributedContext:
 
         Args:
             chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
-            **options: Of the constructor: store, secret, join_timeout_s, collective_timeout_s.
+            **options: Of the constructor: store, secret, pub_port, join_timeout_s, and so on.
 
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.
@@ -165,7 +153,9 @@ class DistributedContext:
         if dist.is_initialized() and place.size > 1:
             check_group(place)
             if options.get("secret") is None and not secret_of(os.environ):
-                options |= draw_secret(place)
+                options["secret"], port = draw_secret(place)
+                if not {"pub_port", "port_offset"} & options.keys():
+                    options["pub_port"] = port
         return cls._of(place, chief_ip, **options)
 
     @classmethod

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from det_jupyter._version import __version__
-from det_jupyter.core.train import RecordSink
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.values import checked_steps, to_json_value
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
@@ -24,11 +24,7 @@ METADATA_FILE = "metadata.json"
 
 
 class CheckpointDraft:
-    """A checkpoint that is being written; made by CheckpointContext.begin on the chief.
-
-    Attributes:
-        uuid: Name of the checkpoint.
-    """
+    """A checkpoint that is being written; made by CheckpointContext.begin on the chief."""
 
     def __init__(
         self, storage: LocalStorage, sink: RecordSink, metadata: Mapping[str, Any]
@@ -59,28 +55,35 @@ class CheckpointDraft:
         size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
         try:
             draft.commit()
-            self._record(size_bytes)
+            record = CheckpointSaved(
+                at=time.time(),
+                uuid=self.uuid,
+                steps_completed=self._metadata["steps_completed"],
+                path=str(self._storage.find(self.uuid)),
+                size_bytes=size_bytes,
+                metadata=self._metadata,
+            )
+            self._sink.write(record)
         except Exception:
             # Without a record the master does not know it, and would never delete it.
             with suppress(OSError):  # report the first failure
                 self._storage.delete(self.uuid)
             raise
 
-    def _record(self, size_bytes: int) -> None:
-        record = CheckpointSaved(
-            at=time.time(),
-            uuid=self.uuid,
-            steps_completed=self._metadata["steps_completed"],
-            path=str(self._storage.find(self.uuid)),
-            size_bytes=size_bytes,
-            metadata=self._metadata,
-        )
-        self._sink.write(record)
-
     def discard(self) -> None:
         """Remove the draft. May be called twice, and before `open`."""
         if self._draft is not None:
             self._draft.discard()
+
+    @contextmanager
+    def filled(self) -> Iterator[Path]:
+        """Yield the empty folder to fill; commit after the block, or discard if it raises."""
+        try:
+            yield self.open()
+            self.commit()
+        except BaseException:
+            self.discard()
+            raise
 
     def _opened(self) -> LocalDraft:
         if self._draft is None:

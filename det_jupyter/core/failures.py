@@ -14,8 +14,7 @@ from types import CodeType, TracebackType
 
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import is_lost_peer, is_lost_worker
-from det_jupyter.core.managed import Run
-from det_jupyter.core.steps import StepCounter
+from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.records import RankFailure, Record, RunEnded

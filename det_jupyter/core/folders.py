@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,51 +20,53 @@ Folder = str | os.PathLike[str]
 class Listing:
     """Files and folders in a folder, by their relative paths."""
 
-    files: frozenset[str]
-    folders: frozenset[str]
+    files: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
 
 
-def list_folder(where: str, folder: Folder, selector: Selector | None = None) -> Listing:
+def list_folder(where: str, folder: object, selector: Selector | None = None) -> Listing:
     """Return what is in a folder, as far as it is selected. Links are followed.
 
     Args:
         where: The call, for messages.
         folder: The folder.
-        selector: Says what to take; None: everything.
+        selector: Says what to take; None: everything. A folder that it leaves out is still looked
+            into, if that is possible.
 
     Raises:
-        CheckpointError: There is no such folder, or something in it cannot be read.
+        CheckpointError: There is no such folder, or something selected in it cannot be read.
     """
-    _check_folder(where, folder)
+    root = _check_folder(where, folder)
     if selector is not None and not callable(selector):
         raise ValueError(
             f"{where}: selector: got {type(selector).__name__}, expected a function of a path"
         )
+    takes = selector or (lambda path: True)
+    files: set[str] = set()
+    folders: set[str] = set()
 
     def refuse(error: OSError) -> None:  # os.walk would leave the folder out
-        raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
+        if error.filename == root or _relative(error.filename, root) in folders:
+            raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
 
-    root = os.fspath(folder)
-    files, folders = set(), set()
     for parent, inner, names in os.walk(root, onerror=refuse, followlinks=True):
-        base = os.path.relpath(parent, root).replace(os.sep, "/")
-        prefix = "" if base == "." else f"{base}/"
-        for name in inner:
-            if _leads_back(os.path.join(parent, name)):
+        prefix = "" if parent == root else f"{_relative(parent, root)}/"
+        folders.update(prefix + name for name in inner if takes(f"{prefix}{name}/"))
+        for name in [name for name in inner if _leads_back(os.path.join(parent, name))]:
+            if prefix + name in folders:
                 raise CheckpointError(
                     f"{where}: {prefix}{name} in {folder} is a link to a folder that it is in"
                 )
-        folders |= {prefix + name for name in inner}
-        for name in names:
+            inner.remove(name)
+        for name in [name for name in names if takes(prefix + name)]:
             if not os.path.exists(os.path.join(parent, name)):
                 raise CheckpointError(f"{where}: {prefix}{name} in {folder} is a link to nothing")
             files.add(prefix + name)
-    if selector is None:
-        return Listing(frozenset(files), frozenset(folders))
-    return Listing(
-        frozenset(name for name in files if selector(name)),
-        frozenset(name for name in folders if selector(f"{name}/")),
-    )
+    return Listing(frozenset(files), frozenset(folders))
+
+
+def _relative(path: str, root: str) -> str:
+    return os.path.relpath(path, root).replace(os.sep, "/")
 
 
 def _leads_back(path: str) -> bool:
@@ -74,7 +76,7 @@ def _leads_back(path: str) -> bool:
     return Path(path).parent.resolve().is_relative_to(Path(path).resolve())
 
 
-def _check_folder(where: str, folder: object) -> None:
+def _check_folder(where: str, folder: object) -> str:
     if not isinstance(folder, (str, os.PathLike)):
         remedy = (
             "" if folder is not None else "; with shard=True, a rank that has nothing gives it"
@@ -88,30 +90,28 @@ def _check_folder(where: str, folder: object) -> None:
             f"{where}: {os.fspath(folder)!r} {found}, expected a folder (the current one is "
             f"{os.getcwd()})"
         )
+    return os.fspath(folder)
 
 
-def copy_files(
-    source: Folder, target: Folder, *, files: Iterable[str], folders: Iterable[str]
-) -> None:
+def copy_files(source: Folder, target: Folder, found: Listing) -> None:
     """Copy files, and make folders, from one folder into another, which is made if necessary."""
     target = Path(target)
     target.mkdir(parents=True, exist_ok=True)
-    for name in folders:
-        (target / name).mkdir(parents=True, exist_ok=True)
-    for name in files:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(target, found)
+    for name in found.files:
         shutil.copy2(Path(source, name), target / name)
 
 
-def move_files(
-    source: Path, target: Path, *, files: Iterable[str], folders: Iterable[str]
-) -> None:
+def move_files(source: Path, target: Path, found: Listing) -> None:
     """Move files, and make folders, from one folder into another on the same file system."""
-    for name in folders:
-        (target / name).mkdir(parents=True, exist_ok=True)
-    for name in files:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(target, found)
+    for name in found.files:
         (source / name).rename(target / name)
+
+
+def _make_folders(target: Path, found: Listing) -> None:
+    for name in found.folders.union(os.path.dirname(name) for name in found.files):
+        (target / name).mkdir(parents=True, exist_ok=True)
 
 
 def digest_of(file: Path) -> str:

@@ -148,7 +148,7 @@ class TrialInfo:
 
     @property
     def _steps_completed(self) -> int:
-        return self.plan.checkpoint.steps_completed if self.plan.checkpoint else 0
+        return self.plan.steps_completed
 
     @property
     def _trial_run_id(self) -> int:

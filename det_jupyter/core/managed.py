@@ -11,6 +11,7 @@ uncaught error, as the process that the agent has started sees only an exit code
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,19 +22,19 @@ import torch
 
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage
-from det_jupyter.core.best import BestValidation
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo, container_rank
-from det_jupyter.core.journal import Journal
+from det_jupyter.core.journal import Journal, RecordSink
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.tensorboard import tensorboard_folder
-from det_jupyter.core.train import TrainContext
+from det_jupyter.core.train import BestValidation, TrainContext
 from det_jupyter.errors import LaunchError
+from det_jupyter.records import FirstStep
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import (
     DATA_VARIABLE,
@@ -174,6 +175,42 @@ def find_run() -> Run | None:
     return _process.run if _process is not None else Run.from_environment()
 
 
+class StepCounter:
+    """Counts the steps that a function has reported in this run.
+
+    Args:
+        first: Steps completed before this run.
+        journal: The chief's; None on the other ranks.
+        on_first_step: Called at the first step of this run.
+        note_batch: Called with the number of batches begun, as far as known.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        journal: RecordSink | None,
+        on_first_step: Callable[[], None],
+        note_batch: Callable[[int], object],
+    ) -> None:
+        self._note_batch = note_batch
+        self.first = first
+        self.steps_completed = first
+        self._journal = journal
+        self._on_first_step = on_first_step
+        self._has_stepped = False
+
+    def note(self, steps_completed: int) -> None:
+        """Note the steps completed."""
+        self.steps_completed = steps_completed
+        self._note_batch(steps_completed + 1)
+        if self._has_stepped or steps_completed <= self.first:
+            return
+        self._has_stepped = True
+        if self._journal is not None:
+            self._journal.write(FirstStep(at=time.time(), steps_completed=steps_completed))
+        self._on_first_step()
+
+
 def managed_context(
     run: Run,
     distributed: DistributedContext,
@@ -232,3 +269,21 @@ def managed_context(
         note_batch=own_page.batch_writer(distributed.rank),
         info=info,
     )
+
+
+def counted_context(
+    run: Run,
+    distributed: DistributedContext,
+    device: torch.device,
+    journal: Journal,
+    on_first_step: Callable[[], None] = lambda: None,
+) -> tuple[Context, StepCounter]:
+    """Return the context of a process without a loop of ours, and the counter of its steps."""
+    context = managed_context(run, distributed, device, journal, lambda steps: counter.note(steps))
+    counter = StepCounter(
+        run.plan.steps_completed,
+        journal if distributed.is_chief else None,
+        on_first_step,
+        context.note_batch,
+    )
+    return context, counter

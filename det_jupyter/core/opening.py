@@ -24,13 +24,12 @@ from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
-from det_jupyter.core.journal import Journal
+from det_jupyter.core.journal import Journal, RecordList, RecordSink
 from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tensorboard import TensorboardMode
-from det_jupyter.core.train import RecordList, RecordSink, TrainContext
+from det_jupyter.core.train import TrainContext
 from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import LocalStorage, default_root
@@ -159,16 +158,7 @@ def _managed(run: managed.Run, distributed: DistributedContext | None) -> Contex
     if distributed.size == 1:
         _claim(journal)
     device = run.device(rank, distributed.local_rank)
-    checkpoint = run.plan.checkpoint
-    context = managed.managed_context(
-        run, distributed, device, journal, lambda steps: counter.note(steps)
-    )
-    counter = StepCounter(
-        checkpoint.steps_completed if checkpoint else 0,
-        journal if distributed.is_chief else None,
-        lambda: None,
-        context.note_batch,
-    )
+    context, counter = managed.counted_context(run, distributed, device, journal)
     if process is None:
         report_uncaught(run, rank, journal, counter)
     return context

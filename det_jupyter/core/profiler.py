@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy
 from numpy.typing import NDArray
 
-from det_jupyter.core.train import RecordSink
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.values import is_number, shown
 from det_jupyter.measures import SECTION
 from det_jupyter.records import PartTimes, StepTimes

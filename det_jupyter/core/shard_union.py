@@ -11,8 +11,10 @@ Pure: ranks exchange what they have (`Offer`), and each computes the same plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from det_jupyter.core.folders import Listing
 
 _MOST = 10  # conflicts in a message
 
@@ -25,8 +27,7 @@ class Offer:
 
     Args:
         rank: The rank.
-        files: Paths of its files, relative to its folder.
-        folders: Paths of its folders.
+        found: What is in its folder.
         source: Which folder it is, if all of it is offered: the same one may be another rank's
             too, and is stored once. None: it is this rank's alone.
         is_none: Whether the rank has no folder.
@@ -34,8 +35,7 @@ class Offer:
     """
 
     rank: int
-    files: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()
+    found: Listing = field(default_factory=Listing)
     source: tuple[Any, ...] | None = None
     is_none: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -46,14 +46,10 @@ def without_copies(offers: Sequence[Offer]) -> list[Offer]:
     seen: set[tuple[Any, ...]] = set()
     kept = []
     for offer in offers:
-        is_copy = offer.source is not None and offer.source in seen
+        is_copy = offer.source in seen
+        kept.append(replace(offer, found=Listing(), source=None) if is_copy else offer)
         if offer.source is not None:
             seen.add(offer.source)
-        kept.append(
-            Offer(rank=offer.rank, metadata=offer.metadata, is_none=offer.is_none)
-            if is_copy
-            else offer
-        )
     return kept
 
 
@@ -62,8 +58,8 @@ def shared_files(offers: Iterable[Offer]) -> set[str]:
     seen: set[str] = set()
     shared: set[str] = set()
     for offer in offers:
-        shared |= seen & offer.files
-        seen |= offer.files
+        shared |= seen & offer.found.files
+        seen |= offer.found.files
     return shared
 
 
@@ -77,10 +73,11 @@ def find_conflicts(offers: Sequence[Offer], digests: Sequence[Digests]) -> list[
     problems = []
     folders: dict[str, list[int]] = {}
     for offer in offers:
-        for folder in offer.folders | {p for file in offer.files for p in _parents(file)}:
+        found = offer.found
+        for folder in found.folders | {p for file in found.files for p in _parents(file)}:
             folders.setdefault(folder, []).append(offer.rank)
-    for name in sorted(set().union(*(offer.files for offer in offers))):
-        ranks = [offer.rank for offer in offers if name in offer.files]
+    for name in sorted(set().union(*(offer.found.files for offer in offers))):
+        ranks = [offer.rank for offer in offers if name in offer.found.files]
         if name in folders:
             problems.append(
                 f"{name}: a file of {_ranks(ranks)}, and a folder of {_ranks(folders[name])}"
@@ -90,16 +87,11 @@ def find_conflicts(offers: Sequence[Offer], digests: Sequence[Digests]) -> list[
     return problems
 
 
-def stored_by(offers: Iterable[Offer], rank: int) -> set[str]:
-    """Return the files that this rank stores: those that no lower rank has."""
-    mine: set[str] = set()
-    lower: set[str] = set()
-    for offer in offers:
-        if offer.rank == rank:
-            mine = set(offer.files)
-        elif offer.rank < rank:
-            lower |= offer.files
-    return mine - lower
+def stored_by(offers: Sequence[Offer], rank: int) -> Listing:
+    """Return what this rank stores: its folders, and the files that no lower rank has."""
+    mine = offers[rank].found
+    lower = (offer.found.files for offer in offers[:rank])
+    return Listing(mine.files.difference(*lower), mine.folders)
 
 
 def merge_metadata(offers: Iterable[Offer]) -> tuple[dict[str, Any], list[str]]:

@@ -4,7 +4,7 @@
     checks what it has          offers (shard_union.py), digests    the chief makes a draft
     copies its files into it    whether that went well              the chief commits, or discards
 
-A failure on one rank is raised on all: its own error there, PeerFailed elsewhere.
+A failure on one rank is raised on all (together.py), an interrupt too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata
@@ -26,7 +27,6 @@ from det_jupyter.core.folders import (
     list_folder,
     move_files,
 )
-from det_jupyter.core.lost import PeerFailed
 from det_jupyter.core.shard_union import (
     Offer,
     find_conflicts,
@@ -36,10 +36,8 @@ from det_jupyter.core.shard_union import (
     stored_by,
     without_copies,
 )
+from det_jupyter.core.together import on_all, run_on_chief
 from det_jupyter.errors import CheckpointError
-from det_jupyter.words import error_text
-
-T = TypeVar("T")
 
 _OWN_FOLDERS = ".ranks"  # in the draft, until the ranks' files are put together
 
@@ -60,6 +58,8 @@ class ShardedCheckpoint:
         self._distributed = distributed
         self._begin = begin
         self._draft: CheckpointDraft | None = None
+        self._on_all = partial(on_all, distributed, catch=BaseException)
+        self._on_chief = partial(run_on_chief, distributed, catch=BaseException)
 
     def upload(
         self,
@@ -68,7 +68,7 @@ class ShardedCheckpoint:
         selector: Selector | None,
     ) -> str:
         """Store the files of all ranks; see CheckpointContext.upload."""
-        call, rank = "checkpoint.upload", self._distributed.rank
+        call = "checkpoint.upload"
         offers = self._on_all(lambda: self._offer(call, ckpt_dir, metadata, selector))
         if all(offer.is_none for offer in offers):
             raise CheckpointError(
@@ -78,15 +78,8 @@ class ShardedCheckpoint:
         check_steps(merged)
         with self._discarding():
             path, uuid = self._open(merged)
-            mine = stored_by(offers, rank)
-            folders = offers[rank].folders
-            self._on_all(
-                lambda: (
-                    copy_files(ckpt_dir, path, files=mine, folders=folders)
-                    if ckpt_dir is not None
-                    else None
-                )
-            )
+            mine = stored_by(offers, self._distributed.rank)
+            self._on_all(lambda: copy_files(ckpt_dir or "", path, mine))
             self._on_chief(self._commit)
         return uuid
 
@@ -126,19 +119,13 @@ class ShardedCheckpoint:
         found = list_folder(call, ckpt_dir, selector)
         status = os.stat(ckpt_dir)
         place = (self._distributed.cross_rank, status.st_dev, status.st_ino)
-        return Offer(
-            rank=rank,
-            files=found.files,
-            folders=found.folders,
-            source=place if selector is None else None,
-            metadata=plain,
-        )
+        source = place if selector is None else None
+        return Offer(rank=rank, found=found, source=source, metadata=plain)
 
     def _written(self, call: str, own: Path, error: BaseException | None) -> Offer:
         if error is not None:
             raise error
-        found = list_folder(call, own)
-        return Offer(rank=self._distributed.rank, files=found.files, folders=found.folders)
+        return Offer(rank=self._distributed.rank, found=list_folder(call, own))
 
     def _agree(
         self, call: str, offers: Sequence[Offer], folder: Folder | None
@@ -150,7 +137,7 @@ class ShardedCheckpoint:
         """
         offers = without_copies(offers)
         compared = shared_files(offers)
-        names = compared & offers[self._distributed.rank].files
+        names = compared & offers[self._distributed.rank].found.files
         digests = self._on_all(
             lambda: {name: digest_of(Path(folder or "", name)) for name in names}
         )
@@ -171,8 +158,7 @@ class ShardedCheckpoint:
         """Put the ranks' files together, and commit (the chief)."""
         folders = path / _OWN_FOLDERS
         for offer in offers:
-            own = folders / str(offer.rank)
-            move_files(own, path, files=stored_by(offers, offer.rank), folders=offer.folders)
+            move_files(folders / str(offer.rank), path, stored_by(offers, offer.rank))
         shutil.rmtree(folders)
         self._commit()
 
@@ -189,38 +175,6 @@ class ShardedCheckpoint:
             if self._draft is not None:
                 self._draft.discard()
             raise
-
-    def _on_all(self, do: Callable[[], T]) -> list[T]:
-        """Return what `do` returns on each rank, in the order of ranks."""
-        value, error = _attempt(do)
-        everyone = self._distributed.allgather((value, error_text(error) if error else ""))
-        if error is not None:
-            raise error
-        _raise_first([failure for _, failure in everyone])
-        return [each for each, _ in everyone]
-
-    def _on_chief(self, do: Callable[[], T]) -> T:
-        """Return what `do` returns on the chief."""
-        value, error = _attempt(do) if self._distributed.is_chief else (None, None)
-        outcome: tuple[Any, str] = (value, error_text(error) if error else "")
-        value, failure = self._distributed.broadcast(outcome)
-        if error is not None:
-            raise error
-        _raise_first([failure])
-        return cast("T", value)
-
-
-def _attempt(do: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return do(), None
-    except BaseException as error:  # raised again once the other ranks have it
-        return None, error
-
-
-def _raise_first(failures: Sequence[str]) -> None:
-    for rank, failure in enumerate(failures):
-        if failure:
-            raise PeerFailed(rank, failure)
 
 
 def _refuse(call: str, problems: Sequence[str]) -> None:

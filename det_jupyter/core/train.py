@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from det_jupyter.core.best import BestValidation
 from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.values import (
     by_name,
@@ -26,29 +27,43 @@ from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     Progress,
-    Record,
     RunEnded,
+    to_finite,
 )
+
+logger = logging.getLogger(__name__)
 
 _METADATA = "metadata"  # the group of metrics that has what set_metadata is given
 
 
-class RecordSink(Protocol):
-    """Takes records, in order: the journal of a rank, or a list outside of experiments."""
+class BestValidation:
+    """The best searcher metric in this process.
 
-    def write(self, record: Record) -> None:
-        """Store the record before returning."""
+    Args:
+        metric: Name of the searcher metric.
+        smaller_is_better: Whether smaller values of it are.
+        value: The experiment's best when this run began; None: there was none.
+    """
 
+    def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
+        self.metric = metric
+        self.value = value
+        self._best = min if smaller_is_better else max
+        self._has_warned = False
 
-class RecordList:
-    """A RecordSink for scripts and notebooks."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def write(self, record: Record) -> None:
-        """See RecordSink."""
-        self.records.append(record)
+    def note(self, metrics: Mapping[str, Any]) -> None:
+        """Take the metrics of a validation into account."""
+        if self.metric not in metrics and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "searcher.metric is %r, but this validation reports %s: it counts neither for the "
+                "search nor for which checkpoint is the best",
+                self.metric,
+                ", ".join(map(repr, metrics)) or "nothing",
+            )
+        value = to_finite(metrics.get(self.metric))
+        if value is not None:
+            self.value = value if self.value is None else self._best(self.value, value)
 
 
 class EarlyExitReason(Enum):

@@ -93,6 +93,11 @@ class GangPlan(Wire):
         return self.checkpoint or self.warm_start
 
     @property
+    def steps_completed(self) -> int:
+        """Steps of the trial before this run."""
+        return self.checkpoint.steps_completed if self.checkpoint else 0
+
+    @property
     def is_program(self) -> bool:
         """Whether the ranks are programs, whose exit codes say how the run ended."""
         return isinstance(self.entrypoint, Program | Command)

@@ -137,7 +137,9 @@ class Rank:
         on_first_step: Callable[[], None],
     ) -> Reason:
         """Train the trial, and return why it ended."""
-        context = self._context(distributed)
+        context = core.managed_context(
+            core.Run.of(self.spec), distributed, self.device, self.journal, lambda steps: None
+        )
         core.set_current(context)
         self.work = run = pytorch.PlannedRun(
             trial_class,
@@ -158,13 +160,8 @@ class Rank:
         on_first_step: Callable[[], None],
     ) -> FunctionReason:
         """Call the function, and return why it ended."""
-        checkpoint = self.spec.plan.checkpoint
-        context = self._context(distributed, lambda steps: counter.note(steps))
-        counter = core.StepCounter(
-            checkpoint.steps_completed if checkpoint else 0,
-            self.journal if distributed.is_chief else None,
-            on_first_step,
-            context.note_batch,
+        context, counter = core.counted_context(
+            core.Run.of(self.spec), distributed, self.device, self.journal, on_first_step
         )
         core.set_current(context)
         self.work = run = FunctionRun(function, context, counter)
@@ -175,7 +172,7 @@ class Rank:
         plan, place = self.spec.plan, self.spec.place
         page = ControlPage(self.folder.control)
         noted = partial(steps_noted, page, len(plan.slots))
-        first = plan.checkpoint.steps_completed if plan.checkpoint else 0
+        first = plan.steps_completed
         if isinstance(named, Command):
             self.work = command = CommandRun(named, steps=noted, first=first)
             command.run()
@@ -262,14 +259,6 @@ class Rank:
     def _names(self, labels: Mapping[str, str]) -> CodeNames:
         context = self.workplace if self.spec.plan.has_context else None
         return CodeNames(labels, [self.code_dir, self.workplace], context)
-
-    def _context(
-        self,
-        distributed: core.DistributedContext,
-        on_steps: Callable[[int], None] = lambda steps_completed: None,
-    ) -> core.Context:
-        run = core.Run.of(self.spec)
-        return core.managed_context(run, distributed, self.device, self.journal, on_steps)
 
     def _namespace(self) -> dict[str, Any]:
         """Return the variables of the rank's kernel."""

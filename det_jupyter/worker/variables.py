@@ -110,7 +110,6 @@ def _fits(name: str, value: str) -> bool:
 
 def _trial_variables(spec: RankSpec) -> dict[str, str]:
     plan = spec.plan
-    checkpoint = plan.checkpoint
     variables = {
         "DET_EXPERIMENT_ID": str(plan.experiment_id),
         "DET_TRIAL_ID": str(plan.trial_id),
@@ -121,7 +120,7 @@ def _trial_variables(spec: RankSpec) -> dict[str, str]:
         "DET_TASK_TYPE": "TRIAL",
         "DET_EXPERIMENT_CONFIG": json.dumps(plan.config),
         "DET_HPARAMS": json.dumps(plan.hparams),
-        "DET_STEPS_COMPLETED": str(checkpoint.steps_completed if checkpoint else 0),
+        "DET_STEPS_COMPLETED": str(plan.steps_completed),
     }
     if plan.starting_point is not None:
         variables["DET_LATEST_CHECKPOINT"] = plan.starting_point.uuid

@@ -1,19 +1,22 @@
 """Where a process is among the ranks, how ranks meet, and collectives over sockets."""
 
-from det_jupyter.core.ranks.meeting import (
-    Meeting,
-    choose_meeting,
-    meet,
-    secret_of,
+from det_jupyter.core.ranks.meeting import Meeting, choose_meeting, meet, secret_of
+from det_jupyter.core.ranks.place import FIELDS, Place
+from det_jupyter.core.ranks.programs import (
+    DEEPSPEED,
+    TORCHRUN,
+    check_group,
+    draw_secret,
+    find_mpi_place,
+    gather_mpi,
+    read_horovod,
+    read_place,
 )
-from det_jupyter.core.ranks.place import Place
-from det_jupyter.core.ranks.programs import gather_mpi, read_horovod
 from det_jupyter.core.ranks.star import StarExchange
-from det_jupyter.core.ranks.torch_group import check_group, draw_secret
-from det_jupyter.core.ranks.variables import DEEPSPEED, TORCHRUN, find_mpi_place, read_place
 
 __all__ = [
     "DEEPSPEED",
+    "FIELDS",
     "TORCHRUN",
     "Meeting",
     "Place",

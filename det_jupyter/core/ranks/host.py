@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
@@ -27,7 +27,7 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Link
-from det_jupyter.core.ranks.place import Place, are_late, find_conflicts
+from det_jupyter.core.ranks.place import FIELDS, Place, are_late, find_conflicts
 from det_jupyter.errors import DetError, WaitTimeout
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Host:
         try:
             words = json.loads(hello)
             visitor.own, visitor.name = bytes.fromhex(words["nonce"]), str(words["name"])
-            visitor.place = Place.of({one.name: words["place"][one.name] for one in fields(Place)})
+            visitor.place = Place.of({name: words["place"][name] for name in FIELDS})
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # without a secret anyone may have sent it
         self._check()

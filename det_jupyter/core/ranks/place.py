@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-_PAIRS = (("rank", "size"), ("local_rank", "local_size"), ("cross_rank", "cross_size"))
+FIELDS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+_PAIRS = tuple(zip(FIELDS[::2], FIELDS[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +26,13 @@ class Place:
         """Return the place of these six numbers, or that of a single process if all are None.
 
         Args:
-            given: By the names of the fields.
+            given: By the names in FIELDS.
             names: What the user calls them, for messages.
 
         Raises:
             ValueError: Some are missing or do not fit; the message has all problems.
         """
-        called = {field.name: (names or {}).get(field.name, field.name) for field in fields(cls)}
+        called = {field: (names or {}).get(field, field) for field in FIELDS}
         if all(value is None for value in given.values()):
             return cls()
         missing = [called[name] for name, value in given.items() if value is None]

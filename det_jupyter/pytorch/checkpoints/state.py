@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
+from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.snapshot import (
@@ -29,7 +30,6 @@ from det_jupyter.pytorch.checkpoints.snapshot import (
     SnapshotMemory,
     Unsafe,
 )
-from det_jupyter.pytorch.ranks.failures import gather_later
 from det_jupyter.pytorch.rng import get_states
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext

@@ -24,6 +24,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental.batches import (
     Batches,
@@ -50,7 +51,6 @@ from det_jupyter.pytorch.experimental.setup import (
     find_context,
 )
 from det_jupyter.pytorch.ranks.agreement import Agreement
-from det_jupyter.pytorch.ranks.failures import run_on_chief, settle
 
 _METADATA_VERSION = 1
 

@@ -32,8 +32,8 @@ from typing import Any
 
 from det_jupyter.core import CheckpointContext, DistributedContext, read_metadata
 from det_jupyter.core.drafts import CheckpointDraft
+from det_jupyter.core.together import run_on_chief
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.ranks.failures import run_on_chief
 
 METADATA = "batch_inference"  # what is ours in a checkpoint's metadata
 REDUCERS = "reducers"

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.together import settle
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
-from det_jupyter.pytorch.ranks.failures import settle
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
 from det_jupyter.pytorch.metrics.series import (
@@ -34,7 +35,6 @@ from det_jupyter.pytorch.metrics.series import (
     check_same_names,
 )
 from det_jupyter.pytorch.parallel import share_buffers, whole
-from det_jupyter.pytorch.ranks.failures import run_on_chief, settle
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.reducing import (
     Part,

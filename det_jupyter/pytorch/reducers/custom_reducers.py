@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar, overload
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.ranks.failures import settle
+from det_jupyter.core.together import settle
 from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
     MetricReducer,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.core.best import BestValidation
+from det_jupyter.core.train import BestValidation
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.records import (
     BatchMetrics,

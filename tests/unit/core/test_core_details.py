@@ -17,10 +17,10 @@ from det_jupyter import core
 from det_jupyter.control import ControlPage, create_page
 from det_jupyter.core import managed, shard_union
 from det_jupyter.core.importing import import_from_path
+from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.ranks import Place
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
-from det_jupyter.core.steps import StepCounter
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.core.values import checked_amounts
 from det_jupyter.errors import CheckpointError, DetError

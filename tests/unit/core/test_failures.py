@@ -12,8 +12,7 @@ import pytest
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import PeerLost
-from det_jupyter.core.managed import Run
-from det_jupyter.core.steps import StepCounter
+from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.records import RankFailure, Record, RunEnded

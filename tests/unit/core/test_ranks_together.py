@@ -27,7 +27,6 @@ import torch
 import torch.distributed as dist
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.local_chief import local_chief_first
 from det_jupyter.core.ranks import Meeting, Place, StarExchange, choose_meeting, host, meet
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
@@ -41,6 +40,7 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Kind, Link
+from det_jupyter.core.together import local_chief_first
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 from det_jupyter.system.ports import free_port
 
@@ -377,6 +377,45 @@ def test_torchruns_ranks_meet_by_torchs_group_where_there_is_one(
         return
     with pytest.raises(error, match=message):
         DistributedContext.from_torch_distributed(join_timeout_s=0.05)
+
+
+BOTH = {"secret": b"ab", "pub_port": 4242}
+
+
+@pytest.mark.parametrize(
+    ("given", "drawn"),
+    [
+        ({}, BOTH),
+        ({"secret": None}, BOTH),
+        ({"secret": b"mine"}, {}),
+        ({"pub_port": 7}, {"secret": b"ab"}),
+        ({"port_offset": 3}, {"secret": b"ab"}),
+        ({"pull_port": 9}, BOTH),
+        ({"store": "/a/file"}, BOTH),
+        ({"force_tcp": True}, BOTH),
+        ({"join_timeout_s": 1.5}, BOTH),
+        ({"collective_timeout_s": 2.5}, BOTH),
+    ],
+)
+def test_what_a_script_gives_takes_precedence_over_what_torchs_group_has_brought(
+    given: dict[str, Any], drawn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Given(DistributedContext):
+        def __init__(self, **options: Any) -> None:
+            self.options = options
+
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "1")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    monkeypatch.delenv("DET_JUPYTER_SECRET", raising=False)
+    store = SimpleNamespace(get=lambda key: b"6162 4242")
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    options = Given.from_torch_distributed(**given).options
+    assert {name: options[name] for name in options if name in {*given, *BOTH}} == given | drawn
 
 
 @pytest.mark.parametrize("fails", [False, True])

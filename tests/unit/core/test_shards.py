@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.core.journal import RecordList
 from det_jupyter.core.lost import PeerFailed
-from det_jupyter.core.train import RecordList
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import LocalStorage
@@ -266,6 +267,67 @@ def test_ranks_of_a_computer_share_a_download(storage: Storage, tmp_path: Path) 
         assert (path / "c" / "d").read_text() == "d"
     with pytest.raises(ValueError, match=r"download_mode: got 'all', expected one of"):
         alone.download(uuid, tmp_path / "to", "all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ({"selector": lambda path: 1 / 0}, ZeroDivisionError),
+        ({"selector": lambda path: sys.exit(3)}, SystemExit),
+        ({"selector": "all"}, ValueError),
+        ({"storage_id": "unheard-of"}, CheckpointError),
+        ({"storage_id": None}, CheckpointError),
+        ({"ckpt_dir": None}, TypeError),
+    ],
+)
+def test_a_rank_that_cannot_take_part_in_a_shared_download_fails_it_on_all(
+    storage: Storage, tmp_path: Path, call: dict[str, Any], error: type[BaseException]
+) -> None:
+    uuid = storage.of(core.DistributedContext()).upload(write(tmp_path / "0", {"a": ""}), STEPS)
+
+    def body(rank: ThreadRank) -> None:
+        good: dict[str, Any] = {"storage_id": uuid, "ckpt_dir": tmp_path / "to"}
+        with pytest.raises(PeerFailed if rank.rank else error) as raised:
+            storage.of(rank).download(**(good if rank.rank else good | call))
+        if isinstance(raised.value, PeerFailed):
+            assert raised.value.rank == 0
+            assert error.__name__ in raised.value.error
+
+    results(2, body)
+    assert not (tmp_path / "to").exists()
+
+
+def test_what_a_selector_leaves_out_need_not_be_readable(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "0", {"a": "a", "in/b": "b", "locked/c": "c"})
+    (folder / "in" / "again").symlink_to(folder)
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    scandir = os.scandir
+
+    locked = "locked"
+
+    def refuse(path: str) -> Any:  # root may read everything
+        if str(path).endswith(locked):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    alone = storage.of(core.DistributedContext())
+    bad = {
+        "locked/": "locked cannot be read",
+        "in/again/": "a link to a folder",
+        "gone": "nothing",
+    }
+    uuid = alone.upload(folder, STEPS, selector=lambda path: path not in bad)
+    for name, problem in bad.items():
+        with pytest.raises(CheckpointError, match=problem):
+            alone.upload(folder, STEPS, selector=name.__eq__)
+    locked = folder.name
+    with pytest.raises(CheckpointError, match=r"0 cannot be read: Permission denied"):
+        alone.upload(folder, STEPS, selector=lambda path: False)
+    monkeypatch.undo()
+    assert tree(storage.root / uuid) == {"a": "a", "in/": "", "in/b": "b"}
 
 
 def test_a_shards_empty_folders_are_kept(storage: Storage) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.train import RecordList, TrainContext
+from det_jupyter.core.journal import RecordList
+from det_jupyter.core.train import TrainContext
 from det_jupyter.core.values import to_json_value
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch

@@ -1,0 +1,161 @@
+"""What ranks do together, so that a failure of one reaches all.
+
+A rank that raises before a collective leaves the others waiting in it. So the functions here send
+the failure in place of the rank's value, and every rank raises after the collective: its own
+error, or PeerFailed with that of the first rank that failed. All are collective.
+
+What gloo or NCCL say when a rank ends altogether is recognized in lost.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.lost import PeerFailed
+from det_jupyter.words import error_text
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Sent to the other ranks in place of a value."""
+
+    rank: int
+    error: str
+
+
+def on_all(
+    distributed: DistributedContext,
+    compute: Callable[[], T],
+    *,
+    is_local: bool = False,
+    catch: type[BaseException] = Exception,
+) -> list[T]:
+    """Return what `compute` returns on each rank, in the order of ranks; it has to be picklable.
+
+    Args:
+        is_local: Whether these are the ranks of this computer only.
+        catch: Which errors wait for the collective; others leave the ranks waiting.
+    """
+    mine, error = _attempt(distributed.rank, compute, catch)
+    gather = distributed.allgather_local if is_local else distributed.allgather
+    return [_unless_failed(value, error) for value in gather(mine)]
+
+
+def run_on_chief(
+    distributed: DistributedContext,
+    compute: Callable[[], T],
+    *,
+    catch: type[BaseException] = Exception,
+) -> T:
+    """Return, on all ranks, what `compute` returns on the chief."""
+    outcome: T | _Failure | None = None
+    error: BaseException | None = None
+    if distributed.is_chief:
+        outcome, error = _attempt(distributed.rank, compute, catch)
+    return _unless_failed(cast("T | _Failure", distributed.broadcast(outcome)), error)
+
+
+def settle(
+    distributed: DistributedContext,
+    prepare: Callable[[], T],
+    combine: Callable[[list[T]], R],
+    *,
+    on_chief: bool,
+) -> R:
+    """Return `combine` of what `prepare` returns on each rank, in the order of ranks.
+
+    Args:
+        on_chief: Let the chief alone combine, and share the result: a second collective, for
+            what might come out differently on each rank (code of the user's, which may draw
+            random numbers), or is too large to be sent to all ranks.
+    """
+    if not on_chief:
+        return combine(on_all(distributed, prepare))
+    mine, error = _attempt(distributed.rank, prepare)
+    by_rank = distributed.gather(mine)
+    outcome: R | _Failure | None = None
+    if by_rank is not None:
+        outcome = next((value for value in by_rank if isinstance(value, _Failure)), None)
+        if outcome is None:
+            values = cast("list[T]", by_rank)
+            outcome, error = _attempt(distributed.rank, lambda: combine(values))
+    return _unless_failed(cast("R | _Failure", distributed.broadcast(outcome)), error)
+
+
+def gather_later(
+    distributed: DistributedContext, prepare: Callable[[], T]
+) -> Callable[[], list[T] | None]:
+    """Gather what `prepare` returns on every rank; raise nothing of `prepare`'s.
+
+    Returns:
+        A function to be called inside of the next `settle`, so that all ranks hear of a failure
+        there. It returns the values in the order of ranks on the chief, None elsewhere; or raises
+        this rank's own error, or on the chief PeerFailed.
+    """
+    mine, error = _attempt(distributed.rank, prepare)
+    by_rank = distributed.gather(mine)
+
+    def result() -> list[T] | None:
+        if error is not None:
+            raise error
+        return None if by_rank is None else [_unless_failed(value, None) for value in by_rank]
+
+    return result
+
+
+@contextmanager
+def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
+    """Run the block on one rank of each computer first, then on the others. Collective.
+
+    The first rank prepares what the ranks of a computer share, such as a download:
+
+        with local_chief_first(context.distributed):
+            dataset = torchvision.datasets.MNIST(folder, download=True)
+
+    Raises:
+        RuntimeError: On the other ranks, which do not run the block if it failed on the first.
+    """
+    if distributed.local_size == 1:
+        yield
+    elif distributed.local_rank == 0:
+        failure: str | None = "was ended"
+        try:
+            yield
+            failure = None
+        except BaseException as error:
+            failure = f"raised {error_text(error)}"
+            raise
+        finally:
+            distributed.broadcast_local((distributed.rank, failure))
+    else:
+        rank, failure = distributed.broadcast_local((-1, None))
+        if failure is not None:
+            raise RuntimeError(f"local_chief_first: rank {rank}, which goes first, {failure}")
+        yield
+
+
+def _attempt(
+    rank: int, compute: Callable[[], T], catch: type[BaseException] = Exception
+) -> tuple[T | _Failure, BaseException | None]:
+    try:
+        return compute(), None
+    except PeerFailed as failed:  # all ranks get the one where it began
+        return _Failure(failed.rank, failed.error), failed
+    except catch as error:  # raised again after the collective
+        return _Failure(rank, error_text(error)), error
+
+
+def _unless_failed(value: T | _Failure, error: BaseException | None) -> T:
+    """Return the value; raise this rank's own error, or else that of the rank which failed."""
+    if error is not None:
+        raise error
+    if isinstance(value, _Failure):
+        raise PeerFailed(value.rank, value.error)
+    return value
