@@ -12,7 +12,7 @@ from typing import Any
 
 from websocket import WebSocket, WebSocketTimeoutException, create_connection
 
-from det_jupyter.feeder.codec import unpack
+from tests.frames import unpack
 
 TOKEN = "secret"
 

@@ -50,21 +50,10 @@ def pack(data: Any) -> Packed:
     try:
         text = _json(_packed(data, columns))
     except _TakenName:
-        return Packed(_json(_finite(data)))
+        return Packed(_json(_packed(data, None)))
     if sys.byteorder == "big":
         columns.byteswap()
     return Packed(text, columns.tobytes())
-
-
-def unpack(frame: str | bytes) -> Any:
-    """Return what a frame says, columns as lists."""
-    if isinstance(frame, str):
-        return json.loads(frame)
-    (length,) = struct.unpack_from("<I", frame)
-    columns = array("d", frame[4 + length :])
-    if sys.byteorder == "big":
-        columns.byteswap()
-    return _unpacked(json.loads(frame[4 : 4 + length]), columns)
 
 
 def to_text(**fields: Any) -> str:
@@ -82,14 +71,15 @@ def _json(value: Any) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _packed(value: Any, columns: array[float]) -> Any:
+def _packed(value: Any, columns: array[float] | None) -> Any:
+    """Return data as JSON takes it, long lists of numbers as columns if there are any."""
     kind = type(value)
     if kind is dict:
-        if COLUMN in value:
+        if COLUMN in value and columns is not None:
             raise _TakenName
         return {name: _packed(part, columns) for name, part in value.items()}
     if kind is list or kind is tuple:
-        if len(value) >= MIN_LENGTH and _is_column(value):
+        if columns is not None and len(value) >= MIN_LENGTH and _is_column(value):
             first = len(columns)
             columns.extend([math.nan if number is None else number for number in value])
             return {COLUMN: [first, len(value)]}
@@ -105,21 +95,3 @@ def _is_column(values: Any) -> bool:
         or (abs(number) <= _MOST_WHOLE if type(number) is int else not math.isinf(number))
         for number in values
     )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _unpacked(value: Any, columns: array[float]) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {COLUMN}:
-            first, length = value[COLUMN]
-            return [None if math.isnan(number) else number
-                    for number in columns[first : first + length]]  # fmt: skip
-        return {name: _unpacked(part, columns) for name, part in value.items()}
-    return [_unpacked(part, columns) for part in value] if isinstance(value, list) else value

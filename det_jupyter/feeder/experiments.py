@@ -22,32 +22,23 @@ class Experiments:
 
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
-        self._mark: Callable[[], None] = lambda: None
         self._lock = threading.Lock()  # of what is dirty: others note it meanwhile
         self._dirty: set[int] | None = None  # None: all
         self._lines: dict[int, tuple[int, ExperimentLine]] = {}  # with the version of each
         self._gone: dict[int, int] = {}
         self._whole_before = 0  # a tab with less than this version is sent all
 
-    def begin(self, mark: Callable[[], None]) -> None:
-        """See Maker."""
-        self._mark = mark
+    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
+        def note(changed: Numbers, gone: Numbers) -> None:
+            with self._lock:
+                if self._dirty is not None:
+                    self._dirty.update(changed, gone)
+            mark()
+
         self._dirty = None
-        self._overview.listeners.add(self._note)
-
-    def end(self) -> None:
-        """See Maker."""
-        self._overview.listeners.remove(self._note)
-
-    def _note(self, changed: Numbers, gone: Numbers) -> None:
-        with self._lock:
-            if self._dirty is not None:
-                self._dirty.update(changed)
-                self._dirty.update(gone)
-        self._mark()
+        return self._overview.listeners.add(note)
 
     def make(self, version: int) -> bool:
-        """See Maker."""
         overview = self._overview
         if not overview.is_ready:
             return False
@@ -90,12 +81,9 @@ class Experiments:
         return True
 
     def news(self, since: int) -> Any:
-        """See Maker."""
         is_whole = since < self._whole_before or since == 0
-        if is_whole:
-            since = 0
         return ExperimentNews(
             is_whole=is_whole,
-            rows=[line for version, line in self._lines.values() if version > since],
+            rows=[line for version, line in self._lines.values() if is_whole or version > since],
             gone=[] if is_whole else [n for n, version in self._gone.items() if version > since],
         )

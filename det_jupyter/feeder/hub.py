@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from det_jupyter.errors import UsageError
-from det_jupyter.feeder.experiment import Experiment
+from det_jupyter.feeder.experiment import Experiment, Followed
 from det_jupyter.feeder.experiments import Experiments
-from det_jupyter.feeder.followed import Followed
 from det_jupyter.feeder.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.overview import Overview
@@ -92,10 +91,7 @@ class Hub:
                 raise UsageError(
                     f"{_MOST_FOLLOWED} experiments are open already; close some pages"
                 )
-            self._followed = {
-                **living,
-                number: Followed(self._line, self._overview, number),
-            }
+            self._followed = living | {number: Followed(self._line, self._overview, number)}
         return self._followed[number]
 
     def _maker(self, name: str, args: Args) -> Maker:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 
 from det_jupyter.client import Client
@@ -51,26 +51,28 @@ class Overview:
         self._dirty: set[int] = set()
         self._is_cluster_due = True
         self._cluster_at = self._cluster_not_before = 0.0  # on the monotonic clock
-        self._stopped = threading.Event()
         self.rows: dict[int, ExperimentRow] = {}  # replaced, never changed
         self.is_ready = False
         self.cluster: ClusterView | None = None
-        self.listeners: Listeners[[Numbers, Numbers]] = Listeners(self._start, self._stop)
+        self.listeners: Listeners[[Numbers, Numbers]] = Listeners(self._start)
 
-    def _start(self) -> None:
-        stopped = self._stopped = threading.Event()
+    def _start(self) -> Callable[[], None]:
+        stopped = threading.Event()
         for name, target in (("read", self._read), ("refresh", self._refresh)):
             threading.Thread(
                 target=self._until, args=(target, stopped), name=f"det-{name}", daemon=True
             ).start()
 
-    def _stop(self) -> None:
-        self._stopped.set()
-        self._changed.set()
+        def stop() -> None:
+            stopped.set()
+            self._changed.set()
 
-    def _until(self, target: object, stopped: threading.Event) -> None:
+        return stop
+
+    def _until(
+        self, target: Callable[[Client, threading.Event], None], stopped: threading.Event
+    ) -> None:
         """Go on through restarts of the master, and through errors of it."""
-        assert callable(target)
         while not stopped.is_set():
             try:
                 target(self._line.client(), stopped)

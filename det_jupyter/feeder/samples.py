@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from det_jupyter.errors import DetError, MasterUnreachable, NotFound
 from det_jupyter.feeder.listeners import Listeners
 from det_jupyter.feeder.master import MasterLine
-from det_jupyter.feeder.overview import Numbers, Overview
+from det_jupyter.feeder.overview import Overview
 from det_jupyter.feeder.topic import next_number
 from det_jupyter.view.build.usage import NAMES, build_usage
 from det_jupyter.view.model.sidebar import Usage, UsageNews
@@ -108,19 +108,21 @@ class Samples:
         self._lock = threading.Lock()
         self._kept: dict[str, Kept] = {}
         self._periods: list[float] = []
-        self._stopped = threading.Event()
         self.newest = 0  # the version of the newest samples
-        self.listeners: Listeners[[]] = Listeners(self._start, self._stop)
+        self.listeners: Listeners[[]] = Listeners(self._start)
 
-    def want(self, period_s: float) -> None:
-        """Fetch them so often from now on."""
+    def listen(self, listener: Callable[[], None], period_s: float) -> Callable[[], None]:
+        """Fetch them so often, and call it when there are new ones; return what ends that."""
+
+        def end() -> None:
+            leave()
+            rest = list(self._periods)
+            rest.remove(period_s)
+            self._periods = rest
+
         self._periods = [*self._periods, period_s]
-
-    def unwant(self, period_s: float) -> None:
-        """Take back a `want`."""
-        rest = list(self._periods)
-        rest.remove(period_s)
-        self._periods = rest
+        leave = self.listeners.add(listener)
+        return end
 
     def between(self, since: int, upto: int) -> list[Usage]:
         """Return the samples after a version, up to another one."""
@@ -128,16 +130,19 @@ class Samples:
             found = [kept.between(since, upto) for kept in self._kept.values()]
         return [usage for usage in found if usage is not None]
 
-    def _start(self) -> None:
-        self._overview.listeners.add(_ignore)  # it knows the agents only while it has listeners
-        stopped = self._stopped = threading.Event()
+    def _start(self) -> Callable[[], None]:
+        # It knows the agents only while it has listeners; it is asked for them each time.
+        leave = self._overview.listeners.add(lambda changed, gone: None)
+        stopped = threading.Event()
         threading.Thread(
             target=self._run, args=(stopped,), name="det-samples", daemon=True
         ).start()
 
-    def _stop(self) -> None:
-        self._overview.listeners.remove(_ignore)
-        self._stopped.set()
+        def stop() -> None:
+            leave()
+            stopped.set()
+
+        return stop
 
     def _run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
@@ -203,28 +208,13 @@ class UsageTopic:
         self.period_s = period_s
         self._samples = samples
         self._upto = 0
-        self._mark: Callable[[], None] = lambda: None
 
-    def begin(self, mark: Callable[[], None]) -> None:
-        """See Maker."""
-        self._mark = mark
-        self._samples.want(self.period_s)
-        self._samples.listeners.add(mark)
-
-    def end(self) -> None:
-        """See Maker."""
-        self._samples.listeners.remove(self._mark)
-        self._samples.unwant(self.period_s)
+    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
+        return self._samples.listen(mark, self.period_s)
 
     def make(self, version: int) -> bool:
-        """See Maker."""
         before, self._upto = self._upto, version
         return self._samples.newest > before
 
     def news(self, since: int) -> Any:
-        """See Maker."""
         return UsageNews(agents=self._samples.between(since, self._upto))
-
-
-def _ignore(changed: Numbers, gone: Numbers) -> None:
-    """What a change of the overview means to samples: they ask it for its agents each time."""

@@ -15,8 +15,7 @@ from det_jupyter._version import __version__
 from det_jupyter.feeder.codec import to_text
 from det_jupyter.feeder.hub import Hub
 from det_jupyter.feeder.master import MasterLine, MasterState
-from det_jupyter.feeder.questions import Questions
-from det_jupyter.feeder.tab import Tab
+from det_jupyter.feeder.tab import Questions, Tab
 from det_jupyter.wire.pages import PAGE_PROTOCOL
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class Feeder:
     def __init__(self, token: str, line: MasterLine) -> None:
         self._token = token
         self._line = line
-        self._tabs: set[Callable[[str], None]] = set()
+        self.tabs: set[Callable[[str], None]] = set()  # are told what becomes of the master
         self.instance = uuid.uuid4().hex
         self.hub = Hub(line)
         self.questions = Questions(line)
@@ -57,14 +56,6 @@ class Feeder:
             master=self.master.fields(),
         )
 
-    def join(self, send: Callable[[str], None]) -> None:
-        """Tell a tab what becomes of the master."""
-        self._tabs.add(send)
-
-    def leave(self, send: Callable[[str], None]) -> None:
-        """Tell it no more."""
-        self._tabs.discard(send)
-
     async def look(self) -> None:
         """Look for the master, and tell all tabs if its state is another one."""
         try:
@@ -75,7 +66,7 @@ class Feeder:
         if master != self.master:
             self.master = master
             frame = to_text(op="master", **master.fields())
-            for send in list(self._tabs):
+            for send in list(self.tabs):
                 send(frame)
 
     async def watch(self) -> None:
@@ -112,7 +103,7 @@ class Socket(WebSocketHandler):
         feeder = self._feeder
         self._tab = Tab(feeder.hub, feeder.questions, self._send, may_write=may_write)
         self._send(feeder.hello())
-        feeder.join(self._send)
+        feeder.tabs.add(self._send)
 
     def on_message(self, message: str | bytes) -> None:
         """Pass a frame to the tab."""
@@ -121,7 +112,7 @@ class Socket(WebSocketHandler):
 
     def on_close(self) -> None:
         """Forget the tab."""
-        self._feeder.leave(self._send)
+        self._feeder.tabs.discard(self._send)
         if self._tab is not None:
             self._tab.close()
 

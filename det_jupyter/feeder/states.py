@@ -41,24 +41,16 @@ class Whole:
         self._overview = overview
         self._build = build
         self._concerns = concerns
-        self._mark: Callable[[], None] = lambda: None
         self._state: Any = None
 
-    def begin(self, mark: Callable[[], None]) -> None:
-        """See Maker."""
-        self._mark = mark
-        self._overview.listeners.add(self._note)
+    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
+        def note(changed: Numbers, gone: Numbers) -> None:
+            if self._concerns(changed, gone):
+                mark()
 
-    def end(self) -> None:
-        """See Maker."""
-        self._overview.listeners.remove(self._note)
-
-    def _note(self, changed: Numbers, gone: Numbers) -> None:
-        if self._concerns(changed, gone):
-            self._mark()
+        return self._overview.listeners.add(note)
 
     def make(self, version: int) -> bool:
-        """See Maker."""
         state = self._build()
         if state is None or state == self._state:
             return False
@@ -66,7 +58,6 @@ class Whole:
         return True
 
     def news(self, since: int) -> Any:
-        """See Maker."""
         return self._state
 
 

@@ -1,23 +1,83 @@
-"""One tab's socket: what it follows and asks. Frames that make no sense are answered as errors."""
+"""One tab's socket: what it follows and asks. Frames that make no sense are answered as errors.
+
+Questions are those of live/answers.py, and buttons.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
 
+from det_jupyter.client import Client
+from det_jupyter.client.follow import fetch_cluster
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.feeder.codec import pack, to_text
 from det_jupyter.feeder.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
 from det_jupyter.feeder.hub import Hub
-from det_jupyter.feeder.questions import MOST_OF_TAB, TOO_MANY, Questions
+from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.topic import Following, Topic
+from det_jupyter.live.answers import ANSWERERS, answer
+from det_jupyter.live.commands import carry_out_command
+from det_jupyter.live.kept import kept_answer
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
 MOST_TOPICS = 100
+CHANGING = frozenset({"change", "command", "profile"})
+MOST_OF_TAB = 12  # questions at a time
+_NUM_THREADS = 16  # a profile takes one for as long as it takes
+
+READ_ONLY = "you may look at experiments on this server, and not change them"
+TOO_MANY = "too many questions at once; ask again when some are answered"
+
+
+def command_answer(
+    client: Client, experiment_id: int, question: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Carry out the button `command`: a verb, or a remedy by its lines."""
+    queue = fetch_cluster(client, experiment_id).queue
+    reasons = [entry.reason for entry in queue if entry.experiment_id == experiment_id]
+    carry_out_command(client, experiment_id, str(question.get("command")), reasons)
+    return {}
+
+
+ANSWERERS_HERE = {**ANSWERERS, "command": command_answer, "kept": kept_answer}
+
+
+class Questions:
+    """Answers questions in threads.
+
+    Args:
+        line: Talks to the master.
+    """
+
+    def __init__(self, line: MasterLine) -> None:
+        self._line = line
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
+
+    async def answer(
+        self, experiment_id: int, question: Mapping[str, Any], *, may_write: bool
+    ) -> dict[str, Any]:
+        """Return the answer; its `error` says why there is none."""
+        if str(question.get("type")) in CHANGING and not may_write:
+            return {"error": READ_ONLY}
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._answer, experiment_id, question)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            client = self._line.client()
+        except DetError as error:
+            return {"error": str(error)}
+        return answer(client, experiment_id, question, ANSWERERS_HERE)
 
 
 class Tab:

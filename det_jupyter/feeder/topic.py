@@ -48,11 +48,8 @@ class Maker(Protocol):
     period_s: float  # between versions, at least
     beat_s: float | None  # a version is made after so long, though nothing is marked
 
-    def begin(self, mark: Callable[[], None]) -> None:
-        """Call `mark`, from any thread, whenever there may be something new."""
-
-    def end(self) -> None:
-        """Call it no more."""
+    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
+        """Call `mark`, from any thread, when there may be something new; return what ends that."""
 
     def make(self, version: int) -> bool:
         """Make this version; return whether there is something new in it.
@@ -139,7 +136,7 @@ class Topic:
             self._is_stale = True  # a page counts time on from its first state
         self._followings.add(following)
         if self._task is None:
-            self._maker.begin(self.mark)
+            self._end_maker = self._maker.begin(self.mark)
             self._task = asyncio.create_task(self._run())
         self._awake.set()
 
@@ -162,7 +159,7 @@ class Topic:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-            self._maker.end()
+            self._end_maker()
 
     async def _run(self) -> None:
         try:
@@ -227,7 +224,7 @@ class Topic:
 
     def _end(self, sentence: str) -> None:
         self._task = None
-        self._maker.end()
+        self._end_maker()
         for each in self._followings:
             each.send_error(sentence)
         self._followings.clear()

@@ -7,7 +7,6 @@ import sys
 import time
 from typing import Any
 
-import httpx
 from jupyter_events import EventLogger
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float, Integer, List, Unicode
@@ -53,11 +52,6 @@ class DetJupyterApp(ExtensionApp):
     most_feeder_frame_bytes = Integer(
         64 * 1024 * 1024, help="The most bytes of a frame for a page."
     ).tag(config=True)
-
-    _master: MasterLine
-    _client: httpx.AsyncClient
-    _feeder: Feeder
-    _follower: Follower
 
     def initialize_settings(self) -> None:
         """Make what the handlers share; nothing is started before a page needs it."""

@@ -105,16 +105,10 @@ class RankProvisioner(KernelProvisionerBase):
             self._interrupt_cell()
 
     async def kill(self, restart: bool = False) -> None:
-        """Detach."""
-        self._detach()
-
-    async def terminate(self, restart: bool = False) -> None:
-        """Detach."""
-        self._detach()
-
-    async def shutdown_requested(self, restart: bool = False) -> None:
         """Detach; the rank's kernel answers the manager's request, and stays."""
         self._detach()
+
+    terminate = shutdown_requested = kill
 
     async def cleanup(self, restart: bool = False) -> None:
         """Detach, and remove the links."""

@@ -65,25 +65,7 @@ class Proxy(Endpoint):
 
     @answered
     async def get(self, path: str) -> None:
-        """Ask."""
-        await self._pass_on()
-
-    @answered
-    async def post(self, path: str) -> None:
-        """Change, or begin something."""
-        await self._pass_on()
-
-    @answered
-    async def put(self, path: str) -> None:
-        """Set."""
-        await self._pass_on()
-
-    @answered
-    async def delete(self, path: str) -> None:
-        """Delete."""
-        await self._pass_on()
-
-    async def _pass_on(self) -> None:
+        """Pass the request on, if this user may make it."""
         _, _, raw = self.request.path.partition(_MARK)
         route, path = find_route(self.request.method, raw)
         await require(self, route.action, route.resource)
@@ -92,6 +74,8 @@ class Proxy(Endpoint):
             await self._pass_back(response)
         finally:
             await response.aclose()
+
+    post = put = delete = get
 
     async def _ask(self, path: str) -> httpx.Response:
         """Return the answer's beginning; another master is asked if the first has just left."""

@@ -9,6 +9,7 @@ would offer it for notebooks.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -72,7 +73,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
         MasterUnreachable: No master runs.
     """
     name = f"rank {rank} of trial {trial_id}"
-    view = fetch_trial(trial_id)
+    view = _fetch_trial(trial_id)
     ranks = view.allocation.ranks if view.allocation is not None else []
     if not ranks:
         why = view.waiting_for or f"the trial is {view.state}"
@@ -90,7 +91,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
 
 def why_ended(trial_id: int, rank: int) -> str:
     """Return why a rank that was attached to has ended, as a sentence. It blocks."""
-    view = fetch_trial(trial_id)
+    view = _fetch_trial(trial_id)
     why = f"the trial is {view.state}"
     if view.failure is not None and view.state == "ERROR":
         why = f"the trial failed: {view.failure.error}"
@@ -101,13 +102,10 @@ def why_ended(trial_id: int, rank: int) -> str:
     return f"rank {rank} of trial {trial_id} has ended: {why}"
 
 
-def fetch_trial(trial_id: int) -> TrialView:
+def _fetch_trial(trial_id: int) -> TrialView:
     """Return what the master knows of a trial; no master is started for it."""
     info = find_master()
     if info is None:
         raise MasterUnreachable("no det_jupyter master runs, so no trial can be found")
-    session = Session(info)
-    try:
+    with closing(Session(info)) as session:
         return TrialView.model_validate(session.get(f"/trials/{trial_id}"))
-    finally:
-        session.close()

@@ -7,6 +7,8 @@ sent fewer news by the feeder, which waits for it, and nothing is kept for it he
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyter_server.auth.decorator import ws_authenticated
@@ -22,13 +24,15 @@ from tornado.websocket import (
 
 from det_jupyter.errors import DetError
 from det_jupyter.server.feeder import Address, Feeder
-from det_jupyter.server.gate import Gate
 from det_jupyter.server.handlers import Refusing, may_of, require
-from det_jupyter.server.routes import PREFIX
+from det_jupyter.server.routes import ACTIONS, PREFIX
 
 _FEEDER_ENDED, _TRY_LATER = 1012, 1013
 _CONNECT_S = 10.0
 _REASON_BYTES = 120  # of at most 123 in a frame that closes
+# What the authorizer is asked to let a user read, for topics and questions of a page.
+_TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
+_QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # and the series of an agent: cluster
 
 
 async def open_socket(
@@ -49,6 +53,52 @@ async def open_socket(
         raise TimeoutError from None
     except (OSError, HTTPError) as error:
         raise DetError(f"the feeder cannot be reached ({error})") from None
+
+
+class Gate:
+    """What a page may say to the feeder, where the authorizer lets its user see only a part.
+
+    The feeder refuses changes by itself; here, what a user may not even see is not followed. Users
+    who may do everything, which is usual, pass without their frames being read.
+
+    Args:
+        may: The actions that the user may take, by resource.
+    """
+
+    def __init__(self, may: Mapping[str, Sequence[str]]) -> None:
+        self._may = may
+        self._is_open = all(len(actions) == len(ACTIONS) for actions in may.values())
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the user may change experiments."""
+        return "write" in self._may["experiments"]
+
+    def refusal(self, message: str | bytes) -> str:
+        """Return the frame to answer with instead of passing this one on; "" if it may pass."""
+        if self._is_open:
+            return ""
+        try:
+            frame = json.loads(message)
+            resource, op = _resource_of(frame), frame["op"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return ""  # the feeder says what is wrong with it
+        if "read" in self._may[resource]:
+            return ""
+        problem = f"you are not allowed to read {PREFIX}{resource} on this Jupyter server"
+        answer = {"op": "answer" if op == "ask" else "error", "id": frame.get("id")}
+        return json.dumps({**answer, "error": problem})
+
+
+def _resource_of(frame: dict[str, object]) -> str:
+    if frame["op"] == "follow":
+        return _TOPICS.get(str(frame.get("topic")), "experiments")
+    question = frame.get("question")
+    if not isinstance(question, dict):
+        return "experiments"
+    if question.get("type") == "series" and question.get("agent_id") is not None:
+        return "cluster"
+    return _QUESTIONS.get(str(question.get("type")), "experiments")
 
 
 class Relay(WebSocketMixin, WebSocketHandler, Refusing):

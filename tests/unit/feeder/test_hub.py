@@ -10,12 +10,11 @@ from typing import Any
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.feeder import hub as hubs
 from det_jupyter.feeder import tab as tabs
-from det_jupyter.feeder.codec import unpack
 from det_jupyter.feeder.frames import NoArgs, UsageArgs
 from det_jupyter.feeder.hub import Hub
 from det_jupyter.feeder.master import MasterLine
-from det_jupyter.feeder.questions import MOST_OF_TAB, Questions
-from det_jupyter.feeder.tab import Tab
+from det_jupyter.feeder.tab import MOST_OF_TAB, Questions, Tab
+from tests.frames import unpack
 
 
 class Nobody(MasterLine):

@@ -22,7 +22,7 @@ class World:
         self.rows = {number: row(number) for number in numbers}
         self.cluster: ClusterView | None = None
         self.is_ready = True
-        self.listeners: Listeners[Any] = Listeners(lambda: None, lambda: None)
+        self.listeners: Listeners[Any] = Listeners(lambda: lambda: None)
 
     def change(self, number: int, **changes: Any) -> None:
         self.rows = {**self.rows, number: row(number, **changes)}

@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.feeder.master import MasterLine
-from det_jupyter.feeder.questions import Questions
+from det_jupyter.feeder.tab import Questions
 
 
 class Line(MasterLine):

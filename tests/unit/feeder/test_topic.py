@@ -8,9 +8,9 @@ from typing import Any
 
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.feeder import topic as topics
-from det_jupyter.feeder.codec import unpack
 from det_jupyter.feeder.topic import Following, Topic
 from det_jupyter.wire.pages import MOST_UNACKED
+from tests.frames import unpack
 
 
 class Counter:
@@ -26,9 +26,10 @@ class Counter:
         self.errors: list[Exception] = []
         self.mark: Callable[[], None] = lambda: None
 
-    def begin(self, mark: Callable[[], None]) -> None:
+    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
         self.mark = mark
         self.num_begun += 1
+        return self.end
 
     def end(self) -> None:
         self.num_ended += 1

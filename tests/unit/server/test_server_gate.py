@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.server.gate import Gate
+from det_jupyter.server.relay import Gate
 from det_jupyter.server.routes import ACTIONS, RESOURCES
 
 
