@@ -21,10 +21,9 @@ from pydantic import ValidationError
 from det_jupyter._version import __version__
 from det_jupyter.errors import DetError
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
-from det_jupyter.master.chores.cleanup import clean_up
+from det_jupyter.master.chores.cleanup import clean_up, keep_series
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
-from det_jupyter.master.chores.series import keep_series
 from det_jupyter.master.chores.shutdown import shut_down
 from det_jupyter.master.default_storage import default_storage
 from det_jupyter.master.http.api import create_app
@@ -243,7 +242,7 @@ class _Server(uvicorn.Server):
         )
         config.load()
         waiting = Waiting(most=min(MOST_WAITING, most_files // 4))
-        config.http_protocol_class = bounded(config.http_protocol_class, waiting)  # type: ignore[assignment]  # uvicorn only calls it
+        config.http_protocol_class = bounded(config.http_protocol_class, waiting)
         super().__init__(config)
         self._on_started = on_started
 

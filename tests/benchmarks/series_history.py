@@ -27,7 +27,7 @@ import psutil
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.master.chores.series import pack_series
+from det_jupyter.master.chores.cleanup import pack_series
 from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.records import PartTimes, StepTimes
 from det_jupyter.session import Session

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -146,7 +147,7 @@ async def served(waiting: Waiting) -> AsyncIterator[int]:
     """Serve in this loop; give the port."""
     config = uvicorn.Config(answer, http="h11", ws="none", lifespan="off", log_config=None)
     config.load()
-    make = bounded(config.http_protocol_class, waiting)
+    make: Any = bounded(config.http_protocol_class, waiting)
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
         lambda: make(config=config, server_state=state, app_state={}), "127.0.0.1", 0

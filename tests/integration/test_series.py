@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from det_jupyter.master.chores.series import pack_series
+from det_jupyter.master.chores.cleanup import pack_series
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.service import series_chunks, series_packing
 from det_jupyter.master.service.series_chunks import Level

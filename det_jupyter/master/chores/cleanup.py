@@ -1,5 +1,6 @@
 """Keeps what is stored within bounds, in small steps: old states, unused space, blobs, code.
 
+    each 10 s              measured numbers are packed, and the old ones rolled up
     each minute            states in the feed that were followed by others (store.py) are deleted
                            space that the database does not use is given back to the file system
     each hour, and after   blobs and unpacked modules that no experiment refers to are removed
@@ -18,6 +19,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
@@ -31,6 +33,7 @@ logger = logging.getLogger(__name__)
 _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
 _FOLLOWED_S = 60.0  # the age at which states that were followed by others are deleted
+_PACKING_S = 10.0
 _GRACE_S = 3600.0  # for what was stored and is not referred to yet
 _DOOMED = ".doomed-"
 
@@ -53,6 +56,35 @@ async def clean_up(service: Service) -> None:
         except Exception:  # a full disk, say: the next minute comes
             logger.exception("tidying up failed")
         await asyncio.sleep(_PERIOD_S)
+
+
+async def keep_series(service: Service) -> None:
+    """Pack what has become enough, until cancelled."""
+    while True:
+        await asyncio.sleep(_PACKING_S)
+        try:
+            if service.store.series_chunks.has_rows():
+                await pack_series(service, time.time())
+        except Exception:  # a full disk, say: the next look comes
+            logger.exception("measured numbers could not be packed")
+
+
+async def pack_series(service: Service, now: float) -> None:
+    """Pack what is enough, or has been silent for long.
+
+    Numbers are read and computed in another thread; the loop has small transactions.
+    """
+    # numpy is imported there, once there is something to pack: nothing waits for it.
+    await asyncio.to_thread(import_module, "det_jupyter.master.service.series_packing")
+    from det_jupyter.master.service.series_packing import find_due, pack, roll_up
+
+    path, chunks = service.store.path, service.store.series_chunks
+    for key in await asyncio.to_thread(find_due, path, now):
+        packed = await asyncio.to_thread(pack, path, key)
+        chunks.put(packed)
+        for chunk in await asyncio.to_thread(roll_up, path, [c.key for c in packed.chunks]):
+            chunks.put_rolled(chunk)
+            await asyncio.sleep(0)  # others are served in between
 
 
 async def _clean_up_database(service: Service, *, since: float, now: float) -> None:

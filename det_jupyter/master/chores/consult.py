@@ -52,25 +52,20 @@ async def _answer(
 ) -> HparamsSampled | TrialJudged:
     trials = service.machine.state.trials_of(experiment)
     about = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
+    answer: HparamsSampled | TrialJudged
     if question.question == "judge":
-        judged = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
-        try:
-            judged.is_pruned = await asyncio.to_thread(samplers.judge, *about)
-        except Exception as error:
-            judged.error = _said(experiment, error)
-        return judged
-    sampled = HparamsSampled(experiment_id=experiment.id, index=question.index)
+        answer = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
+    else:
+        answer = HparamsSampled(experiment_id=experiment.id, index=question.index)
     try:
-        sampled.hparams = await asyncio.to_thread(samplers.sample, *about)
+        if isinstance(answer, TrialJudged):
+            answer.is_pruned = await asyncio.to_thread(samplers.judge, *about)
+        else:
+            answer.hparams = await asyncio.to_thread(samplers.sample, *about)
     except Exception as error:
-        sampled.error = _said(experiment, error)
-    return sampled
-
-
-def _said(experiment: Experiment, error: Exception) -> str:
-    """Log what Optuna raised, and return its text for the user."""
-    logger.error("experiment=%d: Optuna failed", experiment.id, exc_info=error)
-    return error_text(error)
+        logger.exception("experiment=%d: Optuna failed", experiment.id)
+        answer.error = error_text(error)
+    return answer
 
 
 def to_history(trial: Trial) -> TrialHistory:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -13,8 +12,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from det_jupyter.errors import DetError, http_status
 from det_jupyter.wire import Refusal
@@ -63,42 +62,15 @@ class JsonResponse(Response):
         super().__init__(text, status_code)
 
 
-class LinesResponse(Response):
-    """An answer without an end: JSON lines, sent as they come until the other side is gone.
-
-    Starlette's own does this too, but leaves open when the lines' generator is closed.
-    """
+class LinesResponse(StreamingResponse):
+    """An answer without an end: JSON lines, sent as they come until the other side is gone."""
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, lines: AsyncIterator[bytes]) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self._lines = lines
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        pump = asyncio.create_task(self._pump(send))
-        gone = asyncio.create_task(_disconnected(receive))
-        try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await pump
-
-    async def _pump(self, send: Send) -> None:
-        async with aclosing(self._lines) as lines:  # type: ignore[type-var]  # a generator
-            async for part in lines:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def stream_response(self, send: Send) -> None:
+        """Close the lines' generator at the end, which Starlette leaves open."""
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]  # a generator
+            await super().stream_response(send)
 
 
 def refusal(status_code: int, error: str, problems: Sequence[str]) -> JsonResponse:

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 from det_jupyter._version import __version__
 from det_jupyter.master.http.answers import add_refusals
 from det_jupyter.master.http.guard import Guard
-from det_jupyter.master.http.routes_agents import agent_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
 from det_jupyter.master.http.routes_logs import log_routes
@@ -45,12 +44,14 @@ def create_app(
     )
     add_refusals(app)
     app.include_router(master_routes(service, info, request_stop), prefix=API)
-    app.include_router(template_routes(service), prefix=API)
-    app.include_router(search_routes(service), prefix=API)  # before those with any verb
-    app.include_router(cluster_routes(service), prefix=API)
-    app.include_router(experiment_routes(service), prefix=API)
-    app.include_router(result_routes(service), prefix=API)
-    app.include_router(log_routes(service), prefix=API)
-    app.include_router(series_routes(service), prefix=API)
-    app.include_router(agent_routes(service), prefix=API)
+    for routes in (
+        template_routes,
+        search_routes,  # before those with any verb
+        cluster_routes,
+        experiment_routes,
+        result_routes,
+        log_routes,
+        series_routes,
+    ):
+        app.include_router(routes(service), prefix=API)
     return Guard(app, info.token)

@@ -17,8 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -70,73 +68,29 @@ class Waiting:
             )
 
 
-class _Cycle(Protocol):
-    response_complete: bool
+def bounded(parser: type[asyncio.Protocol], waiting: Waiting) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol of a connection (for h11 or httptools), with limits."""
 
+    class Bounded(parser):  # type: ignore[misc, valid-type]  # known only when uvicorn is loaded
+        _head_bytes = 0
 
-class _Parser(Protocol):
-    """What uvicorn's protocols for h11 and httptools have in common."""
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            waiting.add(transport)
+            super().connection_made(transport)
 
-    cycle: _Cycle | None
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:  # it is answered
+                waiting.remove(self.transport)
+                self._head_bytes = 0
+                return
+            waiting.add(self.transport)
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                waiting.drop(self.transport)
 
-    def connection_made(self, transport: asyncio.Transport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
+        def connection_lost(self, exc: Exception | None) -> None:
+            waiting.remove(self.transport)
+            super().connection_lost(exc)
 
-
-def bounded(make_parser: Callable[..., Any], waiting: Waiting) -> Callable[..., asyncio.Protocol]:
-    """Return what makes a connection's protocol: uvicorn's, with limits around it."""
-
-    def make(**arguments: Any) -> asyncio.Protocol:
-        return _Connection(make_parser(**arguments), waiting)
-
-    return make
-
-
-class _Connection(asyncio.Protocol):
-    """One connection."""
-
-    def __init__(self, parser: _Parser, waiting: Waiting) -> None:
-        self._parser = parser
-        self._waiting = waiting
-        self._head_bytes = 0
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._waiting.add(transport)
-        self._parser.connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.data_received(data)
-        assert self._transport is not None
-        if self._is_being_answered:
-            self._waiting.remove(self._transport)
-            self._head_bytes = 0
-            return
-        self._waiting.add(self._transport)
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES:
-            self._waiting.drop(self._transport)
-
-    @property
-    def _is_being_answered(self) -> bool:
-        return self._parser.cycle is not None and not self._parser.cycle.response_complete
-
-    def eof_received(self) -> bool | None:
-        return self._parser.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._waiting.remove(self._transport)
-        self._parser.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._parser.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._parser.resume_writing()
+    return Bounded

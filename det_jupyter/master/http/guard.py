@@ -55,8 +55,8 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._authorization = f"Bearer {token}".encode()
-        self.last_request_at = time.monotonic()
-        self.num_open = 0  # requests of users, followers among them
+        self._last_request_at = time.monotonic()
+        self._num_open = 0  # requests of users, followers among them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -72,29 +72,25 @@ class Guard:
             await dismissal(401, problem)(scope, receive, send)
         elif _announced_bytes(headers) > MOST_BODY_BYTES:
             await dismissal(413, _TOO_LARGE)(scope, receive, send)
-        elif "/agents/" in scope["path"]:
-            await self._serve(scope, receive, send)
         else:
-            await self._serve_people(scope, receive, send)
-
-    async def _serve_people(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.num_open += 1
-        try:
             await self._serve(scope, receive, send)
-        finally:
-            self.num_open -= 1
-            self.last_request_at = time.monotonic()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_users = "/agents/" not in scope["path"]
+        self._num_open += is_users
         try:
             await self._app(scope, _Body(receive), send)
         except Exception:  # answered already, unless an answer had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
+        finally:
+            if is_users:
+                self._num_open -= 1
+                self._last_request_at = time.monotonic()
 
     @property
     def idle_s(self) -> float:
         """Seconds since the last request of a user ended; 0 while one is open."""
-        return 0.0 if self.num_open else time.monotonic() - self.last_request_at
+        return 0.0 if self._num_open else time.monotonic() - self._last_request_at
 
 
 def _announced_bytes(headers: Mapping[bytes, bytes]) -> int:

@@ -1,4 +1,4 @@
-"""Routes about the master itself."""
+"""Routes about the master itself and its agents."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service.service import Service
-from det_jupyter.wire import AgentView, MasterInfo, State, Wire
+from det_jupyter.wire import (
+    AgentCommand,
+    AgentReports,
+    AgentView,
+    Knock,
+    MasterInfo,
+    Offsets,
+    RegisterAgent,
+    State,
+    Wire,
+)
+
+HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
 
 class Stop(Wire):
@@ -53,16 +65,7 @@ def master_routes(
     async def status() -> Response:
         """Return the master, its agents, and the experiments that are not over."""
         views = service.views.experiments(only_active=True)
-        active = [
-            ActiveExperiment(
-                id=view.id,
-                name=view.name,
-                state=view.state,
-                progress=view.progress,
-                num_trials=len(view.trials),
-            )
-            for view in views
-        ]
+        active = [ActiveExperiment.built_from(v, num_trials=len(v.trials)) for v in views]
         return JsonResponse(
             Status(
                 master=public,
@@ -78,5 +81,26 @@ def master_routes(
         """Answer, then end the master."""
         request_stop(body.everything)
         return JsonResponse(public)
+
+    @routes.get("/agents", response_model=list[AgentView])
+    async def agents() -> Response:
+        """Return the agents and what their slots do."""
+        return JsonResponse(service.views.agents())
+
+    @routes.post("/agents/{agent_id}/register", response_model=Offsets)
+    async def register(agent_id: str, registration: RegisterAgent | Knock) -> Response:
+        """Register an agent; return what is stored of the runs that it knows."""
+        return JsonResponse(service.register(agent_id, registration))
+
+    @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
+    async def commands(agent_id: str, session: str) -> Response:
+        """Stream commands as JSON lines, without end."""
+        link = service.links.get(agent_id, session)
+        return LinesResponse(link.take(HEARTBEAT_S))
+
+    @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
+    async def reports(agent_id: str, reports: AgentReports) -> Response:
+        """Store a batch of reports; return what is stored of every file that it mentions."""
+        return JsonResponse(service.take_reports(agent_id, reports))
 
     return routes

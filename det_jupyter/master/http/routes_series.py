@@ -12,7 +12,6 @@ from det_jupyter.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.service.rows import read_metrics_of
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import SeriesPage, SeriesQuery, TakeSamples
 
@@ -35,12 +34,9 @@ def series_routes(service: Service) -> APIRouter:
     async def of_trial(trial_id: Whole, query: Annotated[SeriesQuery, Query()]) -> Response:
         """Return a trial's metrics, timings, or what its machines and processes did."""
         trial = service.machine.state.trial(trial_id)
-        if query.of == "metrics":
-            began_at = service.store.series.began_at(trial_id)  # the connection is this thread's
-            return await asyncio.to_thread(_read_metrics, service, trial, query, began_at)
         if query.of == "system" and query.axis != "time":
             raise ConfigError(["axis: got batches; samples of the system are taken by time"])
-        return await asyncio.to_thread(_read_trial, service, trial, query)
+        return await asyncio.to_thread(_read, service, trial, query)
 
     @routes.get("/agents/{agent_id}/series", response_model=SeriesPage)
     async def of_agent(agent_id: str, query: Annotated[SeriesQuery, Query()]) -> Response:
@@ -52,32 +48,17 @@ def series_routes(service: Service) -> APIRouter:
         if query.of != "system" or query.axis != "time":
             raise ConfigError([f"of: got {query.of} by {query.axis}; an agent has system by time"])
         watch(agent_id)
-        return await asyncio.to_thread(_read_agent, service, agent_id, query)
+        return await asyncio.to_thread(_read, service, agent_id, query)
 
     return routes
 
 
-# numpy is imported by the first thread that needs it: the master's start does not wait for it.
+def _read(service: Service, of: Trial | str, query: SeriesQuery) -> Response:
+    """Answer in another thread, of a trial or an agent."""
+    # numpy is imported by the first thread that needs it: the master's start does not wait for it.
+    from det_jupyter.master.service.series_reading import read_agent, read_trial
 
-
-def _read_metrics(
-    service: Service, trial: Trial, query: SeriesQuery, began_at: float | None
-) -> Response:
-    from det_jupyter.master.views.curves import to_metric_series
-
-    records = read_metrics_of(service.store.path, trial.id, query)
-    series = to_metric_series(records, query)
-    return JsonResponse(SeriesPage(series=series, began_at=began_at, ended_at=trial.ended_at))
-
-
-def _read_trial(service: Service, trial: Trial, query: SeriesQuery) -> Response:
-    from det_jupyter.master.service.series_reading import read_trial
-
-    page = read_trial(service.store.path, trial.id, query, ended_at=trial.ended_at)
-    return JsonResponse(page)
-
-
-def _read_agent(service: Service, agent_id: str, query: SeriesQuery) -> Response:
-    from det_jupyter.master.service.series_reading import read_agent
-
-    return JsonResponse(read_agent(service.store.path, agent_id, query))
+    path = service.store.path
+    if isinstance(of, str):
+        return JsonResponse(read_agent(path, of, query))
+    return JsonResponse(read_trial(path, of.id, query, ended_at=of.ended_at))

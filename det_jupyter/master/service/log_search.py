@@ -15,7 +15,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import regex
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.service.log_patterns import find_regex_problem
-from det_jupyter.master.service.rows import as_text
+from det_jupyter.master.service.rows import read_only
 from det_jupyter.wire import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
 
 SEARCH_S = 10.0  # for the lines
@@ -47,9 +46,7 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
     Raises:
         ConfigError: The regular expression is none, or takes too long.
     """
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-        db.text_factory = as_text
-        db.execute("BEGIN")  # one state of the database for all that is read
+    with read_only(path) as db:
         which, values = _conditions(db, trial_ids, query)
         newest: int = db.execute("SELECT coalesce(max(id), 0) FROM logs").fetchone()[0]
         num = MAX_LINES if query.tail is None else min(MAX_LINES, max(0, query.tail))

@@ -9,7 +9,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,15 @@ _KEYS = {  # of what is stored as metrics
 as_text = partial(str, encoding="utf-8", errors="surrogateescape")
 Row = TypeVar("Row")
 Read = TypeVar("Read")
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the database for another thread, with one state of it for all that is read."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        db.text_factory = as_text
+        db.execute("BEGIN")
+        yield db
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]:
@@ -100,9 +109,7 @@ def read_metrics_of(
 def _read_metrics(
     path: Path, which: str, values: Sequence[float]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    db.text_factory = as_text
-    with closing(db):
+    with read_only(path) as db:
         rows = db.execute(
             f"SELECT trial_id, json FROM feed WHERE {which} AND kind = 'metrics' ORDER BY seq",
             values,

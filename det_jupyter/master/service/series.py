@@ -51,14 +51,9 @@ def owner_of_agent(agent_id: str) -> str:
     return _AGENT + agent_id
 
 
-def is_agent(owner: str) -> bool:
-    """Whether an owner is an agent."""
-    return owner.startswith(_AGENT)
-
-
-def agent_of(owner: str) -> str:
-    """Return the agent that an owner is."""
-    return owner.removeprefix(_AGENT)
+def agent_of(owner: str) -> str | None:
+    """Return the agent that an owner is; None of a trial."""
+    return owner.removeprefix(_AGENT) if owner.startswith(_AGENT) else None
 
 
 def owner_of_trial(trial_id: int) -> str:
@@ -184,12 +179,6 @@ class SeriesRows:
             "AND ended_at IS NULL",
             (at, trial_id, run),
         )
-
-    def began_at(self, trial_id: int) -> float | None:
-        """Return when a trial's first run began."""
-        query = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
-        began: float | None = self._db.execute(query, (trial_id,)).fetchone()[0]
-        return began
 
     def cut(self, trial_id: int, steps_completed: int) -> None:
         """Note that a trial trains again after that step: its runs so far went on for nothing."""

@@ -10,10 +10,9 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
-from det_jupyter.master.service.rows import as_text, readable
+from det_jupyter.master.service.rows import read_only, readable
 from det_jupyter.master.service.series import Key
 from det_jupyter.master.service.series_chunks import (
     LAST_STEP_S,
@@ -40,17 +39,9 @@ _ALONE_S = 4 * 3600.0  # of a single row
 _MAX_PACKED = 2000  # rows in one go
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection for another thread, with one state of the database for all it reads."""
-    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    db.text_factory = as_text
-    db.execute("BEGIN")
-    return db
-
-
 def find_due(path: Path, now: float) -> list[Key]:
     """Return what has rows that are to be packed."""
-    with closing(read_only(path)) as db:
+    with read_only(path) as db:
         rows = db.execute(
             "SELECT owner, kind, run, source FROM series_rows GROUP BY owner, kind, run, source "
             "HAVING count(*) >= ? OR min(stored_at) > ? OR max(stored_at) < ? - "
@@ -63,7 +54,7 @@ def find_due(path: Path, now: float) -> list[Key]:
 
 def pack(path: Path, key: Key) -> Packed:
     """Return what the oldest rows are packed into; those that cannot be read are left out."""
-    with closing(read_only(path)) as db:
+    with read_only(path) as db:
         rows = db.execute(
             "SELECT id, at, json FROM series_rows WHERE owner = ? AND kind = ? AND run = ? "
             "AND source = ? ORDER BY id LIMIT ?",
@@ -107,7 +98,7 @@ def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
         path: The database.
         keys: Of one source each.
     """
-    with closing(read_only(path)) as db:
+    with read_only(path) as db:
         return [chunk for key in keys for chunk in _rolled(db, key)]
 
 

@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from det_jupyter.master.service.rows import readable
-from det_jupyter.master.service.series import (
-    Key,
-    agent_of,
-    is_agent,
-    owner_of_agent,
-    owner_of_trial,
-)
-from det_jupyter.master.service.series_packing import read_only, table_of, tables_of
+from det_jupyter.master.service.rows import read_metrics_of, read_only, readable
+from det_jupyter.master.service.series import Key, agent_of, owner_of_agent, owner_of_trial
+from det_jupyter.master.service.series_packing import table_of, tables_of
+from det_jupyter.master.views.curves import to_metric_series
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, joined
 from det_jupyter.wire import Series, SeriesPage, SeriesQuery
@@ -55,7 +49,7 @@ class Run:
 
 def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
     """Return what an agent's machine was measured to do."""
-    with closing(read_only(path)) as db:
+    with read_only(path) as db:
         owner = owner_of_agent(agent_id)
         found = _read(db, owner, query, _times_of(query))
         began: float | None = db.execute(
@@ -71,12 +65,16 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
 def read_trial(
     path: Path, trial_id: int, query: SeriesQuery, *, ended_at: float | None
 ) -> SeriesPage:
-    """Return what is measured of a trial: timings of its ranks, or the system.
+    """Return what is measured of a trial: metrics, timings of its ranks, or the system.
 
     The system is its ranks' processes, and the machines and GPUs they were on while they were.
     """
-    with closing(read_only(path)) as db:
+    with read_only(path) as db:
         runs = _runs(db, trial_id, ended_at)
+        began = min((run.began_at for run in runs), default=None)
+        if query.of == "metrics":
+            series = to_metric_series(read_metrics_of(path, trial_id, query), query)
+            return SeriesPage(series=series, began_at=began, ended_at=ended_at)
         own = owner_of_trial(trial_id)
         if query.of == "system":
             found, owners = _read_system(db, own, runs, query)
@@ -84,7 +82,6 @@ def read_trial(
             found, owners = _read_timings(db, own, trial_id, query), {}
         series = to_series(_asked_for(found.by_source(), query), query)
         series += _missing(db, owners, series, query)
-        began = min((run.began_at for run in runs), default=None)
         return _page(series, found, began_at=began, ended_at=ended_at)
 
 
@@ -269,7 +266,7 @@ def _missing(
     Args:
         owners: Which sources of each owner; None: all.
     """
-    num_agents = sum(is_agent(owner) for owner in owners)
+    num_agents = sum(agent_of(owner) is not None for owner in owners)
     unknown = {}
     for owner, sources in owners.items():
         for source, name, why in db.execute(
