@@ -19,13 +19,13 @@ import uvicorn
 from pydantic import ValidationError
 
 from det_jupyter._version import __version__
+from det_jupyter.config.storage_replaced import VARIABLE
 from det_jupyter.errors import DetError
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.chores.cleanup import clean_up, keep_series
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
 from det_jupyter.master.chores.shutdown import shut_down
-from det_jupyter.master.default_storage import default_storage
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.http.guard import Guard
@@ -210,6 +210,16 @@ def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
         _IDLE_HOURS,
     )
     return _IDLE_HOURS
+
+
+def default_storage(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the folder for checkpoints whose own storage has no backend here; "" is none."""
+    given = environ.get(VARIABLE, "")
+    folder = os.path.expanduser(given)
+    if given and not os.path.isabs(folder):
+        logger.error("%s: got %r, expected an absolute path; it is ignored", VARIABLE, given)
+        return ""
+    return os.path.normpath(folder) if given else ""
 
 
 def _has_work(service: Service) -> bool:

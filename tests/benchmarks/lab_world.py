@@ -89,7 +89,7 @@ async def _add(bench: Bench, experiments: int, trials_each: int, drawn: random.R
         )  # fmt: skip
         config["searcher"]["max_length"] = {"batches": 100}
         await bench.service.submit(make_request(**config))
-        while runs := [c.plan.allocation_id for c in line.waiting if c.kind == "start_gang"]:
+        while runs := [c.plan.allocation_id for c in line._queue if c and c.kind == "start_gang"]:
             line._queue.clear()
             for run in runs:
                 bench.report(*_whole_run(run, drawn.random()))

@@ -198,7 +198,8 @@ class Bench:
 
     def commands(self) -> list[str]:
         """Return the kinds of the commands on the agent's line."""
-        return [command.kind for command in self.service.links.get(AGENT, "first").waiting]
+        waiting = self.service.links.get(AGENT, "first")._queue
+        return [command.kind for command in waiting if command is not None]
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import pytest
 
 from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.machine import Machine, ToAgent
+from det_jupyter.master.service.log_patterns import Matcher
+from det_jupyter.master.service.publishing import Told
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
@@ -34,9 +36,8 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
 
     def tell(event: Event) -> list[str]:
         with store.transaction():
-            transaction = Transaction(
-                machine, store, float(machine.state.seq), reasons_of(machine)
-            )
+            now, sentence = float(machine.state.seq), reasons_of(machine).sentence
+            transaction = Transaction(machine, store, now, sentence, Matcher(), Told())
             transaction.handle(event)
         if store.history.snapshot_seq != taken[-1]:
             taken.append(store.history.snapshot_seq)

@@ -15,8 +15,7 @@ from typing import Any
 
 from det_jupyter.direction import Direction
 from det_jupyter.master.sampling.asking import quiet
-from det_jupyter.master.sampling.distributions import distribution_of
-from det_jupyter.master.sampling.optuna_parts import INSTALL, find_missing_optuna
+from det_jupyter.master.sampling.optuna_parts import INSTALL, distribution_of, find_missing_optuna
 from det_jupyter.searcher.optuna_space import find_dimensions, to_params
 from det_jupyter.wire import ImportanceView
 from det_jupyter.words import count, error_text

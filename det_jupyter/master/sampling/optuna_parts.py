@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from det_jupyter.searcher.optuna_space import Dimension
+
 INSTALL = "pip install 'det-jupyter[optuna]'"
 
 
@@ -221,3 +223,15 @@ def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[
 
 def _listed(names: list[str]) -> str:
     return f"one of {', '.join(sorted(names))}" if names else "nothing"
+
+
+def distribution_of(dimension: Dimension) -> Any:
+    """Return a range as Optuna has it; a categorical one, over the places of its values."""
+    from optuna import distributions
+
+    low, high = dimension.bounds
+    if dimension.kind == "categorical":
+        return distributions.CategoricalDistribution(range(int(high) + 1))
+    if dimension.kind == "int":
+        return distributions.IntDistribution(int(low), int(high))
+    return distributions.FloatDistribution(low, high, log=dimension.kind == "log")

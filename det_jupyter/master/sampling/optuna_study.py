@@ -24,8 +24,14 @@ from typing import Any, Literal
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import trial_seed
 from det_jupyter.direction import Direction
-from det_jupyter.master.sampling.distributions import distribution_of
-from det_jupyter.master.sampling.optuna_parts import PRUNER, SAMPLER, find_name, make, writes_notes
+from det_jupyter.master.sampling.optuna_parts import (
+    PRUNER,
+    SAMPLER,
+    distribution_of,
+    find_name,
+    make,
+    writes_notes,
+)
 from det_jupyter.records import to_finite
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 

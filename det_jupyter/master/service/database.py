@@ -17,8 +17,6 @@ from det_jupyter.master.service.rows import as_text
 from det_jupyter.system.ownership import open_own
 
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nothing else is served
-_PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
-_PAGES_KEPT = 1000  # though unused
 _WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
 _REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
 
@@ -179,7 +177,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # if it is new, see `give_back`
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # if it is new, see `Store.give_back`
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -249,16 +247,3 @@ def delete_in_parts(
         with transaction(db):
             num = db.execute(f"DELETE FROM {table} WHERE {key} IN ({some})", values).rowcount
         yield
-
-
-def give_back(db: sqlite3.Connection) -> bool:
-    """Give some unused space back to the file system; return whether there is more of it.
-
-    What is left is as much as the next rows will take anyway.
-    """
-    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    if free > _PAGES_KEPT:
-        some = min(_PAGES_AT_ONCE, free - _PAGES_KEPT)
-        db.execute(f"PRAGMA incremental_vacuum({some})").fetchall()
-    left: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    return _PAGES_KEPT < left < free

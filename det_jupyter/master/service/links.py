@@ -53,11 +53,6 @@ class Link:
         self._queue.append(None)
         self._filled.set()
 
-    @property
-    def waiting(self) -> list[AgentCommand]:
-        """The commands that the agent has not been sent yet."""
-        return [command for command in self._queue if command is not None]
-
     def take(self, heartbeat_s: float) -> AsyncIterator[bytes]:
         """Return the stream: a JSON line for each command, an empty one as a sign of life.
 

@@ -14,7 +14,7 @@ from det_jupyter.master.machine.core.turn import Changes
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.feed import ItemKind
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiments import Reasons, experiment_view, trial_view
+from det_jupyter.master.views.experiments import Sentence, experiment_view, trial_view
 from det_jupyter.wire import Verdict, Wire
 
 logger = logging.getLogger(__name__)
@@ -37,16 +37,6 @@ class KnownProgress:
 
     def set(self, trial_id: int, progress: tuple[int, float]) -> None:
         self._known[trial_id] = progress
-
-
-class KnownVerdicts:
-    """Verdicts by trial, read when they are needed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def get(self, trial_id: int, /) -> Verdict | None:
-        return self._store.verdict(trial_id)
 
 
 class Told:
@@ -77,18 +67,18 @@ class Publisher:
         machine: Whose experiments and trials they follow.
         store: Is inside a transaction while this exists.
         now: The time of all of it.
-        reasons: Say why trials do not run.
+        sentence: Says why a trial does not run.
         told: What followers know already.
     """
 
     def __init__(
-        self, machine: Machine, store: Store, now: float, reasons: Reasons, told: Told
+        self, machine: Machine, store: Store, now: float, sentence: Sentence, told: Told
     ) -> None:
         self.progress = KnownProgress(store)
         self._machine = machine
         self._store = store
         self._now = now
-        self._reasons = reasons
+        self._sentence = sentence
         self._told = told
         self._pools_before = machine.pools.version
         self._moved: set[int] = set()  # trials with progress that is not in the feed yet
@@ -147,7 +137,7 @@ class Publisher:
             self.progress,
             experiment,
             living=self._machine.indexes.living(experiment_id),
-            reasons=self._reasons,
+            sentence=self._sentence,
             with_trials=False,
         )
         is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
@@ -155,8 +145,7 @@ class Publisher:
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         trial = self._machine.state.trials[trial_id]
-        verdicts = KnownVerdicts(self._store)
-        view = partial(trial_view, trial, self.progress, self._reasons, verdicts)
+        view = partial(trial_view, trial, self.progress, self._sentence, self._store.verdict)
         is_whole = self._told.is_news("trial", trial_id, trial.hparams)
         self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing, is_whole)
 

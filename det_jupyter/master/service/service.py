@@ -122,12 +122,11 @@ class Service:
 
     @contextmanager
     def _transaction(self, *, is_careful: bool = True) -> Iterator[Transaction]:
-        reasons = self.views.reasons(0)  # the feed has none; GET /cluster has them
         transaction = Transaction(
             self.machine,
             self.store,
             self._clock(),
-            reasons,
+            self.views.reasons(0).sentence,  # the feed has none of waiting; GET /cluster has them
             self._matcher,
             self.told,
             is_careful=is_careful,

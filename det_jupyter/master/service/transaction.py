@@ -37,7 +37,7 @@ from det_jupyter.master.service.publishing import Publisher, Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiments import Reasons
+from det_jupyter.master.views.experiments import Sentence
 from det_jupyter.wire import GangExited
 from det_jupyter.words import error_line, printable
 
@@ -57,7 +57,7 @@ class Transaction:
         machine: Handles the events.
         store: Is inside a transaction while this exists.
         now: The time of all of it.
-        reasons: Say why trials do not run.
+        sentence: Says why a trial does not run.
         matcher: Looks for what log policies look for.
         told: What followers know already.
         is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
@@ -68,16 +68,16 @@ class Transaction:
         machine: Machine,
         store: Store,
         now: float,
-        reasons: Reasons,
-        matcher: Matcher | None = None,
-        told: Told | None = None,
+        sentence: Sentence,
+        matcher: Matcher,
+        told: Told,
         *,
         is_careful: bool = True,
     ) -> None:
         self.is_careful = is_careful
         self.machine = machine
-        self.matcher = matcher or Matcher()
-        self.publisher = Publisher(machine, store, now, reasons, told or Told())
+        self.matcher = matcher
+        self.publisher = Publisher(machine, store, now, sentence, told)
         self.store = store
         self.now = now
         self.commands: list[ToAgent] = []

@@ -9,7 +9,7 @@ import psutil
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.links import Links
-from det_jupyter.master.service.publishing import KnownProgress, KnownVerdicts
+from det_jupyter.master.service.publishing import KnownProgress
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.cluster import cluster_view, pool_statuses, task_entries
 from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
@@ -79,8 +79,8 @@ class Views:
             reasons.progress,
             experiment,
             living=self._machine.indexes.living(experiment.id),
-            reasons=reasons,
-            verdicts=KnownVerdicts(self._store),
+            sentence=reasons.sentence,
+            verdict_of=self._store.verdict,
             last_seq=self._store.feed.last_seq,
         )
 
@@ -88,22 +88,17 @@ class Views:
         """Return a trial."""
         reasons = self.reasons(_EXPLAINED)
         trial = self._machine.state.trial(trial_id)
-        return trial_view(trial, reasons.progress, reasons, KnownVerdicts(self._store))
+        return trial_view(trial, reasons.progress, reasons.sentence, self._store.verdict)
 
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots, without what limits them."""
-        trials = [
-            self._machine.state.trials[trial_id]
-            for trial_id in sorted(
-                {
-                    t.id
-                    for a in self._machine.state.agents
-                    for t in self._machine.indexes.holding(a)
-                }
-            )
-        ]
+        state, indexes = self._machine.state, self._machine.indexes
+        numbers = {trial.id for agent_id in state.agents for trial in indexes.holding(agent_id)}
         reasons = self.reasons(0)
-        return [trial_view(trial, reasons.progress, reasons) for trial in trials]
+        return [
+            trial_view(state.trials[number], reasons.progress, reasons.sentence)
+            for number in sorted(numbers)
+        ]
 
     def reason(self, trial_id: int) -> Reason:
         """Return why a trial does not run, and what would start it."""

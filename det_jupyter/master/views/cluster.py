@@ -138,12 +138,10 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
                 holders[slot.id] = (trial, allocation, rank)
             num_aux += agent_id == agent.id and slot.id < 0
     pool = machine.pools.configs[machine.pools.pool_of_agent(agent.id)]
-    return AgentStatus(
-        id=agent.id,
-        hostname=agent.hostname,
+    return AgentStatus.built_from(
+        agent,
         pool=pool.pool_name,
         connected=is_connected(agent.id),
-        problem=agent.problem,
         slots=[
             _held(machine, agent, slot, *holders[slot.id])
             if slot.id in holders
@@ -204,21 +202,16 @@ def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) 
     )
     slots = experiment.slots_per_trial
     has_order = machine.pools[name].rules.policy is Policy.PRIORITY
-    return JobEntry(
+    return JobEntry.built_from(
+        experiment,
         experiment_id=experiment.id,
         name=experiment.name,
-        state=experiment.state,
         pool=name,
-        priority=experiment.priority,
-        weight=experiment.weight,
-        max_slots=experiment.max_slots,
-        created_at=experiment.created_at,
         slots_held=num_running * slots,
         slots_wanted=(num_running + num_waiting) * slots,
         num_running=num_running,
         num_waiting=num_waiting,
         jobs_ahead=ahead.get(name, 0) if has_order else None,
-        notebook=experiment.notebook,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from det_jupyter.master.views.series_pages import MAX_POINTS, Columns, columns_of, in_short
+from det_jupyter.master.views.series_pages import Columns, columns_of, in_short, within
 from det_jupyter.master.views.series_tables import Numbers, Table, merged
 from det_jupyter.records import to_finite
 from det_jupyter.wire import BATCHES, Curve, CurveKey, Series, SeriesQuery
@@ -174,18 +174,13 @@ def to_metric_series(
     }
     tables = {key: _to_table(arrays, query) for key, arrays in sorted(points.items())}
     tables = {key: table for key, table in tables.items() if len(table.at)}
-    num = max(1, min(query.columns, MAX_POINTS // max(1, len(tables))))
-    columns = columns_of([table.at for table in tables.values()], query, num)
+    columns = columns_of([table.at for table in tables.values()], query, len(tables))
     return [_to_series(key, table, columns) for key, table in tables.items()]
 
 
 def _to_table(points: Arrays, query: SeriesQuery) -> Table:
     x = points.times if query.axis == "time" else points.steps.astype(float)
-    rows = np.isfinite(points.values)
-    if query.since is not None:
-        rows &= x >= query.since
-    if query.until is not None:
-        rows &= x <= query.until
+    rows = np.isfinite(points.values) & within(x, query)
     values = points.values[rows]
     statistics = {"num": np.ones(len(values)), "total": values, "low": values, "high": values}
     return Table(x[rows], {("", name): column for name, column in statistics.items()})

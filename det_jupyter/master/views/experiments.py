@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -24,12 +24,8 @@ from det_jupyter.wire import (
     Verdict,
 )
 
-
-class Reasons(Protocol):
-    """Gives the reason, in a sentence, why a trial does not run."""
-
-    def sentence(self, trial: Trial) -> str | None:
-        """Return the reason; None for a trial that runs, or is over."""
+Sentence = Callable[[Trial], str | None]  # why a trial does not run, None if it runs or is over
+VerdictOf = Callable[[int], Verdict | None]  # the last verdict on a trial
 
 
 class Progress(Protocol):
@@ -39,14 +35,6 @@ class Progress(Protocol):
         """Return a trial's progress."""
 
 
-class Verdicts(Protocol):
-    """Gives the verdict on each trial; a mapping fits."""
-
-    def get(self, trial_id: int, /) -> Verdict | None:
-        """Return the last verdict on a trial, None if there is none."""
-
-
-_NO_VERDICTS: Verdicts = dict[int, Verdict]()
 _MOST_VERDICTS = 100  # of trials, the newest, in the view of an experiment: each is about 1 kB
 
 
@@ -56,8 +44,8 @@ def experiment_view(
     experiment: Experiment,
     *,
     living: Iterable[Trial],
-    reasons: Reasons,
-    verdicts: Verdicts = _NO_VERDICTS,
+    sentence: Sentence,
+    verdict_of: VerdictOf | None = None,
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
@@ -73,7 +61,7 @@ def experiment_view(
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            trial_view(trial, progress, reasons, _NO_VERDICTS if i < num_silent else verdicts)
+            trial_view(trial, progress, sentence, None if i < num_silent else verdict_of)
             for i, trial in enumerate(trials)
         ],
         last_seq=last_seq,
@@ -108,24 +96,20 @@ def progress_of(
 
 
 def trial_view(
-    trial: Trial, progress: Progress, reasons: Reasons, verdicts: Verdicts = _NO_VERDICTS
+    trial: Trial, progress: Progress, sentence: Sentence, verdict_of: VerdictOf | None = None
 ) -> TrialView:
     """Return the view of a trial."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
+    is_trained = trial.exit_reason is ExitReason.COMPLETED and not trial.was_stopped
     return TrialView.built_from(
         trial,
         steps_completed=steps_completed,
-        progress=1.0 if _is_trained(trial) else fraction,
+        progress=1.0 if is_trained else fraction,
         allocation=_allocation_view(trial.allocation),
-        waiting_for=reasons.sentence(trial),
+        waiting_for=sentence(trial),
         is_resting=trial.is_resting and not trial.state.is_terminal,
-        verdict=verdicts.get(trial.id),
+        verdict=verdict_of(trial.id) if verdict_of is not None else None,
     )
-
-
-def _is_trained(trial: Trial) -> bool:
-    """Return whether the trial was trained to its full length."""
-    return trial.exit_reason is ExitReason.COMPLETED and not trial.was_stopped
 
 
 def _allocation_view(allocation: Allocation | None) -> AllocationView | None:

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from det_jupyter.master.views.series_tables import (
-    COUNTER,
-    Numbers,
-    Table,
-    merged,
-    per_unit,
-)
+from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
 from det_jupyter.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
 from det_jupyter.wire import Series, SeriesQuery
 
@@ -38,8 +32,9 @@ class Columns:
         return np.minimum((x - self.begin) // self.width, self.num - 1).astype(np.int64)
 
 
-def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num: int) -> Columns:
-    """Return `num` columns, between the ends that are asked for or those of what there is."""
+def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Columns:
+    """Return columns between the ends that are asked for, or those of what there is."""
+    num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
     low = min((float(x.min()) for x in xs if len(x)), default=0.0)
     high = max((float(x.max()) for x in xs if len(x)), default=0.0)
     low = low if query.since is None else query.since
@@ -55,11 +50,14 @@ def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
         tables: By source; rows outside the query's stretch of the axis are left out.
         query: Which, and how fine.
     """
-    kept = {source: _within(table, query) for source, table in tables.items()}
+    kept = {
+        source: table.where(within(axis_of(table, query.axis), query))
+        for source, table in tables.items()
+    }
     kept = {source: table for source, table in sorted(kept.items()) if len(table.at)}
     num_series = sum(len(_wanted(table, query)) for table in kept.values())
-    num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
-    columns = columns_of([axis_of(table, query.axis) for table in kept.values()], query, num)
+    xs = [axis_of(table, query.axis) for table in kept.values()]
+    columns = columns_of(xs, query, num_series)
     return [
         series
         for source, table in kept.items()
@@ -72,14 +70,11 @@ def axis_of(table: Table, axis: str) -> Numbers:
     return table.get("", "first") if axis == "batches" else table.at
 
 
-def _within(table: Table, query: SeriesQuery) -> Table:
-    x = axis_of(table, query.axis)
-    rows = np.ones(len(x), dtype=bool)
-    if query.since is not None:
-        rows &= x >= query.since
-    if query.until is not None:
-        rows &= x <= query.until
-    return table.where(rows)
+def within(x: Numbers, query: SeriesQuery) -> NDArray[np.bool_]:
+    """Return which places on an axis are in the stretch that is asked for."""
+    since = -np.inf if query.since is None else query.since
+    until = np.inf if query.until is None else query.until
+    return (x >= since) & (x <= until)
 
 
 def _of_source(

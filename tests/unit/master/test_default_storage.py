@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.master.default_storage import default_storage
+from det_jupyter.master.serve import default_storage
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
 

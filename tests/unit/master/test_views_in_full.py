@@ -27,17 +27,15 @@ from tests.unit.master.machine_world import (
 )
 
 
-class Silent:
-    """Has no reasons to tell."""
-
-    def sentence(self, trial: Any) -> None:
-        """Say nothing."""
-
-
 def view_of(world: World, **options: Any) -> ExperimentView:
     living = world.machine.indexes.living(1)
     return experiment_view(
-        world.machine.state, {}, world.experiment(), living=living, reasons=Silent(), **options
+        world.machine.state,
+        {},
+        world.experiment(),
+        living=living,
+        sentence=lambda trial: None,
+        **options,
     )
 
 
@@ -89,7 +87,7 @@ def test_the_newest_trials_have_their_verdicts(monkeypatch: pytest.MonkeyPatch) 
     world.tell(registered(), submitted(slots=1, searcher=searcher))
     verdict = Verdict.model_construct(word="fine")
     verdicts = {number: verdict for number in (1, 2, 3)}
-    assert [trial.verdict for trial in view_of(world, verdicts=verdicts).trials] == [
+    assert [trial.verdict for trial in view_of(world, verdict_of=verdicts.get).trials] == [
         None, verdict, verdict,
     ]  # fmt: skip
 
