@@ -28,13 +28,7 @@ _BEAT_S = 10.0
 
 
 class Followed:
-    """A copy of an experiment that is kept current while there are listeners.
-
-    Args:
-        line: Talks to the master.
-        overview: Says what changes when it is over.
-        experiment_id: The experiment.
-    """
+    """A copy of an experiment that is kept current while there are listeners."""
 
     def __init__(self, line: MasterLine, overview: Overview, experiment_id: int) -> None:
         self._line = line
@@ -116,7 +110,6 @@ class Experiment:
     """Makes ViewNews.
 
     Args:
-        followed: The experiment.
         chosen: The trial of a search that is shown in full.
     """
 

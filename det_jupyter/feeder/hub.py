@@ -35,7 +35,6 @@ class Hub:
     """All topics; to be used in the loop's thread.
 
     Args:
-        line: Talks to the master.
         linger_s: How long a topic is kept that no tab follows.
     """
 

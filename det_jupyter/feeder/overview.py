@@ -39,9 +39,6 @@ class Overview:
 
     Listeners are called with the numbers of experiments that have changed and of those that are
     gone; with none of both when slots or queues have changed.
-
-    Args:
-        line: Talks to the master.
     """
 
     def __init__(self, line: MasterLine) -> None:

@@ -95,12 +95,7 @@ class Kept:
 
 
 class Samples:
-    """The samples of all agents, fetched while there are listeners.
-
-    Args:
-        line: Talks to the master.
-        overview: Knows the agents.
-    """
+    """The samples of all agents, fetched while there are listeners."""
 
     def __init__(self, line: MasterLine, overview: Overview) -> None:
         self._line = line
@@ -195,12 +190,7 @@ class Samples:
 
 
 class UsageTopic:
-    """Makes UsageNews.
-
-    Args:
-        samples: The samples of all agents.
-        period_s: Between two news, at least.
-    """
+    """Makes UsageNews."""
 
     beat_s: float | None = None
 

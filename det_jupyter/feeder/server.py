@@ -26,12 +26,7 @@ _PING_S = 30
 
 
 class Feeder:
-    """What all sockets share.
-
-    Args:
-        token: What a socket has to show.
-        line: Talks to the master.
-    """
+    """What all sockets share."""
 
     def __init__(self, token: str, line: MasterLine) -> None:
         self._token = token

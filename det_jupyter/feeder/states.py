@@ -21,10 +21,8 @@ class Whole:
     """Makes states by a function of the overview.
 
     Args:
-        overview: Says when something may have changed.
         build: Returns the state, None while there is none.
         concerns: Whether changes of these experiments, or of slots if there are none, matter.
-        period_s: Between two states, at least.
     """
 
     beat_s: float | None = None

@@ -49,11 +49,7 @@ ANSWERERS_HERE = {**ANSWERERS, "command": command_answer, "kept": kept_answer}
 
 
 class Questions:
-    """Answers questions in threads.
-
-    Args:
-        line: Talks to the master.
-    """
+    """Answers questions in threads."""
 
     def __init__(self, line: MasterLine) -> None:
         self._line = line
@@ -81,14 +77,7 @@ class Questions:
 
 
 class Tab:
-    """A tab.
-
-    Args:
-        hub: Has the topics.
-        questions: Answers.
-        send: Sends a frame.
-        may_write: Whether it may change anything.
-    """
+    """A tab."""
 
     def __init__(
         self,

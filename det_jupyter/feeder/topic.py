@@ -67,9 +67,7 @@ class Following:
     """A tab that follows a topic.
 
     Args:
-        id: The tab's own number for it.
         since: The version that it has.
-        send: Sends frames.
     """
 
     def __init__(self, id: int, since: int, send: Send) -> None:
@@ -105,8 +103,6 @@ class Topic:
     """One thing that tabs follow; to be used in the loop's thread, but for `mark`.
 
     Args:
-        maker: What it is about.
-        in_thread: Runs a function in a thread.
         on_over: Called when there is nothing to follow any more.
     """
 

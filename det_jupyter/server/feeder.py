@@ -49,11 +49,8 @@ class Feeder:
     """A feeder, started when it is needed.
 
     Args:
-        command: What starts it.
-        start_master: Whether it may start a master.
         start_s: How long it may take to say its port.
         on_started: Called with the address of each new one.
-        log: The server's.
     """
 
     def __init__(

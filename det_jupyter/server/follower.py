@@ -43,11 +43,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Follower:
-    """Follows feeders, one after the other.
-
-    Args:
-        emit: Called with the data of each event.
-    """
+    """Follows feeders, one after the other."""
 
     def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
         self._emit = emit

@@ -60,9 +60,6 @@ class Gate:
 
     The feeder refuses changes by itself; here, what a user may not even see is not followed. Users
     who may do everything, which is usual, pass without their frames being read.
-
-    Args:
-        may: The actions that the user may take, by resource.
     """
 
     def __init__(self, may: Mapping[str, Sequence[str]]) -> None:
@@ -110,8 +107,6 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
         """Take the collaborators.
 
         Args:
-            feeder: What to talk to.
-            tabs: The open sockets.
             bounds: The most bytes of a frame, `from_page` and `from_feeder`.
         """
         self._feeder, self._tabs, self._bounds = feeder, tabs, bounds

@@ -97,7 +97,6 @@ def find_route(method: str, path: str) -> tuple[Route, str]:
     """Return the route of a request, and the path to ask the master for.
 
     Args:
-        method: In capitals.
         path: Below the API's root, with its percent signs as they came.
 
     Raises:

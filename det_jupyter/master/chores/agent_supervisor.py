@@ -37,11 +37,9 @@ class AgentSupervisor:
     """See the module's docstring.
 
     Args:
-        service: The service that the agents talk to.
         agent: The agent that was started for this master already, if one was.
         starts_agents: Whether to start any at all.
         agents: The simulated agents that it offers in place of this computer's slots.
-        lost_s: How long an agent may stay away.
     """
 
     def __init__(
@@ -74,9 +72,7 @@ class AgentSupervisor:
             await asyncio.sleep(LOOK_S)
 
     def _keep_agent(self) -> None:
-        # poll() also reaps a child that has ended.
-        lives = self._agent is not None and self._agent.poll() is None
-        if lives or self._service.links.connected() or is_agent_running():
+        if self._is_own_alive() or self._service.links.connected() or is_agent_running():
             return
         lived_s = time.monotonic() - self._started_at
         if lived_s < self._pause_s:
@@ -129,9 +125,10 @@ class AgentSupervisor:
 
     def is_agent_here(self) -> bool:
         """Return whether an agent of this computer lives."""
-        if self._agent is not None and self._agent.poll() is None:
-            return True
-        return is_agent_running()
+        return self._is_own_alive() or is_agent_running()
+
+    def _is_own_alive(self) -> bool:
+        return self._agent is not None and self._agent.poll() is None  # which also reaps it
 
     async def end_agent(self, timeout_s: float) -> None:
         """Wait until the agent has left as commanded; after the timeout, terminate ours."""
@@ -139,6 +136,6 @@ class AgentSupervisor:
             async with asyncio.timeout(timeout_s):
                 while self.is_agent_here():
                     await asyncio.sleep(0.02)
-        if self._agent is not None and self._agent.poll() is None:
+        if self._agent is not None and self._is_own_alive():
             logger.warning("the agent did not leave in %g s; terminated", timeout_s)
             self._agent.terminate()

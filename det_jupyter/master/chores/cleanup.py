@@ -104,13 +104,7 @@ def _has_changed(experiment: Experiment, since: float) -> bool:
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
-    """Remove the blobs, and the unpacked modules, that no experiment refers to.
-
-    Args:
-        data_dir: Our data folder.
-        capsules: Of all experiments.
-        now: UTC seconds.
-    """
+    """Remove the blobs, and the unpacked modules, that no experiment refers to."""
     kept = list(capsules)
     blobs = {blob for each in kept for blob in blobs_of(each) | private_blobs_of(each)}
     codes = {code_key(capsule) for capsule in kept}

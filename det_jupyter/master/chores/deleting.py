@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
 
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
@@ -42,15 +41,10 @@ _PAUSE_S = 1.0
 
 @dataclass(slots=True)
 class Removed:
-    """What was removed, and what could not be.
+    """What was removed, and what could not be."""
 
-    Args:
-        uuids: Of the checkpoints that are gone.
-        problems: What could not be removed, and why, a line each.
-    """
-
-    uuids: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    uuids: list[str] = field(default_factory=list)  # of the checkpoints that are gone
+    problems: list[str] = field(default_factory=list)  # what is left, and why, a line each
 
 
 async def delete(service: Service) -> None:
@@ -70,8 +64,8 @@ async def delete(service: Service) -> None:
 async def _carry_out(service: Service, command: Deletion) -> None:
     if isinstance(command, DeleteExperiment) and not _is_wanted(service, command):
         return
-    removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
     experiment_id = command.experiment_id
+    removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
     for problem in removed.problems:
         logger.error("experiment=%d: %s", experiment_id, problem)
     logger.info("experiment=%d: %d checkpoints deleted", experiment_id, len(removed.uuids))
@@ -99,26 +93,16 @@ def _in_short(problems: list[str]) -> str:
 
 
 def remove_files(command: Deletion, data_dir: Path) -> Removed:
-    """Remove the files that a command names.
-
-    Args:
-        command: What to remove.
-        data_dir: Our data folder, with the runs and the checkpoints that have no other place.
-    """
+    """Remove the files that a command names."""
     root = Path(command.folder) if command.folder else data_dir / "checkpoints"
     removed = Removed()
     if command.folder and command.paths and not root.is_dir():
         removed.problems.append(f"cannot find the storage folder {root}; is it mounted?")
     else:
         _remove_checkpoints(root, command.paths, removed)
-    match command:
-        case DeleteCheckpoints():
-            pass
-        case DeleteExperiment():
-            for folder in _folders_of(command.experiment_id, data_dir):
-                _remove_folder(folder, removed)
-        case _:
-            assert_never(command)
+    if isinstance(command, DeleteExperiment):
+        for folder in _folders_of(command.experiment_id, data_dir):
+            _remove_folder(folder, removed)
     return removed
 
 

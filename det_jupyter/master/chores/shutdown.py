@@ -20,7 +20,6 @@ async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything
     """End everything but the server, which answers until the process ends.
 
     Args:
-        service: The master's.
         supervisor: Of this computer's agent; its task has been cancelled.
         everything: Also end running trials; else they go on under their agent.
     """

@@ -29,7 +29,6 @@ def create_app(
     """Return the ASGI application.
 
     Args:
-        service: Does what is asked for.
         info: The master's; every request must bring its token.
         request_stop: Called to have the program end: with everything that runs (True), or so that
             running trials go on (False).

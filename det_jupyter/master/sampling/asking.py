@@ -56,7 +56,6 @@ class Samplers:
 
         Args:
             experiment_id: Whose study it is.
-            config: The experiment's effective configuration, as a document.
             index: The trial's place; the trials before it are `history`.
             history: The experiment's trials in the order of their indices.
 
@@ -102,7 +101,6 @@ def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) 
     Imports Optuna and tries the sampler out, without training anything: that takes a moment.
 
     Args:
-        searcher: The experiment's.
         hyperparameters: Its space, which has to be valid by itself.
     """
     with quiet:

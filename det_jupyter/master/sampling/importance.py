@@ -35,9 +35,6 @@ def find_importance(
     """Return the share of each hyperparameter, or a sentence why there is none.
 
     Args:
-        hyperparameters: The search's space.
-        metric: The searcher's.
-        direction: Which values of it are better.
         samples: Of the trials that have ended with a metric.
     """
     placed = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]

@@ -28,19 +28,12 @@ INSTALL = "pip install 'det-jupyter[optuna]'"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of class.
-
-    Args:
-        word: What we call it.
-        module: Where the classes are.
-        base: The class that they have in common.
-        ours: Names that mean something of ours instead.
-    """
+    """A sort of class, and where Optuna has those."""
 
     word: str
     module: str
     base: str
-    ours: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()  # names that mean something of ours instead
 
 
 SAMPLER = Kind("sampler", "optuna.samplers", "BaseSampler")
@@ -129,9 +122,6 @@ def make(
     """Make a sampler or pruner.
 
     Args:
-        kind: Which of them.
-        name: Of its class, full or short.
-        args: As the configuration has them.
         seed: For what it draws, another one for each trial.
         search_seed: For a sequence that all trials are points of.
     """

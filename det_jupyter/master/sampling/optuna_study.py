@@ -44,26 +44,15 @@ _SPACES = ("_search_space", "_intersection_search_space")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialHistory:
-    """What became of one trial so far.
+    """What became of one trial so far; one that was `pruned` was ended early by the search."""
 
-    Args:
-        index: Its place within the experiment, from 0.
-        hparams: Its hyperparameters, whole.
-        state: "pruned" was ended early by the search; "failed" tells nothing of its
-            hyperparameters.
-        value: The searcher metric as it was last reported.
-        reports: That metric at every validation: (batches trained, metric), ascending.
-        created_at: When its hyperparameters were chosen.
-        ended_at: When it was over; None: it is not, or the time is not known.
-    """
-
-    index: int
+    index: int  # its place within the experiment, from 0
     hparams: dict[str, Any]
     state: Literal["running", "complete", "pruned", "failed"]
-    value: float | None = None
-    reports: Sequence[tuple[int, float]] = field(default=())
-    created_at: float = 0.0
-    ended_at: float | None = None
+    value: float | None = None  # the searcher metric as it was last reported
+    reports: Sequence[tuple[int, float]] = ()  # at validations: (batches, metric), ascending
+    created_at: float = 0.0  # when its hyperparameters were chosen
+    ended_at: float | None = None  # None: it is not over, or the time is not known
 
 
 @dataclass(slots=True)
@@ -77,11 +66,7 @@ class _Entry:
 
 
 class OptunaStudy:
-    """A study that follows a search. Optuna has to be installed.
-
-    Args:
-        config: The experiment's effective configuration, as a document.
-    """
+    """A study that follows a search. Optuna has to be installed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         import optuna

@@ -28,11 +28,7 @@ ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 
 class Feed:
-    """The table `feed`.
-
-    Args:
-        db: The database.
-    """
+    """The table `feed`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -51,10 +47,6 @@ class Feed:
         """Append a feed item that is no metrics; it takes the place of passing ones before it.
 
         Args:
-            kind: Its kind.
-            at: When it happened.
-            experiment_id: The experiment that it is about.
-            trial_id: The trial that it is about, if any.
             text: Its data as JSON.
             is_passing: The next item of this kind about the same thing makes it superfluous.
             is_whole: It leaves nothing out.
@@ -74,7 +66,6 @@ class Feed:
         """Delete states of an experiment and its trials that others have followed upon.
 
         Args:
-            experiment_id: The experiment.
             before: Only older ones: a close follower gets each state.
         """
         states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
@@ -163,10 +154,7 @@ async def follow(
     """Yield feed items after that number as JSON lines; an empty line is a sign of life.
 
     Args:
-        feed: Has them.
-        bell: Rings when there are more.
         after: Number of the last item that the follower knows.
-        experiment_id: Only of this one.
         is_endless: Go on until the bell is closed; else end with the last item there is.
         heartbeat_s: The longest silence.
         is_brief: Only what has changed, not how: items without data, and none of metrics.

@@ -8,11 +8,7 @@ _KEPT_SNAPSHOTS = 2
 
 
 class History:
-    """The tables `events`, `snapshots` and `numbers`.
-
-    Args:
-        db: The database.
-    """
+    """The tables `events`, `snapshots` and `numbers`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

@@ -28,17 +28,10 @@ from typing import assert_never
 from pydantic import BaseModel, ValidationError
 
 from det_jupyter.bounds import Count
-from det_jupyter.master.machine.core.events import (
-    DevicesReported,
-    LogMatched,
-)
+from det_jupyter.master.machine.core.events import DevicesReported, LogMatched
 from det_jupyter.master.machine.machine import ToAgent
-from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
-from det_jupyter.master.service.journal_records import (
-    Source,
-    add_metrics,
-    take_record,
-)
+from det_jupyter.master.machine.rules.log_policies import is_settled, policies_of
+from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.printed import parse_printed
@@ -231,7 +224,15 @@ class _Intake:
                 source.experiment_id, policy.pattern, printed.lines
             )
             if line is not None:
-                self._transaction.take(_match(source, policy, line))
+                self._transaction.take(
+                    LogMatched(
+                        allocation_id=source.allocation_id,
+                        rank=source.rank,
+                        pattern=policy.pattern,
+                        action=policy.action,
+                        line=line,
+                    )
+                )
 
     def _source_of(self, chunk: Chunk) -> Source | None:
         state = self._transaction.machine.state
@@ -303,13 +304,3 @@ def _in_short(error: Exception) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
-
-
-def _match(source: Source, policy: LogPolicy, line: str) -> LogMatched:
-    return LogMatched(
-        allocation_id=source.allocation_id,
-        rank=source.rank,
-        pattern=policy.pattern,
-        action=policy.action,
-        line=line,
-    )

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from det_jupyter.master.machine.core.events import (
-    MachineRecord,
-    RecordArrived,
-    ValidationReported,
-)
+from det_jupyter.master.machine.core.events import MachineRecord, RecordArrived, ValidationReported
 from det_jupyter.master.machine.rules.log_policies import LogPolicy
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
@@ -62,7 +58,10 @@ def take_record(
         case BatchMetrics() | MetricsReported():
             add_metrics(transaction, source, [record])
         case BatchTimings():
-            _add_timings(transaction, source, record)
+            if record.records:
+                steps = range(record.first, record.first + len(record.records))
+                text = to_line(record).rstrip("\n")
+                transaction.store.add_timings(source.trial_id, steps, text)
         case StepTimes():
             transaction.store.series.add_times(
                 transaction.now, source.trial_id, source.run, source.rank, record
@@ -110,13 +109,6 @@ def _steps_of(record: BatchMetrics | MetricsReported) -> range:
         return range(record.steps_completed, record.steps_completed + 1)
     num_batches = max(map(len, record.values.values()), default=0)
     return range(record.first, record.first + num_batches)
-
-
-def _add_timings(transaction: Transaction, source: Source, record: BatchTimings) -> None:
-    if record.records:
-        steps = range(record.first, record.first + len(record.records))
-        text = to_line(record).rstrip("\n")
-        transaction.store.add_timings(source.trial_id, steps, text)
 
 
 def _validation(source: Source, record: MetricsReported) -> ValidationReported:

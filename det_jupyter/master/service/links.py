@@ -29,7 +29,6 @@ class Link:
     """The line to one agent process, good for one stream.
 
     Args:
-        session: That process's.
         clock: Seconds in which this process ran.
     """
 

@@ -37,12 +37,6 @@ _FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open")
 def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over: bool) -> LogPage:
     """Return the lines of these trials that fit.
 
-    Args:
-        path: The database.
-        trial_ids: The trials.
-        query: Which lines.
-        is_over: What the page says of it.
-
     Raises:
         ConfigError: The regular expression is none, or takes too long.
     """

@@ -20,7 +20,6 @@ class Logs:
     """The tables `logs` and `log_sizes`.
 
     Args:
-        db: The database.
         max_bytes: What is kept of each rank of a trial.
     """
 

@@ -61,15 +61,7 @@ class Told:
 
 
 class Publisher:
-    """Writes feed items, within one transaction.
-
-    Args:
-        machine: Whose experiments and trials they follow.
-        store: Is inside a transaction while this exists.
-        now: The time of all of it.
-        sentence: Says why a trial does not run.
-        told: What followers know already.
-    """
+    """Writes feed items, within one transaction of the store."""
 
     def __init__(
         self, machine: Machine, store: Store, now: float, sentence: Sentence, told: Told

@@ -31,11 +31,7 @@ def is_trouble(error: BaseException) -> bool:
 
 
 class Quarantine:
-    """The table of that name.
-
-    Args:
-        db: The store's connection.
-    """
+    """The table of that name."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -49,15 +45,7 @@ class Quarantine:
         error: BaseException,
         experiment_id: int | None,
     ) -> None:
-        """Keep something; of many the oldest go.
-
-        Args:
-            at: When it came.
-            source: Where it came from: an event's kind, a rank's file.
-            content: It itself.
-            error: What it led to.
-            experiment_id: The experiment that it belongs to, if any.
-        """
+        """Keep what came from `source`: an event, a rank's file; of many the oldest go."""
         self._db.execute(
             "INSERT INTO quarantine (at, experiment_id, source, content, error) "
             "VALUES (?, ?, ?, ?, ?)",

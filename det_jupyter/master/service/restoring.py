@@ -79,13 +79,7 @@ def _read(snapshot: str | None) -> Machine:
 
 
 class _Replay:
-    """Events being handled again.
-
-    Args:
-        store: Knows how far the numbers were after each event.
-        base: The state that they come after.
-        machine: It is in that state, and handles them.
-    """
+    """Events being handled again."""
 
     def __init__(self, store: Store, base: str | None, machine: Machine) -> None:
         self._store = store

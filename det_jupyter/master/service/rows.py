@@ -50,17 +50,10 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]
 
 def as_item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
     """Return a feed item, from a row of its table."""
-    seq, at, kind, experiment_id, trial_id, text = row
-    return FeedItem.model_validate(
-        {
-            "seq": seq,
-            "at": at,
-            "kind": kind,
-            "experiment_id": experiment_id,
-            "trial_id": trial_id,
-            "data": json.loads(text),
-        }
-    )
+    *values, text = row
+    names = ("seq", "at", "kind", "experiment_id", "trial_id")
+    fields = dict(zip(names, values, strict=True))
+    return FeedItem.model_validate({**fields, "data": json.loads(text)})
 
 
 def as_template(row: tuple[str, float, float, str]) -> TemplateView:
@@ -76,10 +69,7 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
     row_id, text = row
     record = json.loads(text)
     return TimingsView(
-        id=row_id,
-        first=record["first"],
-        records=record["records"],
-        durations_ns=record["durations_ns"],
+        id=row_id, **{name: record[name] for name in ("first", "records", "durations_ns")}
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from det_jupyter.config import ExperimentConfig
 from det_jupyter.diagnosis import Place, RunVerdict, Setting
 from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.state import Agent, Allocation, MachineState
@@ -136,7 +135,8 @@ def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) 
         mixed_precision=optimizations.mixed_precision != "O0",
         average_training_metrics=optimizations.average_training_metrics,
         is_compiled=bool(optimizations.compile),
-        has_tuned_fusion=_has_tuned_fusion(config),
+        has_tuned_fusion=optimizations.auto_tune_tensor_fusion
+        or optimizations.tensor_fusion_threshold is not None,
         min_checkpoint_period=_period(config.min_checkpoint_period),
         min_validation_period=_period(config.min_validation_period),
         checkpoint_policy=config.checkpoint_policy,
@@ -152,11 +152,6 @@ def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int
         kind=slot.name,
         strangers=tuple(process.command for process in occupied),
     )
-
-
-def _has_tuned_fusion(config: ExperimentConfig) -> bool:
-    found = config.optimizations
-    return found.auto_tune_tensor_fusion or found.tensor_fusion_threshold is not None
 
 
 def _period(length: Length) -> str:

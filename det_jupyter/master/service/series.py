@@ -62,11 +62,7 @@ def owner_of_trial(trial_id: int) -> str:
 
 
 class SeriesRows:
-    """What has come in and is not packed, and what is known of sources and runs.
-
-    Args:
-        db: The database.
-    """
+    """What has come in and is not packed, and what is known of sources and runs."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

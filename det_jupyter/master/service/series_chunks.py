@@ -63,11 +63,7 @@ class Packed:
 
 
 class SeriesChunks:
-    """The table `series_chunks`.
-
-    Args:
-        db: The database.
-    """
+    """The table `series_chunks`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

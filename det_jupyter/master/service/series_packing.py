@@ -14,13 +14,7 @@ from pathlib import Path
 
 from det_jupyter.master.service.rows import read_only, readable
 from det_jupyter.master.service.series import Key
-from det_jupyter.master.service.series_chunks import (
-    LAST_STEP_S,
-    LEVELS,
-    MEASURED,
-    Chunk,
-    Packed,
-)
+from det_jupyter.master.service.series_chunks import LAST_STEP_S, LEVELS, MEASURED, Chunk, Packed
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -92,12 +86,7 @@ def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
 
 
 def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
-    """Return chunks of the next step, of levels that have rows enough for one.
-
-    Args:
-        path: The database.
-        keys: Of one source each.
-    """
+    """Return chunks of the next step, of levels of these sources that have rows enough for one."""
     with read_only(path) as db:
         return [chunk for key in keys for chunk in _rolled(db, key)]
 

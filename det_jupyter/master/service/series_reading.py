@@ -261,11 +261,7 @@ def _missing(
     series: Sequence[Series],
     query: SeriesQuery,
 ) -> list[Series]:
-    """Return series without points that say why they have none.
-
-    Args:
-        owners: Which sources of each owner; None: all.
-    """
+    """Return series without points that say why: of these sources of each owner, None: of all."""
     num_agents = sum(agent_of(owner) is not None for owner in owners)
     unknown = {}
     for owner, sources in owners.items():

@@ -17,13 +17,7 @@ from contextlib import contextmanager, suppress
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.errors import (
-    ConfigError,
-    Conflict,
-    MasterUnreachable,
-    NotFound,
-    ProtocolMismatch,
-)
+from det_jupyter.errors import ConfigError, Conflict, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
@@ -42,7 +36,6 @@ from det_jupyter.master.service.views import Views
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
-    Capsule,
     CreateExperiment,
     ExperimentView,
     Knock,
@@ -62,7 +55,6 @@ class Service:
 
     Args:
         store: The database; the service goes on from what it holds.
-        clock: UTC seconds.
     """
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
@@ -177,12 +169,12 @@ class Service:
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
+        capsule = request.capsule
+        if request.parent_id is not None:  # a fork takes its parent's, which views outline
+            capsule = self.machine.state.experiment(request.parent_id).capsule
         self.apply(
             ExperimentSubmitted.built_from(
-                request,
-                config=config.to_document(),
-                origins=origins,
-                capsule=self._capsule_of(request),
+                request, config=config.to_document(), origins=origins, capsule=capsule
             )
         )
         return self.views.experiment(self.machine.state.last_experiment_id)
@@ -191,12 +183,6 @@ class Service:
         """Return the experiment that was submitted with this key, if there is one."""
         found = self.machine.indexes.submitted(key)
         return None if found is None else self.views.experiment(found)
-
-    def _capsule_of(self, request: CreateExperiment) -> Capsule:
-        """Return the capsule of a submission; a fork takes its parent's, which views outline."""
-        if request.parent_id is None:
-            return request.capsule
-        return self.machine.state.experiment(request.parent_id).capsule
 
     def find_template(self, name: str) -> TemplateView:
         """Return a template.
@@ -315,8 +301,8 @@ def _cannot_decide(pool: str, error: str) -> str:
 async def check_sampler(config: ExperimentConfig) -> None:
     """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
     if isinstance(config.searcher, OptunaSearcher):
-        about = (config.searcher, config.hyperparameters)
-        if problems := await asyncio.to_thread(find_problems, *about):
+        problems = await asyncio.to_thread(find_problems, config.searcher, config.hyperparameters)
+        if problems:
             raise ConfigError(problems)
 
 

@@ -54,12 +54,7 @@ class Transaction:
     """What one transaction does.
 
     Args:
-        machine: Handles the events.
         store: Is inside a transaction while this exists.
-        now: The time of all of it.
-        sentence: Says why a trial does not run.
-        matcher: Looks for what log policies look for.
-        told: What followers know already.
         is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
     """
 
@@ -170,9 +165,6 @@ class Transaction:
 
         Args:
             what: What it was, and what is wrong with it, in one line.
-            content: It itself.
-            error: What it led to.
-            experiment_id: Whose it was; None: no experiment's.
             is_fatal: The experiment cannot go on without it.
             gone: The allocation whose ranks are gone according to it.
         """
@@ -272,7 +264,6 @@ class Transaction:
         """Note how far a trial is.
 
         Args:
-            trial_id: The trial.
             steps_completed: At least this many; a record may name fewer than one before it.
             fraction: What these steps are of its length; when missing, taken from the last one.
         """

@@ -33,14 +33,7 @@ _EXPLAINED = 16  # waiting trials that get a reason of their own in one answer: 
 
 
 class Views:
-    """Makes views of the machine's state, the stored progress and the lines to agents.
-
-    Args:
-        machine: Knows experiments, trials, agents and pools.
-        store: Has the progress of trials.
-        links: Say which agents listen.
-        clock: UTC seconds.
-    """
+    """Makes views of the machine's state, the stored progress and the lines to agents."""
 
     def __init__(
         self, machine: Machine, store: Store, links: Links, clock: Callable[[], float]

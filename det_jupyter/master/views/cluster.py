@@ -8,6 +8,7 @@ from itertools import islice
 from det_jupyter.config.pools import PoolConfig
 from det_jupyter.master.machine.core.state import Agent, Allocation, Experiment, Trial
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.views.experiments import held_on
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Policy
 from det_jupyter.wire import (
@@ -39,10 +40,6 @@ def cluster_view(
     """Return all pools with the fronts of their queues.
 
     Args:
-        machine: Knows it all.
-        why: Says why a trial does not run.
-        is_connected: Says whether an agent listens now.
-        now: UTC seconds.
         limit: At most this many waiting trials of each pool.
         experiment_id: Add this experiment's first waiting trials, wherever they are in the queue.
     """
@@ -126,17 +123,8 @@ def _pool_status(
 
 def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> AgentStatus:
     """Return an agent in the ledger."""
-    holders: dict[int, tuple[Trial, Allocation, int]] = {}
-    num_aux = 0
-    for trial in machine.indexes.holding(agent.id):
-        allocation = trial.allocation
-        assert allocation is not None
-        for rank, (agent_id, slot) in enumerate(
-            zip(allocation.agent_ids, allocation.slots, strict=True)
-        ):
-            if agent_id == agent.id and slot.id >= 0:
-                holders[slot.id] = (trial, allocation, rank)
-            num_aux += agent_id == agent.id and slot.id < 0
+    held = list(held_on(agent.id, machine.indexes))
+    holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
     pool = machine.pools.configs[machine.pools.pool_of_agent(agent.id)]
     return AgentStatus.built_from(
         agent,
@@ -148,7 +136,7 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
             else _unheld(agent, slot, pool)
             for slot in agent.slots
         ],
-        num_aux=num_aux,
+        num_aux=sum(slot.id < 0 for *_, slot in held),
     )
 
 

@@ -102,7 +102,6 @@ def to_curves(
     """Return every metric of every trial.
 
     Args:
-        records: Trial and metrics record (as JSON), in the order in which they were written.
         max_points: Thin each curve to about this many points (of very many curves, to fewer); its
             extremes stay.
     """

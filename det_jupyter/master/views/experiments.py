@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -19,6 +19,7 @@ from det_jupyter.wire import (
     AllocationState,
     AllocationView,
     ExperimentView,
+    SlotView,
     State,
     TrialView,
     Verdict,
@@ -118,18 +119,23 @@ def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
     return AllocationView.built_from(allocation)
 
 
+def held_on(agent_id: str, indexes: Indexes) -> Iterator[tuple[Trial, Allocation, int, SlotView]]:
+    """Yield trial, allocation, rank and slot of each rank on an agent."""
+    for trial in indexes.holding(agent_id):
+        if (held := trial.allocation) is not None:
+            for rank, (home, slot) in enumerate(zip(held.agent_ids, held.slots, strict=True)):
+                if home == agent_id:
+                    yield trial, held, rank, slot
+
+
 def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
     """Return an agent and what its slots do."""
     return AgentView.built_from(
         agent,
         connected=is_connected,
         used={
-            slot.id: trial.allocation.id
-            for trial in indexes.holding(agent.id)
-            if trial.allocation is not None
-            for agent_id, slot in zip(
-                trial.allocation.agent_ids, trial.allocation.slots, strict=True
-            )
-            if agent_id == agent.id and slot.id >= 0
+            slot.id: allocation.id
+            for _, allocation, _, slot in held_on(agent.id, indexes)
+            if slot.id >= 0
         },
     )

@@ -102,8 +102,6 @@ class PaceFinder:
     """Finds out how long one unit of a search's training takes.
 
     Args:
-        config: The search's configuration.
-        unit: That its training is measured in.
         seconds_per_batch: How long a batch takes, if the user says so.
     """
 
@@ -199,9 +197,6 @@ def fill_times(
     """Return the view with how long the search takes on these slots, as far as that is known.
 
     Args:
-        view: What the search would train.
-        planned: The same, to be reckoned with.
-        finder: Has the pace, if there is one.
         slots: How many slots there are.
         places: How many trials fit into them at once.
     """

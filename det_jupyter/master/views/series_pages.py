@@ -48,7 +48,6 @@ def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
 
     Args:
         tables: By source; rows outside the query's stretch of the axis are left out.
-        query: Which, and how fine.
     """
     kept = {
         source: table.where(within(axis_of(table, query.axis), query))
@@ -171,7 +170,6 @@ def superseded(table: Table, cuts: Sequence[int]) -> Table:
     """Return a run's rows without those from a step on that was trained again.
 
     Args:
-        table: The rows of a run.
         cuts: After which steps a later run began.
     """
     if not cuts:

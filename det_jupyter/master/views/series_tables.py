@@ -137,7 +137,6 @@ def merged(table: Table, bins: NDArray[np.int64]) -> Table:
     """Return a row for each bin that has rows, in the order of bins.
 
     Args:
-        table: The rows.
         bins: The number of each row's bin.
     """
     if not len(bins):
@@ -164,7 +163,6 @@ def to_bytes(table: Table, *, is_measured: bool) -> bytes:
     """Return a table as compressed bytes.
 
     Args:
-        table: The table.
         is_measured: Its rows are as they were measured: their extremes need not be kept.
     """
     left_out = {"low", "high"} if is_measured else set()

@@ -29,12 +29,8 @@ class Whys:
     """Says why trials do not run, of one moment: to be asked while nothing changes.
 
     Args:
-        machine: Knows the trials.
-        progress: How far they are.
-        now: UTC seconds.
         most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
         zone: That times of day are told in; None: this computer's.
-        own_user: Whose master it is.
     """
 
     def __init__(
