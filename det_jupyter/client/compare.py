@@ -12,10 +12,9 @@ from det_jupyter.client.ranking import ranked
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.client.trial import Trial
 from det_jupyter.errors import NotFound, UsageError
-from det_jupyter.view.build.results import best_metric, elapsed_s, slot_seconds
+from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slot_seconds
 from det_jupyter.view.build.side_by_side import (
     MAX_SIDES,
-    Compared,
     build_comparison,
     code_differences,
     configuration,
@@ -23,8 +22,7 @@ from det_jupyter.view.build.side_by_side import (
     left_out,
     versions,
 )
-from det_jupyter.view.forms.comparison_card import comparison_html
-from det_jupyter.view.forms.comparison_text import comparison_text
+from det_jupyter.view.forms.comparison import comparison_html, comparison_text
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.wire import ExperimentView, ImportanceView, TrialView
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from det_jupyter.client.tables import Row as TableRow
 from det_jupyter.client.tables import Rows
-from det_jupyter.diagnosis.lines import yaml_lines
-from det_jupyter.diagnosis.outcome import Row
+from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.view.build.verdict import build_verdict
+from det_jupyter.view.build.trial import build_verdict
 from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 from det_jupyter.wire import Verdict
 

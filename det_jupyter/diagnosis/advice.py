@@ -30,21 +30,22 @@ def advise(
     facts: Facts,
     setting: Setting,
     straggler: Straggler | None = None,
-    creep: Creep | None = None,
 ) -> Cause:
     """Return a cause with evidence and advice."""
+    rank, because = None, None
     if kind == "straggler" and straggler is not None:
-        evidence, advice = _of_straggler(facts, setting, straggler)
         rank, because = straggler.ranks[0], straggler.because
-        return Cause(
-            kind=kind, share=share, rank=rank, because=because, evidence=evidence, advice=advice
-        )
-    if kind == "memory" and creep is not None:
-        evidence, advice = _of_memory(creep)
-        rank = creep.growth.rank
-        return Cause(kind=kind, share=0.0, rank=rank, evidence=evidence, advice=advice)
-    evidence, advice = _ADVISED[kind](facts, setting)
-    return Cause(kind=kind, share=min(1.0, share), evidence=evidence, advice=advice)
+        evidence, advice = _of_straggler(facts, setting, straggler)
+    else:
+        evidence, advice = _ADVISED[kind](facts, setting)
+    return Cause(
+        kind=kind,
+        share=min(1.0, share),
+        rank=rank,
+        because=because,
+        evidence=evidence,
+        advice=advice,
+    )
 
 
 def compute_gains(facts: Facts, setting: Setting) -> Advised:
@@ -95,9 +96,8 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
         facts.process(setting, rank, "rank", "cpu_util") is not None for rank in ranks
     )
     workers = mean_of(facts.process(setting, r, "workers", "num_processes") for r in ranks)
-    loaders = [
-        facts.process(setting, r, of, "cpu_util") for r in ranks for of in _loading(workers)
-    ]
+    loader = "workers" if workers else "rank"
+    busy = mean_of(facts.process(setting, rank, loader, "cpu_util") for rank in ranks)
     if workers:
         evidence.append(f"{workers:.0f} loader workers a rank")
     elif is_sampled:
@@ -107,7 +107,6 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
         for rank in ranks
         for of in ("rank", "workers")
     )
-    busy = mean_of(loaders)
     cpu = max(facts.host(agent, "cpu_util_simple") or 0.0 for agent in setting.agents())
     each = None if busy is None else busy / (workers or 1)
     if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # less than a worker's queue takes
@@ -132,10 +131,6 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     if cpu < CPU_FULL:
         advice.append("do the work of loading once and store its result")
     return evidence, advice
-
-
-def _loading(workers: float | None) -> tuple[str, ...]:
-    return ("workers",) if workers else ("rank",)
 
 
 def _of_transfer(facts: Facts, setting: Setting) -> Advised:
@@ -178,12 +173,10 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
 
 def _of_uneven(facts: Facts, setting: Setting) -> Advised:
     least, *_, most = sorted(facts.ranks, key=lambda rank: rank.wait)
-    full = [*_cpu_lines(facts, setting)]
     waits = [f"rank {r.rank} waits {100 * r.wait:.0f} % of the time" for r in (least, most)]
-    evidence = [*waits, *full]
-    if full:
-        return evidence, ["train with fewer slots or elsewhere: the CPU is full"]
-    return evidence, [
+    if full := [*_cpu_lines(facts, setting)]:
+        return waits + full, ["train with fewer slots or elsewhere: the CPU is full"]
+    return waits, [
         "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "
         f"time with optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"
     ]
@@ -192,13 +185,11 @@ def _of_uneven(facts: Facts, setting: Setting) -> Advised:
 def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
     found = facts.periodic["checkpoint"]
     now = f" (now {setting.min_checkpoint_period})" if setting.min_checkpoint_period else ""
-    longer = f"raise min_checkpoint_period{now}, to save less often"
-    fewer = "set checkpoint_policy: best or none, to save after fewer validations"
-    by_policy = setting.checkpoint_policy == "all"
-    advice = [fewer, longer] if by_policy else [longer]
-    return [
-        f"a checkpoint holds training for {_ms(found.seconds)}, every {_ms(found.every_s)}"
-    ], advice
+    advice = [f"raise min_checkpoint_period{now}, to save less often"]
+    if setting.checkpoint_policy == "all":
+        advice.insert(0, "set checkpoint_policy: best or none, to save after fewer validations")
+    held = f"a checkpoint holds training for {_ms(found.seconds)}, every {_ms(found.every_s)}"
+    return [held], advice
 
 
 def _of_validation(facts: Facts, setting: Setting) -> Advised:
@@ -253,40 +244,29 @@ def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advis
             evidence.append(f"rank {slow.rank} {words} {_ms(own)} a batch, the others {_ms(rest)}")
     if more := straggler.ranks[1:]:
         evidence.append(f"as slow: rank {', '.join(map(str, more))}")
-    match straggler.because:
-        case "data":
-            advice = [
-                f"look at what rank {slow.rank} loads: larger records, a slower disk, or work "
-                "that only this rank does in its dataset"
-            ]
-        case "machine":
-            agent_id = setting.places[slow.rank].agent_id
-            advice = [f"free or exclude that slot: %det slot disable {agent_id} SLOT"]
-        case "compute":
-            advice = [
-                f"look for work that only rank {slow.rank} does, and give all ranks batches "
-                "of equal cost"
-            ]
-    return evidence, advice
+    agent_id = setting.places[slow.rank].agent_id
+    advice = {
+        "data": f"look at what rank {slow.rank} loads: larger records, a slower disk, or work "
+        "that only this rank does in its dataset",
+        "machine": f"free or exclude that slot: %det slot disable {agent_id} SLOT",
+        "compute": f"look for work that only rank {slow.rank} does, and give all ranks batches "
+        "of equal cost",
+    }
+    return evidence, [advice[straggler.because]]
 
 
-def _of_memory(creep: Creep) -> Advised:
-    growth = creep.growth
-    title = "GPU memory" if growth.name == "gpu_memory" else "memory"
-    whose = (
-        f"the loader workers of rank {growth.rank}"
-        if growth.of == "workers"
-        else (f"rank {growth.rank}")
-    )
-    evidence = [f"{title} of {whose} grows by {size(creep.bytes_per_s * 3600)} an hour"]
+def advise_memory(creep: Creep) -> Cause:
+    """Return memory that grows as a cause, which takes no time."""
+    growth, evidence = creep.growth, [creep.sentence]
     if growth.free_bytes is not None:
         evidence.append(f"{size(growth.free_bytes)} are left")
-    if growth.of == "workers":
-        return evidence, ["look for lists and caches that the dataset adds to"]
-    return evidence, [
-        "look for what is kept of each batch: a loss without .item() or .detach(), a list of "
+    advice = (
+        "look for lists and caches that the dataset adds to"
+        if growth.of == "workers"
+        else "look for what is kept of each batch: a loss without .item() or .detach(), a list of "
         "metrics, a cache"
-    ]
+    )
+    return Cause(kind="memory", share=0.0, rank=growth.rank, evidence=evidence, advice=[advice])
 
 
 def _cpu_lines(facts: Facts, setting: Setting) -> Iterable[str]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 from det_jupyter.diagnosis.facts import Growth
+from det_jupyter.words import size
 
 WARM_UP_S = 60.0
 MIN_S = 180.0
@@ -29,6 +30,14 @@ class Creep:
     growth: Growth
     bytes_per_s: float
     full_in_s: float | None  # not known without a sample of what is free
+
+    @property
+    def sentence(self) -> str:
+        """Whose memory grows, and how fast."""
+        what = "GPU memory" if self.growth.name == "gpu_memory" else "memory"
+        whose = "the loader workers of rank" if self.growth.of == "workers" else "rank"
+        rate = f"{size(self.bytes_per_s * 3600)} an hour"
+        return f"{what} of {whose} {self.growth.rank} grows by {rate}"
 
 
 def find_creep(growths: tuple[Growth, ...]) -> Creep | None:

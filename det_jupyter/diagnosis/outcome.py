@@ -1,10 +1,12 @@
-"""What came out of a bottleneck experiment: a row for each recipe, and what they say together."""
+"""What came out of a bottleneck experiment: a row for each recipe, the verdict, lines to paste."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+
+import yaml
 
 from det_jupyter.diagnosis.gains import (
     LEAST_NOISE,
@@ -239,3 +241,43 @@ def _capital(text: str) -> str:
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %"
+
+
+def yaml_lines(rows: Sequence[Row]) -> str:
+    """Return YAML: of each key the best change that keeps the results; others are comments."""
+    gains = sorted(
+        (row for row in rows if row.recipe.is_remedy and row.sign == "gain"),
+        key=lambda row: -(row.ratio.middle if row.ratio else 0),
+    )
+    lines = [
+        f"# in build_training_data_loader: {row.detail}  # {_said(row)}"
+        for row in gains
+        if row.detail
+    ]
+    taken: set[str] = set()
+    body = [line for row in gains for line in _of_section(row, taken)]
+    if body:
+        lines += ["optimizations:" if taken else "# optimizations:", *body]
+    lines += [  # what only shows a cost
+        f"# diagnostic only: {row.recipe.title}: {row.ratio} as fast, so {row.verdict}"
+        for row in rows
+        if not row.recipe.is_remedy and row.sign == "gain"
+    ]
+    return "\n".join(lines or ["# nothing that was tried gained anything"]) + "\n"
+
+
+def _of_section(row: Row, taken: set[str]) -> list[str]:
+    keys = row.recipe.optimizations
+    if not keys:
+        return []
+    is_live = row.recipe.effect == "safe" and not taken & keys.keys()
+    if is_live:
+        taken.update(keys)
+    text = yaml.safe_dump(keys, sort_keys=False).splitlines()
+    mark = "" if is_live else "# "
+    return [f"  {mark}{text[0]}  # {_said(row)}", *(f"  {mark}{line}" for line in text[1:])]
+
+
+def _said(row: Row) -> str:
+    because = f": {row.recipe.because}" if row.recipe.because else ""
+    return f"{row.ratio} as fast here; {row.recipe.effect}{because}"

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from det_jupyter.diagnosis.advice import advise, compute_gains
+from det_jupyter.diagnosis.advice import advise, advise_memory, compute_gains
 from det_jupyter.diagnosis.facts import PERIODIC, Facts, Setting
 from det_jupyter.diagnosis.memory import Creep, find_creep
 from det_jupyter.diagnosis.waiting import Straggler, find_straggler
@@ -79,7 +79,7 @@ def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> F
         causes = []
     creep = _creep(facts)
     if creep is not None:
-        grown = advise("memory", 0.0, facts, setting, straggler, creep)
+        grown = advise_memory(creep)
         is_first = not causes or (creep.full_in_s is not None and creep.full_in_s < FULL_SOON_S)
         causes = [grown, *causes] if is_first else [*causes, grown]
     kind: VerdictKind = causes[0].kind if causes else "healthy"
@@ -120,11 +120,9 @@ def divide(facts: Facts, straggler: Straggler | None) -> dict[CauseKind, float]:
 def _names_the_verdict(
     losses: list[Cause], shares: Mapping[CauseKind, float], shown: Collection[CauseKind]
 ) -> bool:
-    if not losses:
-        return False
-    largest = losses[0]
-    return largest.share >= _threshold(BOUND_OF, BOUND, largest.kind, shown) or (
-        sum(cause.share for cause in losses) > shares["compute"]
+    return bool(losses) and (
+        losses[0].share >= _threshold(BOUND_OF, BOUND, losses[0].kind, shown)
+        or sum(cause.share for cause in losses) > shares["compute"]
     )
 
 

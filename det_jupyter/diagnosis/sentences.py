@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.rules import Found
 from det_jupyter.wire.verdict import Cause, CauseKind
-from det_jupyter.words import lasting, size
+from det_jupyter.words import lasting
 
 # The cause that names the verdict.
 FIRST: Mapping[str, str] = {
@@ -53,10 +53,8 @@ def put(found: Found) -> str:
     clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found.creep)]
     clauses += [_clause(FURTHER[cause.kind], cause, found.creep) for cause in further]
     text = f"{'; '.join(clauses)}."
-    if found.kind == "healthy":
-        return text
     advised = next((cause for cause in found.causes if cause.advice), None)
-    if advised is None:
+    if found.kind == "healthy" or advised is None:
         return text
     tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
     return f"{text} {NEXT.format(advice=advised.advice[0])}{tried}."
@@ -72,11 +70,7 @@ def _clause(form: str, cause: Cause, creep: Creep | None) -> str:
 
 
 def _memory(creep: Creep) -> str:
-    whose = "the loader workers of rank" if creep.growth.of == "workers" else "rank"
-    what = "GPU memory" if creep.growth.name == "gpu_memory" else "Memory"
-    rate = (
-        f"{what} of {whose} {creep.growth.rank} grows by {size(creep.bytes_per_s * 3600)} an hour"
-    )
+    rate = creep.sentence[0].upper() + creep.sentence[1:]
     return rate if creep.full_in_s is None else f"{rate}, full in {lasting(creep.full_in_s)}"
 
 

@@ -141,9 +141,7 @@ class Window:
         return next(found, {})
 
 
-def _means(
-    samples: Iterable[tuple[str, SystemSample]],
-) -> dict[tuple[str, str], dict[str, float]]:
+def _means(samples: Iterable[tuple[str, SystemSample]]) -> dict[tuple[str, str], dict[str, float]]:
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for agent_id, sample in samples:
         for source, found in sample.values.items():

@@ -13,8 +13,7 @@ from det_jupyter.client.compare import Comparison, fetch_experiments
 from det_jupyter.errors import NotFound
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.overview import Numbers, Overview
-from det_jupyter.view.build.running import build_trials
-from det_jupyter.view.build.sidebar import build_cluster_news
+from det_jupyter.view.build.sidebar import build_cluster_news, build_trials
 
 
 class Whole:

@@ -122,10 +122,26 @@ class DetMagics(Magics):
 
     def _refuse(self, name: str, error: BaseException) -> None:
         """Put what says why in place of an older handle, which would look like the cell's."""
-        from det_jupyter.notebook.handles.refused import RefusedExperiment
-
         assert self.shell is not None, "magics are registered by a shell"
         self.shell.user_ns[name] = RefusedExperiment(str(error) or type(error).__name__)
+
+
+class RefusedExperiment:
+    """Stands where the handle would be: using it says why there is none."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # front ends look for _repr_html_ and the like
+            raise AttributeError(name)
+        raise NotFound(
+            f"there is no experiment, because the cell that was to submit it was refused: "
+            f"{self._reason}"
+        )
+
+    def __repr__(self) -> str:
+        return f"No experiment: the cell that was to submit it was refused: {self._reason}"
 
 
 def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:

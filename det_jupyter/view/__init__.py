@@ -8,11 +8,4 @@ from det_jupyter.view.forms.news import WaitingNews
 from det_jupyter.view.forms.plain import render_plain
 from det_jupyter.view.model.experiment import Verb, ViewState
 
-__all__ = [
-    "Verb",
-    "ViewState",
-    "WaitingNews",
-    "build_view_state",
-    "render_html",
-    "render_plain",
-]
+__all__ = ["Verb", "ViewState", "WaitingNews", "build_view_state", "render_html", "render_plain"]

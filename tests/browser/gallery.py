@@ -19,8 +19,9 @@ from det_jupyter.config.writing import to_yaml
 from det_jupyter.master.machine.rules.configurations import complete
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state, render_html
-from det_jupyter.view.build.side_by_side import Compared, build_comparison
-from det_jupyter.view.forms.comparison_card import comparison_html
+from det_jupyter.view.build.results import Compared
+from det_jupyter.view.build.side_by_side import build_comparison
+from det_jupyter.view.forms.comparison import comparison_html
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.wire import (
     CheckpointView,

@@ -43,7 +43,8 @@ SEARCH = """
 import sys
 sys.path.insert(0, {root!r})
 from IPython.display import display
-from det_jupyter.notebook.handles.show import bundle, live_widget
+from det_jupyter.notebook.handles.show import bundle
+from det_jupyter.notebook.handles.widget import LiveWidget
 from det_jupyter.view import build_view_state
 from tests.unit.view.view_samples import search_experiment
 
@@ -58,7 +59,7 @@ def choose(trial_id):
     chosen_id = trial_id
     widget.state = show(150)
 
-widget = live_widget(show(100), lambda verb: None, choose)
+widget = LiveWidget(show(100), lambda verb: None, choose, lambda asked, send: None)
 display(bundle(widget.state, widget), raw=True)
 """
 ADVANCE = "widget.state = show(150)"

@@ -19,9 +19,9 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.calls import find_function_problem
 from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.notebook.capture.cells import Cells
-from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
 from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
@@ -67,7 +67,12 @@ def capture(
     blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
-    if problems := _describe_failures(survey, entrypoint, cells):
+    problems = [
+        _describe(culprit, name, survey, entrypoint, cells)
+        for name in survey.failures
+        for culprit in find_culprits(survey, name)
+    ]
+    if problems:
         raise CaptureError(problems)
     if not allow_large:
         _check_size(survey, entrypoint, cells)
@@ -96,13 +101,46 @@ def capture(
     )
 
 
+def find_entrypoint_problem(
+    entrypoint: str, namespace: Mapping[str, Any], base: type = object
+) -> str | None:
+    """Return what is wrong with the entrypoint if it names no class or function of the notebook.
+
+    Args:
+        entrypoint: Name of the class or function.
+        namespace: The notebook's globals.
+        base: Of the classes defined here, those that derive from it are worth naming.
+    """
+    if entrypoint not in namespace:
+        here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
+        known = "classes and functions defined here: " + ", ".join(here)
+        return (
+            f"entrypoint: {entrypoint!r} is not defined in this notebook; run the cell that "
+            f"defines it ({known if here else 'it defines no class or function yet'})"
+        )
+    value = namespace[entrypoint]
+    if not isinstance(value, (type, FunctionType)):
+        kind = type(value).__name__
+        return f"entrypoint: {entrypoint!r} is of type {kind}, expected a class or a function"
+    return None
+
+
+def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
+    here = namespace.get("__name__", "__main__")
+    if not isinstance(value, (type, FunctionType)) or value.__module__ != here:
+        return False
+    return (
+        issubclass(value, base) if isinstance(value, type) else find_function_problem(value) == ""
+    )
+
+
 def traps_of(
     entrypoint: str, namespace: Mapping[str, Any], shell: InteractiveShell | None
 ) -> list[str]:
     """Return the mistakes that show in the code of an entrypoint; none if there is no such."""
-    value = namespace.get(entrypoint)
     if find_entrypoint_problem(entrypoint, namespace) is not None:
         return []
+    value = namespace[entrypoint]
     survey = survey_trial(entrypoint, value, namespace, _own_names(shell))
     return find_code_traps(value, survey.functions)
 
@@ -126,14 +164,6 @@ class _Blobs(BlobStore):
 
 def _own_names(shell: InteractiveShell | None) -> set[str]:
     return {*_SHELL_NAMES, *(shell.user_ns_hidden if shell is not None else ())}
-
-
-def _describe_failures(survey: Survey, entrypoint: str, cells: Cells) -> list[str]:
-    return [
-        _describe(culprit, name, survey, entrypoint, cells)
-        for name in survey.failures
-        for culprit in find_culprits(survey, name)
-    ]
 
 
 def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cells: Cells) -> str:
@@ -202,16 +232,13 @@ def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
         CapturedName(
             name=name,
             cell=cells.maker_of(name),
-            type=_kind_of(survey.values[name]),
+            type="class" if isinstance(value, type) else type(value).__name__,
             size_bytes=num_bytes,
         )
         for name, num_bytes in survey.sizes.items()
+        for value in [survey.values[name]]
     ]
     return sorted(captured, key=lambda item: (-item.size_bytes, item.name))
-
-
-def _kind_of(value: Any) -> str:
-    return "class" if isinstance(value, type) else type(value).__name__
 
 
 def _source_notices(value: Any, entrypoint: str) -> list[str]:
@@ -229,6 +256,6 @@ def _source_notices(value: Any, entrypoint: str) -> list[str]:
 def _device_notices(survey: Survey) -> list[str]:
     return [
         f"{name}: its tensors on {device} were copied to the CPU; move them to the rank's device "
-        f"in the trial"
+        "in the trial"
         for name, device in survey.devices.items()
     ]

@@ -70,15 +70,18 @@ def survey_trial(
         ignored: Names in it that are the shell's own.
     """
     values = {**namespace, entrypoint: value}
-    names = _names_by_identity(namespace, ignored)
+    names: dict[int, str] = {}
+    for name, each in list(namespace.items()):
+        if not name.startswith("_") and name not in ignored and _has_identity(each):
+            names.setdefault(id(each), name)
+    names[id(value)] = entrypoint
     survey = Survey(namespace=namespace, values=values, names=names)
-    survey.names[id(value)] = entrypoint
     survey.meet(entrypoint, "")
     done = 0
-    while done < len(survey.sizes):  # the names that are met on the way queue at its end
-        name = list(survey.sizes)[done]
-        done += 1
-        _survey_name(survey, name, values[name])
+    while queued := list(survey.sizes)[done:]:  # names that are met on the way queue at its end
+        for name in queued:
+            _survey_name(survey, name, values[name])
+        done += len(queued)
     return survey
 
 
@@ -91,14 +94,6 @@ def _survey_name(survey: Survey, name: str, value: Any) -> None:
         for _, part in islice(parts_of(value), _MAX_PARTS):
             with suppress(Exception):
                 _SurveyPickler(survey, name).dump(part)
-
-
-def _names_by_identity(namespace: Mapping[str, Any], ignored: Collection[str]) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for name, value in list(namespace.items()):
-        if not name.startswith("_") and name not in ignored and _has_identity(value):
-            names.setdefault(id(value), name)
-    return names
 
 
 def _has_identity(value: Any) -> bool:

@@ -56,8 +56,8 @@ def _find_undefined(functions: Iterable[FunctionType]) -> Iterator[str]:
 def _near(name: str, known: Mapping[str, Any], function: FunctionType) -> str:
     names = [each for each in known if not each.startswith("_")]
     local = [each for each in function.__code__.co_varnames if each != name]
-    found = get_close_matches(name, [*local, *names, *dir(builtins)], n=3, cutoff=0.75)
-    found = list(dict.fromkeys(found))
+    close = get_close_matches(name, [*local, *names, *dir(builtins)], n=3, cutoff=0.75)
+    found = dict.fromkeys(close)
     return f"; did you mean {' or '.join(found)}?" if found else "; define it, or import it"
 
 
@@ -75,16 +75,13 @@ def _find_stops(functions: Iterable[FunctionType]) -> Iterator[str]:
     for function in functions:
         names = set(_globals_of(function.__code__, "LOAD_GLOBAL"))
         called = _attributes_of(function.__code__)
-        if "breakpoint" in names and "breakpoint" not in function.__globals__:
-            call = "breakpoint()"
-        elif "set_trace" in names | called and (names | called) & _DEBUGGERS:
-            call = "set_trace()"
-        else:
-            continue
-        yield (
-            f"{function.__qualname__}: {call} needs a terminal, and ranks have none; "
-            "%%det_experiment --local runs a few batches in this notebook, where it works"
-        )
+        is_plain = "breakpoint" in names and "breakpoint" not in function.__globals__
+        if is_plain or ("set_trace" in names | called and (names | called) & _DEBUGGERS):
+            call = "breakpoint()" if is_plain else "set_trace()"
+            yield (
+                f"{function.__qualname__}: {call} needs a terminal, and ranks have none; "
+                "%%det_experiment --local runs a few batches in this notebook, where it works"
+            )
 
 
 def _attributes_of(code: CodeType) -> set[str]:
@@ -112,43 +109,33 @@ def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:
 
     A trial that calls both kinds may throw the raw gradients away; RawBackward checks that.
     """
-    calls = [(method, call) for method in methods for call in _calls_of(method)]
-    done = {call.func.attr for _, call in calls if call.args}  # context.backward(loss)
-    for method, call in calls:
-        name, text = call.func.attr, ast.unparse(call)
+    calls = [(method, *call) for method in methods for call in _calls_of(method)]
+    done = {what.attr for _, call, what in calls if call.args}  # context.backward(loss)
+    for method, call, what in calls:
         if call.args or call.keywords:
             continue
-        if name == "backward" and "backward" not in done:
-            loss = ast.unparse(call.func.value)
+        where, of = f"{method.__qualname__}: {ast.unparse(call)}", ast.unparse(what.value)
+        if what.attr == "backward" and "backward" not in done:
             yield (
-                f"{method.__qualname__}: {text} does not exchange and weigh the gradients of all "
-                f"ranks; write self.context.backward({loss})"
+                f"{where} does not exchange and weigh the gradients of all ranks; write "
+                f"self.context.backward({of})"
             )
-        if name == "step" and "step_optimizer" not in done and _is_optimizer(call.func.value):
-            optimizer = ast.unparse(call.func.value)
+        if what.attr == "step" and "step_optimizer" not in done and _is_optimizer(what.value):
             yield (
-                f"{method.__qualname__}: {text} leaves out what the context does (aggregation, "
-                f"clipping, mixed precision); write self.context.step_optimizer({optimizer})"
+                f"{where} leaves out what the context does (aggregation, clipping, mixed "
+                f"precision); write self.context.step_optimizer({of})"
             )
 
 
-class _MethodCall(ast.Call):
-    """A call of an attribute."""
-
-    func: ast.Attribute
-
-
-def _calls_of(method: FunctionType) -> list[_MethodCall]:
+def _calls_of(method: FunctionType) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """Yield the calls of attributes, each with its attribute."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     except (OSError, TypeError, SyntaxError):
-        return []
-    found: list[Any] = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ]
-    return found
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node, node.func
 
 
 def _is_optimizer(node: ast.expr) -> bool:

@@ -12,8 +12,7 @@ from det_jupyter.client import Client
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import DetError
 from det_jupyter.notebook.complete import lookups
-from det_jupyter.notebook.complete.yaml_cursor import find_cursor
-from det_jupyter.notebook.complete.yaml_words import words_at
+from det_jupyter.notebook.complete.yaml_words import find_cursor, words_at
 from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.completing import options_of, words_after
 from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
@@ -40,7 +39,7 @@ def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str],
     if given[:1] and given[0] in CELL_VERBS:
         return _line_words(line_parser(), line), _typed(line)
     if given[-1:] == ["--template"]:
-        return _templates(), _typed(line)
+        return _KNOWN["templates"](), _typed(line)
     return [*options_of(cell_parser()), *([] if given else CELL_VERBS)], _typed(line)
 
 
@@ -56,7 +55,7 @@ def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
 def _yaml_words(text: str) -> tuple[list[str], str]:
     cursor = find_cursor(text)
     if (*cursor.section, cursor.key) == ("resources", "resource_pool"):
-        return _pools(), cursor.typed
+        return _KNOWN["pools"](), cursor.typed
     return words_at(cursor, _metrics), cursor.typed
 
 
@@ -77,24 +76,12 @@ def _look_up(question: str, ask: lookups.Ask) -> list[str]:
     return _lookups().words(question, ask)
 
 
-_experiments = partial(_look_up, "experiments", lookups.experiment_ids)
-_templates = partial(_look_up, "templates", lookups.template_names)
-_agents = partial(_look_up, "agents", lookups.agent_names)
-_pools = partial(_look_up, "pools", lookups.pool_names)
-_trials = partial(_look_up, "waiting trials", lookups.waiting_trials)
-
-
 def _metrics(entrypoint: str | None) -> list[str]:
-    return _look_up(
-        f"metrics of {entrypoint}", partial(lookups.metric_names, entrypoint=entrypoint)
-    )
+    ask = partial(lookups.metric_names, entrypoint=entrypoint)
+    return _look_up(f"metrics of {entrypoint}", ask)
 
 
 _KNOWN: dict[str, Callable[[], list[str]]] = {
-    "experiments": _experiments,
-    "templates": _templates,
     "keys": lambda: list(all_paths()),
-    "agents": _agents,
-    "pools": _pools,
-    "trials": _trials,
+    **{name: partial(_look_up, name, ask) for name, ask in lookups.QUESTIONS.items()},
 }

@@ -57,29 +57,13 @@ class Lookups:
                 self._answers[question] = ask(client)
 
 
-def template_names(client: Client) -> list[str]:
-    """Return the names of all templates."""
-    return [template.name for template in client.templates()]
-
-
-def experiment_ids(client: Client) -> list[str]:
-    """Return the numbers of all experiments, newest first."""
-    return [str(row.id) for row in client.find(ExperimentQuery(archived=True)).rows]
-
-
-def agent_names(client: Client) -> list[str]:
-    """Return the names of all agents."""
-    return [agent.id for pool in client.pools() for agent in pool.agents]
-
-
-def pool_names(client: Client) -> list[str]:
-    """Return the names of all pools."""
-    return [pool.name for pool in client.pools()]
-
-
-def waiting_trials(client: Client) -> list[str]:
-    """Return the numbers of the trials that wait, those first that are first in the queue."""
-    return [str(entry.trial_id) for entry in client.cluster().queue]
+QUESTIONS: dict[str, Ask] = {  # experiments come newest first, trials that wait in their order
+    "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
+    "templates": lambda c: [template.name for template in c.templates()],
+    "agents": lambda c: [agent.id for pool in c.pools() for agent in pool.agents],
+    "pools": lambda c: [pool.name for pool in c.pools()],
+    "trials": lambda c: [str(entry.trial_id) for entry in c.cluster().queue],
+}
 
 
 def metric_names(client: Client, entrypoint: str | None) -> list[str]:

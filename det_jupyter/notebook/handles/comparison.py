@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client import Comparison
-from det_jupyter.notebook.handles.show import comparison_widget, front
-from det_jupyter.view.build.side_by_side import Compared
+from det_jupyter.notebook.handles.show import can_draw, front
+from det_jupyter.view.build.results import Compared
 from det_jupyter.view.forms.place import in_place
 
 
@@ -25,8 +25,10 @@ class NotebookComparison(Comparison):
     ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         forms = {"text/plain": repr(self), "text/html": in_place(self._key, self._repr_html_())}
         where = front()
-        if self._widget is None and where in ("places", "outputs"):
-            self._widget = comparison_widget(self.state, self._key)
+        if self._widget is None and where in ("places", "outputs") and can_draw():
+            from det_jupyter.notebook.handles.widget import ComparisonWidget
+
+            self._widget = ComparisonWidget(self.state, self._key)
         if self._widget is None or where != "outputs":
             return forms
         live, metadata = self._widget._repr_mimebundle_()

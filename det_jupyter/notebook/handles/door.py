@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from det_jupyter.errors import DetError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.experiments import live_view
-from det_jupyter.notebook.handles.show import front, open_door
+from det_jupyter.notebook.handles.show import can_draw, front
 from det_jupyter.view.forms.place import key_id
 
 logger = logging.getLogger(__name__)
@@ -18,13 +18,19 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def open_page_door() -> object | None:
-    """Draw the experiments that the page has places for; the reader gets to them one by one."""
-    if front() != "places":
+    """Draw the experiments that the page has places for; the reader gets to them one by one.
+
+    Returns:
+        What has to be kept for as long as that is wanted, or None if nothing can be drawn.
+    """
+    if front() != "places" or not can_draw():
         return None
+    from det_jupyter.notebook.handles.widget import DoorWidget
+
     wanted: SimpleQueue[str] = SimpleQueue()
     # One thread, so that no experiment gets two views; the kernel is not kept from its cells.
     threading.Thread(target=_enliven_all, args=(wanted,), name="det-door", daemon=True).start()
-    return open_door(wanted.put)
+    return DoorWidget(wanted.put)
 
 
 def _enliven_all(wanted: SimpleQueue[str]) -> None:

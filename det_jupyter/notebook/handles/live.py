@@ -13,19 +13,21 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
 from det_jupyter.live.commands import carry_out_command
 from det_jupyter.live.importance import KnownImportance
-from det_jupyter.notebook.handles.answers import answer_soon
-from det_jupyter.notebook.handles.show import Shown, bundle, front, live_widget, metadata
+from det_jupyter.notebook.handles.show import bundle, can_draw, front, metadata
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.view.model.experiment import ENDED, Status
+
+if TYPE_CHECKING:
+    from det_jupyter.notebook.handles.widget import LiveWidget
 
 _PUSH_PERIOD_S = 0.25
 _REST_S = 5.0
@@ -44,7 +46,7 @@ class LiveView:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._front = front()
-        self._widget: Shown | None = None
+        self._widget: LiveWidget | None = None
         self._kept: tuple[Status, int] | None = None  # status and number of charts in it
         self._kept_at = 0.0  # on the monotonic clock
         self._made_at = 0.0  # likewise, the newest state
@@ -78,11 +80,18 @@ class LiveView:
             state = self._state()
         with self._lock:
             if self._widget is None and self._front in ("places", "outputs"):
-                on_question = partial(answer_soon, self._client, self._experiment_id)
-                self._widget = live_widget(state, self._on_command, self._on_choose, on_question)
+                self._widget = self._make_widget(state)
                 if follower.live is not None:  # else it would be a picture without curves
                     self._keep(state)
         return state, follower
+
+    def _make_widget(self, state: ViewState) -> LiveWidget | None:
+        if not can_draw():
+            return None
+        from det_jupyter.notebook.handles.widget import LiveWidget, answer_soon
+
+        on_question = partial(answer_soon, self._client, self._experiment_id)
+        return LiveWidget(state, self._on_command, self._on_choose, on_question)
 
     def _start(self) -> Follower:
         if self._follower is not None and self._follower.thread.is_alive():

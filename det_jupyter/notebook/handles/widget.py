@@ -1,4 +1,4 @@
-"""The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time.
+"""The live view and comparisons as anywidgets; imported late, as ipywidgets takes its time.
 
 The state travels in parts (live/parts.py), of which the front end makes it whole again.
 Each is a trait, so that a page that is loaded again finds all of them.
@@ -14,25 +14,43 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import traitlets
 from anywidget import AnyWidget
 
+from det_jupyter.client import Client
 from det_jupyter.errors import DetError
+from det_jupyter.live import answers
 from det_jupyter.live.parts import parts_of
-from det_jupyter.notebook.handles.answers import ANSWERERS
+from det_jupyter.notebook.handles import show
 from det_jupyter.view.forms.place import place_key
+from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.experiment import Row, ViewState
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
-OnCommand = Callable[[str], None]
-OnChoose = Callable[[int | None], None]
-OnQuestion = Callable[[dict[str, Any], Callable[[Any], None]], None]
-OnWanted = Callable[[str], None]
+Send = Callable[[Any], None]
+
+
+def tabs_answer(client: Client, experiment_id: int, question: answers.Question) -> dict[str, Any]:
+    """Return the code of the tabs that a view begins without."""
+    return {"text": (show.STATIC_DIR / "tabs.js").read_text(encoding="utf-8")}
+
+
+ANSWERERS = {**answers.ANSWERERS, "tabs": tabs_answer}
+
+
+def answer_soon(
+    client: Client, experiment_id: int, question: answers.Question, send: Send
+) -> None:
+    """Send the answer from another thread: a search may take seconds, and cells should run."""
+    threading.Thread(
+        target=lambda: send(answers.answer(client, experiment_id, question, ANSWERERS)),
+        name=f"det-answer-{experiment_id}",
+        daemon=True,
+    ).start()
 
 
 class PageWidget(AnyWidget):
@@ -42,9 +60,9 @@ class PageWidget(AnyWidget):
     own_id = traitlets.Unicode().tag(sync=True)
     is_door = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, esm: Path, css: Path, **kwargs: Any) -> None:
-        self._esm = esm.read_text(encoding="utf-8")
-        self._css = css.read_text(encoding="utf-8")
+    def __init__(self, **kwargs: Any) -> None:
+        self._esm = (show.STATIC_DIR / "widget.js").read_text(encoding="utf-8")
+        self._css = (show.STATIC_DIR / "widget.css").read_text(encoding="utf-8")
         own_id = uuid.uuid4().hex
         super().__init__(model_id=own_id, own_id=own_id, **kwargs)
         _answer_where_asked(self.comm)
@@ -53,15 +71,25 @@ class PageWidget(AnyWidget):
 class DoorWidget(PageWidget):
     """Calls `on_wanted` with the key of each place in the page that nothing draws live."""
 
-    def __init__(self, on_wanted: OnWanted, *, esm: Path, css: Path) -> None:
+    def __init__(self, on_wanted: Callable[[str], None]) -> None:
         self._on_wanted = on_wanted
-        super().__init__(esm, css, is_door=True)
+        super().__init__(is_door=True)
         self.on_msg(self._on_message)
 
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         key = content.get("key")
         if content.get("type") == "wanted" and isinstance(key, str):
             self._on_wanted(key)
+
+
+class ComparisonWidget(PageWidget):
+    """Shows a `ComparisonState`; `settings` are the reader's choices, such as the x axis."""
+
+    comparison = traitlets.Dict().tag(sync=True)
+    settings = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, state: ComparisonState, key: str) -> None:
+        super().__init__(key=key, comparison=state)
 
 
 class LiveWidget(PageWidget):
@@ -71,9 +99,10 @@ class LiveWidget(PageWidget):
     and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
     `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
     `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
-    `on_question` is given other messages and what sends the answer
-    (answers.py). It is drawn at the places named `key`, which are saved with `kept`: the newest
-    picture, by MIME type.
+    `on_question` is given other messages and what sends the answer. It is drawn at the places
+    named `key`, which are saved with `kept`: the newest picture, by MIME type.
+
+    Callbacks run in the thread that serves the widget's messages.
 
     Pages that a server feeds say that they `rest`, and `wake` it when they have none any more.
     While all that have said something rest, new states stay here.
@@ -91,13 +120,9 @@ class LiveWidget(PageWidget):
     def __init__(
         self,
         state: ViewState,
-        on_command: OnCommand,
-        on_choose: OnChoose,
-        on_question: OnQuestion,
-        *,
-        esm: Path,
-        css: Path,
-        **kwargs: Any,
+        on_command: Callable[[str], None],
+        on_choose: Callable[[int | None], None],
+        on_question: Callable[[dict[str, Any], Send], None],
     ) -> None:
         self._on_command = on_command
         self._on_choose = on_choose
@@ -105,7 +130,7 @@ class LiveWidget(PageWidget):
         self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         self._awake: set[str] | None = None  # pages that need news; None before the first word
-        super().__init__(esm, css, key=place_key(state), **parts_of(state, []), **kwargs)
+        super().__init__(key=place_key(state), **parts_of(state, []))
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.errors import CaptureError
-from det_jupyter.notebook.submit.contexts import Surroundings
 from det_jupyter.words import printable
 
 
@@ -25,7 +24,8 @@ class Caller:
         is_call: It was called for, and its handle need not be shown.
         queue_anyway: Submit it though no pool can run it now.
         allow_large: Send more than 1 GiB.
-        surroundings: The context directory.
+        context: The context directory; None: there is none.
+        include: Files and folders to add to it.
     """
 
     namespace: Mapping[str, Any]
@@ -34,7 +34,8 @@ class Caller:
     is_call: bool = False
     queue_anyway: bool = False
     allow_large: bool = False
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    context: Path | str | None = None
+    include: Sequence[Path | str] = ()
 
     @property
     def names(self) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from det_jupyter.calls import find_function_problem
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.older import in_words_of_today
-from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
+from det_jupyter.notebook.capture.capture import find_entrypoint_problem
 
 
 def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.client.creating import live_notice
 from det_jupyter.context import ContextPlan, plan_context
 from det_jupyter.entrypoints import Captured, Entrypoint
 from det_jupyter.notebook.submit.scripts import SCRIPTS
@@ -17,31 +14,24 @@ _MAX_FILES = 30  # that a dry run lists
 _MAX_NAMES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a line or a call says of the context.
+def plan_surroundings(
+    folder: Path | str | None, include: Sequence[Path | str], entrypoint: Entrypoint | None
+) -> ContextPlan | None:
+    """Return what would travel beside the entrypoint; None: ranks work in the present folder.
+
+    The notebook's scripts travel with a context directory, and with a module or command.
 
     Args:
         folder: The context directory; None: there is none.
         include: Files and folders to add to it.
     """
-
-    folder: Path | str | None = None
-    include: Sequence[Path | str] = ()
-
-
-def plan_surroundings(given: Surroundings, entrypoint: Entrypoint | None) -> ContextPlan | None:
-    """Return what would travel beside the entrypoint; None: ranks work in the present folder.
-
-    The notebook's scripts travel with a context directory, and with a module or command.
-    """
     is_captured = entrypoint is None or isinstance(entrypoint, Captured)
     has_scripts = bool(SCRIPTS) and not is_captured
-    if given.folder is None and not given.include and not has_scripts:
+    if folder is None and not include and not has_scripts:
         return None
     texts = {name: script.text for name, script in SCRIPTS.items()}
-    plan = plan_context(given.folder, include=given.include, scripts=texts)
-    if given.folder is None and not plan.problems:
+    plan = plan_context(folder, include=include, scripts=texts)
+    if folder is None and not plan.problems:
         plan.notices.append(
             f"ranks work in a copy of {_listed(sorted(plan.files))} alone; --context . takes the "
             "rest of this folder along"
@@ -59,13 +49,6 @@ def list_files(plan: ContextPlan) -> Iterator[str]:
     if len(files) > _MAX_FILES:
         rest = sum(list(files.values())[_MAX_FILES:])
         yield f"and {len(files) - _MAX_FILES:,} more files, {size(rest)}"
-
-
-def notices_without(entrypoint: Entrypoint | None, plan: ContextPlan | None) -> list[str]:
-    """Return a notice if ranks read files of the present folder, which may change meanwhile."""
-    if plan is not None or entrypoint is None or isinstance(entrypoint, Captured):
-        return []
-    return [live_notice(os.getcwd(), "--context . has")]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -16,12 +16,7 @@ from det_jupyter.config import Reading, read_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.submit.caller import Caller
-from det_jupyter.notebook.submit.contexts import Surroundings
-from det_jupyter.notebook.submit.submitting import (
-    storage_of_master,
-    submit_draft,
-    template_named,
-)
+from det_jupyter.notebook.submit.submitting import storage_of_master, submit_draft, template_named
 
 _SHORT = {"slots": "resources.slots_per_trial"}
 _FILES = (".yaml", ".yml")
@@ -78,7 +73,8 @@ def submit(
         is_call=True,
         queue_anyway=queue_anyway,
         allow_large=allow_large,
-        surroundings=Surroundings(folder=context, include=_listed(include)),
+        context=context,
+        include=(include,) if isinstance(include, str | Path) else include,
     )
     try:
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
@@ -88,10 +84,6 @@ def submit(
             each for each in error.problems if name != "" or "entrypoint: missing" not in each
         ]
         raise ConfigError([f"{where}{problem}" for problem in found]) from None
-
-
-def _listed(include: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
-    return (include,) if isinstance(include, str | Path) else tuple(include)
 
 
 def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:

@@ -16,15 +16,10 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
 from det_jupyter.client.checks import find_open_storage, find_slot_problems
 from det_jupyter.client.code_checks import find_code_problems
-from det_jupyter.client.creating import capsule_of, meaning_of, with_context
+from det_jupyter.client.creating import capsule_of, live_notice, meaning_of, with_context
 from det_jupyter.client.drafts import Draft, below_magic, with_template
 from det_jupyter.client.environment import assigned_variables, find_unset, take_along
-from det_jupyter.config import (
-    ExperimentConfig,
-    notices,
-    read_yaml,
-    with_storage,
-)
+from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
 from det_jupyter.context import ContextPlan
 from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text
 from det_jupyter.errors import ConfigError, MasterUnreachable
@@ -37,12 +32,7 @@ from det_jupyter.notebook.submit.checks import (
     find_class_problems,
     find_metric_problems,
 )
-from det_jupyter.notebook.submit.contexts import (
-    Surroundings,
-    list_files,
-    notices_without,
-    plan_surroundings,
-)
+from det_jupyter.notebook.submit.contexts import list_files, plan_surroundings
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import count
 
@@ -65,7 +55,6 @@ class Ready:
 
 
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
-    """Submit the experiment that the cell describes, as `submit_draft` does."""
     return submit_draft(read_draft(cell, options), _caller_of(options, shell))
 
 
@@ -162,7 +151,8 @@ def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
         shell=shell,
         queue_anyway=options.queue_anyway,
         allow_large=options.allow_large,
-        surroundings=Surroundings(folder=options.context, include=tuple(options.include)),
+        context=options.context,
+        include=options.include,
     )
 
 
@@ -171,7 +161,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
     entrypoint = meaning_of(merged.get("entrypoint"))
-    plan = plan_surroundings(caller.surroundings, entrypoint)
+    plan = plan_surroundings(caller.context, caller.include, entrypoint)
     found = _find_code_problems(entrypoint, plan, config, caller, merged)
     problems += [problem for problem in found if problem not in problems]
     # A submission without problems is checked by the master itself.
@@ -183,6 +173,8 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     if problems or config is None:
         raise draft.located(problems)
     blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
+    # Ranks read files of the present folder, which may change meanwhile.
+    is_live = plan is None and not isinstance(entrypoint, Captured)
     if isinstance(entrypoint, Captured):
         capsule = _capture(entrypoint.name, caller, plan, blobs)
     else:
@@ -191,7 +183,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
         config=config,
         capsule=take_along(capsule, config.to_document(), blobs),
         plan=plan,
-        notices=notices_without(entrypoint, plan),
+        notices=[live_notice(os.getcwd(), "--context . has")] if is_live else [],
     )
 
 

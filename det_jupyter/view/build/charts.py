@@ -3,39 +3,78 @@
 Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
 training metric `x`, to be compared. Per-batch metrics replace their own averages over batches.
 `comparison.py` does the same for several trials.
+
+The ranks report many batches at once, so that many points have the time of one report. They are
+spread evenly between that report and the one before (`Pace`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
-from det_jupyter.view.build.pace import NO_EPOCHS, Pace
 from det_jupyter.view.model.experiment import ENDED, Chart, Series, Status
 from det_jupyter.wire import Curve
+from det_jupyter.wire import steps_per_epoch as reported_epochs
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed
+MAX_METRICS = 12  # of rows: they are sent for each trial
 MAX_POINTS = 400  # per curve
 TOTAL_POINTS = 8000  # of a whole state: it crosses the network at every update
+NO_EPOCHS: Mapping[int, float] = MappingProxyType({})
 _VALIDATION_PREFIXES = ("validation_", "val_")
 _TRAINING_GROUPS = ("batches", "training")
 
 
-def downsample(
-    steps: Sequence[int], values: Sequence[float | None], limit: int
-) -> tuple[list[int], list[float | None]]:
-    """Return at most `limit` points of a curve that still look like it.
+class Pace:
+    """The clock of each trial of some curves, and the length of its epochs.
+
+    Args:
+        curves: All that are drawn together.
+        steps_per_epoch: What the configuration says. Where it says nothing, the reports count:
+            the batches of a whole epoch, while in truth one epoch may have a batch more.
+    """
+
+    def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:
+        self.steps_per_epoch = {**reported_epochs(curves), **steps_per_epoch}
+        self._starts: dict[int, float] = {}
+        for curve in curves:
+            if curve.times:
+                first = measured_at(curve.times, 0)
+                self._starts[curve.trial_id] = min(first, self._starts.get(curve.trial_id, first))
+
+    def seconds(self, curve: Curve, places: Iterable[int]) -> list[float]:
+        """Return the times of some points since the trial's first, to the hundredth."""
+        start = self._starts.get(curve.trial_id, 0.0)
+        return [round(max(0.0, measured_at(curve.times, i) - start), 2) for i in places]
+
+
+def measured_at(times: Sequence[float], place: int) -> float:
+    """Return when a point was measured, of points whose reports came at these times.
+
+    >>> [measured_at([10.0, 10.0, 12.0, 12.0], place) for place in range(4)]
+    [9.0, 10.0, 11.0, 12.0]
+    """
+    time = times[place]
+    first, end = bisect_left(times, time), bisect_right(times, time)
+    if first > 0:
+        stride = (time - times[first - 1]) / (end - first)
+    elif end < len(times):  # the first report had the pace of the second
+        stride = (times[end] - time) / (bisect_right(times, times[end]) - end)
+    else:
+        stride = 0.0
+    return time - stride * (end - 1 - place)
+
+
+def landmarks(values: Sequence[float | None], limit: int) -> Sequence[int]:
+    """Return the places of at most `limit` points of a curve, which still look like it.
 
     Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so no
     spike and no gap is lost; the first and the last point always stay.
     """
-    order = landmarks(values, limit)
-    return [steps[i] for i in order], [values[i] for i in order]
-
-
-def landmarks(values: Sequence[float | None], limit: int) -> Sequence[int]:
-    """Return the places of the points that `downsample` keeps."""
     if len(values) <= limit:
         return range(len(values))
     last = len(values) - 1
@@ -144,10 +183,23 @@ def is_searchers(curve: Curve, metric: str) -> bool:
     return curve.group == "validation" and curve.name == metric
 
 
+def last_values(
+    curves: Sequence[Curve], searcher_metric: str
+) -> tuple[list[str], dict[int, dict[str, float | None]]]:
+    """Return the metrics besides the searcher's, and the last value of each for each trial."""
+    curves = [c for c in without_averages(curves) if not is_searchers(c, searcher_metric)]
+    names = names_by_group(curves)
+    values: dict[int, dict[str, float | None]] = {}
+    found: dict[str, None] = {}
+    for curve in curves:
+        title = title_among(curve, names)
+        found[title] = None
+        values.setdefault(curve.trial_id, {})[title] = rounded(curve.values[-1])
+    return list(found)[:MAX_METRICS], values
+
+
 def build_charts(
-    curves: Sequence[Curve],
-    searcher_metric: str,
-    steps_per_epoch: Mapping[int, float] = NO_EPOCHS,
+    curves: Sequence[Curve], searcher_metric: str, steps_per_epoch: Mapping[int, float] = NO_EPOCHS
 ) -> tuple[list[Chart], list[str]]:
     """Return the charts of one trial, and the names of the metrics for which there was no room."""
     curves = without_averages(curves)

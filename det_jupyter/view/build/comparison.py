@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from det_jupyter.view.build.charts import (
+    NO_EPOCHS,
+    Pace,
     has_metric,
     in_order,
     names_by_group,
@@ -17,7 +19,6 @@ from det_jupyter.view.build.charts import (
     title_among,
     without_averages,
 )
-from det_jupyter.view.build.pace import NO_EPOCHS, Pace
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.model.experiment import Chart, Row, Search, Series
 from det_jupyter.wire import Curve

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.comparison import compare_trials
 from det_jupyter.view.build.facts import (
     direction_of,
-    experiment_status,
     finite,
     fraction,
     metric_of,
+    status_of,
     status_word,
     steps_per_epoch,
 )
@@ -32,7 +32,6 @@ from det_jupyter.view.model.experiment import (
 )
 from det_jupyter.wire import (
     AllocationState,
-    CapturedName,
     CheckpointView,
     ClusterView,
     Curve,
@@ -72,9 +71,10 @@ def build_view_state(
         reasons: Why trials of the experiment wait, by trial, the next to start first.
         importance: Of the hyperparameters of a search, where known.
     """
-    status = experiment_status(experiment)
+    status = status_of(experiment)
     captured = experiment.capsule.captured
     per_epoch = steps_per_epoch(experiment)
+    epoch = next(iter(per_epoch.values())) if len({*per_epoch.values()}) == 1 else None
 
     def shown(trial: TrialView) -> Trial:
         return build_trial(trial, experiment, cluster, reasons, now)
@@ -99,8 +99,8 @@ def build_view_state(
         ended_at=experiment.ended_at,
         progress=fraction(experiment.progress),
         eta_s=None if search else _eta_s(experiment, checkpoints, now),
-        steps_per_epoch=_only(per_epoch.values()),
-        summary=_steps(experiment) if search is None else search_summary(search),
+        steps_per_epoch=epoch,
+        summary=_steps(experiment, epoch) if search is None else search_summary(search),
         message=experiment.message,
         actions=[build_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
@@ -113,7 +113,10 @@ def build_view_state(
             None if cluster is None or status in ENDED else build_cluster(cluster, experiment, now)
         ),
         checkpoints=_checkpoints(experiment, checkpoints),
-        captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
+        captured=[
+            Captured(name=each.name, cell=each.cell, type=each.type, size_bytes=each.size_bytes)
+            for each in captured[:MAX_CAPTURED]
+        ],
         num_captured=len(captured),
         notices=[*experiment.capsule.notices, *_told(experiment, lambda trial: trial.notices)],
         alarms=_told(experiment, lambda trial: trial.alarms),
@@ -133,7 +136,6 @@ def _status_word(experiment: ExperimentView, status: Status) -> str:
 
 
 def build_action(verb: Verb, state: State) -> Action:
-    """Return the button for a verb."""
     reason = _obstacle(verb, state)
     return Action(
         verb=verb, label=verb.capitalize(), enabled=not reason, why=reason or _PURPOSE[verb]
@@ -151,10 +153,6 @@ def _obstacle(verb: Verb, state: State) -> str:
     if (verb == "pause") is (state is State.PAUSED):
         return f"It is {state.value.lower()} already."
     return ""
-
-
-def _captured(name: CapturedName) -> Captured:
-    return Captured(name=name.name, cell=name.cell, type=name.type, size_bytes=name.size_bytes)
 
 
 def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointView]) -> Checkpoints:
@@ -202,15 +200,8 @@ def _eta_s(
     return round((num_steps - trial.steps_completed) * elapsed_s / steps_here, 1)
 
 
-def _steps(experiment: ExperimentView) -> list[str]:
+def _steps(experiment: ExperimentView, epoch: float | None) -> list[str]:
     steps = max((trial.steps_completed for trial in experiment.trials), default=0)
-    per_epoch = _only(steps_per_epoch(experiment).values())
     if not steps:
         return []
-    return [f"step {steps}", *([] if per_epoch is None else [f"epoch {steps / per_epoch:.1f}"])]
-
-
-def _only(values: Iterable[float]) -> float | None:
-    """Return the one value that all have."""
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
+    return [f"step {steps}", *([] if epoch is None else [f"epoch {steps / epoch:.1f}"])]

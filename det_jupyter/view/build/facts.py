@@ -8,13 +8,7 @@ from typing import Any
 
 from det_jupyter.direction import Direction
 from det_jupyter.view.model.experiment import STATUS_WORDS, Status
-from det_jupyter.wire import (
-    AllocationState,
-    ExperimentView,
-    SlotView,
-    State,
-    TrialView,
-)
+from det_jupyter.wire import AllocationState, ExperimentView, SlotView, State, TrialView
 
 _ENDED: dict[State, Status] = {
     State.COMPLETED: "completed",
@@ -28,12 +22,16 @@ _HOLDING: dict[AllocationState, Status] = {
 }
 
 
-def experiment_status(experiment: ExperimentView) -> Status:
+def status_of(experiment: ExperimentView) -> Status:
     """Return the status of an experiment: what its ranks do."""
     gangs = [t.allocation.state for t in experiment.trials if t.allocation is not None]
-    status = state_status(experiment.state, gangs)
-    is_search = len(experiment.trials) > 1
-    if status == "pausing" and experiment.state is State.ACTIVE and is_search:
+    return experiment_status(experiment.state, gangs, len(experiment.trials))
+
+
+def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials: int) -> Status:
+    """Return the status of an experiment of which that is known."""
+    status = state_status(state, gangs)
+    if status == "pausing" and state is State.ACTIVE and num_trials > 1:
         return "running"  # one of its trials goes to rest and gives its slots to another
     return status
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from det_jupyter.direction import Direction
 from det_jupyter.view.build.charts import is_searchers
@@ -24,58 +25,75 @@ NOTHING = "-"
 _MAX_VALUE = 60
 
 
-class OneSide(Protocol):
-    """An experiment or a trial that is compared."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """An experiment, or one trial of a search, with what is compared of it.
+
+    Args:
+        trial: The trial whose curves and hyperparameters are compared; None if it has none yet.
+        is_trial: Whether the trial is compared, and not its experiment.
+        curves: Those of the trial.
+        code: The captured source; that of trials of one search is the same, and left out.
+    """
+
+    experiment: ExperimentView
+    trial: TrialView | None
+    is_trial: bool
+    curves: Sequence[Curve]
+    code: Mapping[str, str]
 
     @property
-    def experiment(self) -> ExperimentView:
-        """The experiment."""
+    def id(self) -> int:
+        """The number that it is compared under."""
+        return self.trial.id if self.is_trial and self.trial is not None else self.experiment.id
 
     @property
-    def trial(self) -> TrialView | None:
-        """The trial whose curves are compared."""
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether the trial is compared, and not its experiment."""
-
-    @property
-    def curves(self) -> Sequence[Curve]:
-        """The curves of the trial."""
+    def label(self) -> str:
+        """Its number, and the name of an experiment."""
+        return f"trial {self.id}" if self.is_trial else f"{self.id} {self.experiment.name}"
 
 
-def result_facts(compared: Sequence[OneSide], now: float) -> list[Fact]:
+def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
     """Return the lines of the results; a line without any value is left out."""
     metrics = dict.fromkeys(metric_of(one.experiment) for one in compared)
-    rows: list[tuple[str, Callable[[OneSide], str]]] = [
-        ("best at batch", _best_step),
-        ("batches", _batches),
-        ("epochs", _epochs),
-        ("trials", _trials),
-        ("slots per trial", _slots),
-        ("time", lambda one: duration(elapsed_s(one, now))),
-        ("slot-hours", lambda one: slot_hours_text(slot_seconds(one, now))),
-        ("restarts", _restarts),
-        ("seed", _seed),
-        ("submitted", _submitted),
+    texts = [_texts(one, now) for one in compared]
+    rows = {name: [each[name] or NOTHING for each in texts] for name in texts[0]}
+    return [_metric(metric, compared) for metric in metrics if metric] + [
+        Fact(name=name, values=values, best=[])
+        for name, values in rows.items()
+        if any(value != NOTHING for value in values)
     ]
-    facts = [_metric(metric, compared) for metric in metrics if metric]
-    for name, text in rows:
-        values = [text(one) for one in compared]
-        if any(value != NOTHING for value in values):
-            facts.append(Fact(name=name, values=values, best=[]))
-    return facts
 
 
-def _metric(metric: str, compared: Sequence[OneSide]) -> Fact:
-    """Return the best values of a searcher's metric, with the places of the best of all."""
-    judged = [metric_of(one.experiment) == metric for one in compared]
-    bests = [
-        best_metric(one) if is_it else None for one, is_it in zip(compared, judged, strict=True)
-    ]
-    directions = {
-        direction_of(one.experiment) for one, is_it in zip(compared, judged, strict=True) if is_it
+def _texts(one: Compared, now: float) -> dict[str, str]:
+    """Return the lines of one side, empty where there is nothing to say."""
+    trial, experiment = one.trial, one.experiment
+    steps = 0 if trial is None else trial.steps_completed
+    epochs = {**reported_epochs(one.curves), **steps_per_epoch(experiment)}
+    per_epoch = None if trial is None else epochs.get(trial.id)
+    num = 1 if one.is_trial else len(experiment.trials)
+    resources = experiment.config.get("resources")
+    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    restarts = sum(trial.restarts for trial in _trials_of(one))
+    return {
+        "best at batch": _best_step(one),
+        "batches": "" if trial is None else f"{steps:,}",
+        "epochs": "" if per_epoch is None else f"{steps / per_epoch:.1f}",
+        "trials": f"{num} ({searcher_of(experiment).get('name', '')})" if num > 1 else "",
+        "slots per trial": "" if slots is None or one.is_trial else str(slots),
+        "time": duration(elapsed_s(one, now)),
+        "slot-hours": slot_hours_text(slot_seconds(one, now)),
+        "restarts": str(restarts) if restarts else "",
+        "seed": "" if trial is None else str(trial.seed),
+        "submitted": "" if one.is_trial else date(experiment.created_at),
     }
+
+
+def _metric(metric: str, compared: Sequence[Compared]) -> Fact:
+    """Return the best values of a searcher's metric, with the places of the best of all."""
+    judged = [one for one in compared if metric_of(one.experiment) == metric]
+    bests = [best_metric(one) if one in judged else None for one in compared]
+    directions = {direction_of(one.experiment) for one in judged}
     return Fact(
         name=f"best {metric}",
         values=[NOTHING if best is None else number(best) for best in bests],
@@ -91,70 +109,33 @@ def _places_of_best(bests: Sequence[float | None], direction: Direction) -> list
     return [place for place, loss in enumerate(losses) if loss is not None and loss == top]
 
 
-def best_metric(one: OneSide) -> float | None:
+def best_metric(one: Compared) -> float | None:
     """Return the best value of the searcher's metric, None if there is none."""
     return None if one.trial is None else finite(one.trial.best_metric)
 
 
-def _best_step(one: OneSide) -> str:
+def _best_step(one: Compared) -> str:
     best = best_metric(one)
     curve = next((c for c in one.curves if is_searchers(c, metric_of(one.experiment))), None)
     if best is None or curve is None:
-        return NOTHING
-    steps = [step for step, v in zip(curve.steps, curve.values, strict=True) if v == best]
-    return str(steps[0]) if steps else NOTHING
+        return ""
+    steps = (step for step, v in zip(curve.steps, curve.values, strict=True) if v == best)
+    return str(next(steps, ""))
 
 
-def _batches(one: OneSide) -> str:
-    return NOTHING if one.trial is None else f"{one.trial.steps_completed:,}"
-
-
-def _epochs(one: OneSide) -> str:
-    if one.trial is None:
-        return NOTHING
-    known = {**reported_epochs(one.curves), **steps_per_epoch(one.experiment)}
-    per_epoch = known.get(one.trial.id)
-    return NOTHING if per_epoch is None else f"{one.trial.steps_completed / per_epoch:.1f}"
-
-
-def _trials(one: OneSide) -> str:
-    if one.is_trial or len(one.experiment.trials) < 2:
-        return NOTHING
-    return f"{len(one.experiment.trials)} ({searcher_of(one.experiment).get('name', '')})"
-
-
-def _slots(one: OneSide) -> str:
-    resources = one.experiment.config.get("resources")
-    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
-    return NOTHING if slots is None or one.is_trial else str(slots)
-
-
-def _restarts(one: OneSide) -> str:
-    restarts = sum(trial.restarts for trial in _trials_of(one))
-    return str(restarts) if restarts else NOTHING
-
-
-def _seed(one: OneSide) -> str:
-    return NOTHING if one.trial is None else str(one.trial.seed)
-
-
-def _submitted(one: OneSide) -> str:
-    return NOTHING if one.is_trial else date(one.experiment.created_at)
-
-
-def _trials_of(one: OneSide) -> Sequence[TrialView]:
+def _trials_of(one: Compared) -> Sequence[TrialView]:
     if one.is_trial:
         return [] if one.trial is None else [one.trial]
     return one.experiment.trials
 
 
-def elapsed_s(one: OneSide, now: float) -> float:
+def elapsed_s(one: Compared, now: float) -> float:
     """Return the time from the submission, or from the trial's creation, to the end or now."""
     what = one.trial if one.is_trial and one.trial is not None else one.experiment
     return max(0.0, (now if what.ended_at is None else what.ended_at) - what.created_at)
 
 
-def slot_seconds(one: OneSide, now: float) -> float:
+def slot_seconds(one: Compared, now: float) -> float:
     """Return slots times seconds of all runs, of those that run until now."""
     return sum(trial.slot_seconds + _held(trial, now) for trial in _trials_of(one))
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from det_jupyter.direction import Direction
-from det_jupyter.view.build.charts import build_charts, is_searchers, no_metrics, rounded
+from det_jupyter.view.build.charts import (
+    build_charts,
+    is_searchers,
+    last_values,
+    no_metrics,
+    rounded,
+)
 from det_jupyter.view.build.facts import (
     direction_of,
     finite,
@@ -19,7 +25,6 @@ from det_jupyter.view.build.facts import (
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.landscape import build_importance, last_values
 from det_jupyter.view.build.space import place_trials
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
@@ -27,12 +32,14 @@ from det_jupyter.view.model.experiment import (
     Bracket,
     Chosen,
     Counts,
+    Importance,
     Improvement,
     Mark,
     Remark,
     Row,
     Rung,
     Search,
+    Share,
     Status,
     Trial,
 )
@@ -105,12 +112,20 @@ def build_search(
         brackets=[_bracket(bracket) for bracket in search.brackets],
         rows=rows,
         metrics=metrics,
-        importance=None if importance is None else build_importance(importance),
+        importance=None if importance is None else _importance(importance),
         improvements=_improvements(experiment, curves),
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
         chosen=_chosen(chosen, curves, metric_of(experiment), steps_per_epoch),
+    )
+
+
+def _importance(found: ImportanceView) -> Importance:
+    compared = f"Best quarter against all {found.num_trials} ended trials, by {found.metric}."
+    return Importance(
+        shares=[Share(name=name, share=round(s, 4)) for name, s in found.shares.items()],
+        sentence=found.sentence or compared,
     )
 
 
@@ -138,15 +153,8 @@ def ranked(search: Search) -> list[Row]:
 def search_summary(search: Search) -> list[str]:
     """Return what the trials of a search do, and which is the best."""
     counts = search["counts"]
-    others = {
-        "running": counts["running"],
-        "resting": counts["resting"],
-        "waiting": counts["waiting"],
-        "failed": counts["failed"],
-        "canceled": counts["canceled"],
-    }
     parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
-    parts += [f"{amount} {state}" for state, amount in others.items() if amount]
+    parts += [f"{num} {state}" for state, num in counts.items() if num and state != "done"]
     best = next((row for row in ranked(search) if row["best"] is not None), None)
     if best is None:
         return [*parts, f"no {search['metric']} yet"]

@@ -7,30 +7,27 @@ what differs is listed. Curves of one metric of one group share a chart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.view.build.charts import NUM_LOOKS, names_by_group, series_of, without_averages
+from det_jupyter.view.build.charts import (
+    NUM_LOOKS,
+    Pace,
+    names_by_group,
+    series_of,
+    without_averages,
+)
 from det_jupyter.view.build.comparison import by_title
 from det_jupyter.view.build.differences import differing, source_differences
 from det_jupyter.view.build.facts import (
-    experiment_status,
     metric_of,
+    status_of,
     status_word,
     steps_per_epoch,
     trial_status,
 )
-from det_jupyter.view.build.pace import Pace
-from det_jupyter.view.build.results import result_facts, value_text
-from det_jupyter.view.model.comparison import (
-    CodeDifference,
-    ComparisonState,
-    Fact,
-    Side,
-    Table,
-)
+from det_jupyter.view.build.results import Compared, result_facts, value_text
+from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, Fact, Side, Table
 from det_jupyter.view.model.experiment import ENDED, STATUS_WORDS, Chart
-from det_jupyter.wire import Curve, ExperimentView, TrialView
 from det_jupyter.words import clock, count
 
 MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
@@ -39,34 +36,6 @@ MAX_NAMED = 3  # in a sentence
 MAX_POINTS = 300  # per curve
 MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
 _RANGES = ("int", "double", "log", "categorical")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """An experiment, or one trial of a search, with what is compared of it.
-
-    Args:
-        trial: The trial whose curves and hyperparameters are compared; None if it has none yet.
-        is_trial: Whether the trial is compared, and not its experiment.
-        curves: Those of the trial.
-        code: The captured source; that of trials of one search is the same, and left out.
-    """
-
-    experiment: ExperimentView
-    trial: TrialView | None
-    is_trial: bool
-    curves: Sequence[Curve]
-    code: Mapping[str, str]
-
-    @property
-    def id(self) -> int:
-        """The number that it is compared under."""
-        return self.trial.id if self.is_trial and self.trial is not None else self.experiment.id
-
-    @property
-    def label(self) -> str:
-        """Its number, and the name of an experiment."""
-        return f"trial {self.id}" if self.is_trial else f"{self.id} {self.experiment.name}"
 
 
 def build_comparison(
@@ -148,7 +117,7 @@ def _side(one: Compared, look: int) -> Side:
         status = trial_status(one.trial, one.experiment.state)
         word = status_word(one.trial, status)
     else:
-        status = experiment_status(one.experiment)
+        status = status_of(one.experiment)
         word = STATUS_WORDS[status]
     return Side(
         id=one.id,

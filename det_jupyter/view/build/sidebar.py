@@ -1,16 +1,41 @@
-"""Makes what the sidebar and the status bar show, from the master's list and its slots. Pure."""
+"""Makes what the sidebar, the status bar and the Running panel of JupyterLab show. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from det_jupyter.view.build.experiment import build_action
-from det_jupyter.view.build.facts import finite, fraction, slot_label, state_status
+from det_jupyter.view.build.facts import (
+    experiment_status,
+    finite,
+    fraction,
+    slot_label,
+    status_word,
+    trial_status,
+)
 from det_jupyter.view.build.slots import note_of, slot_bar
 from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, summary
 from det_jupyter.view.model.experiment import STATUS_WORDS, VERBS, Status
-from det_jupyter.view.model.sidebar import AgentLine, ClusterNews, ExperimentLine, SlotLine
-from det_jupyter.wire import AgentStatus, ClusterView, ExperimentRow, QueueEntry, SlotStatus
+from det_jupyter.view.model.sidebar import (
+    AgentLine,
+    ClusterNews,
+    ExperimentLine,
+    RankLine,
+    SlotLine,
+    TrialLine,
+    TrialNews,
+)
+from det_jupyter.wire import (
+    AgentStatus,
+    AllocationView,
+    ClusterView,
+    ExperimentRow,
+    QueueEntry,
+    RankView,
+    SlotStatus,
+    State,
+    TrialView,
+)
 from det_jupyter.words import shortened
 
 IN_LINE = "waits for its turn"
@@ -26,7 +51,7 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
         row: What the master lists of it.
         entry: Its first trial in the front of a queue, if one is there.
     """
-    status = row_status(row)
+    status = experiment_status(row.state, row.gangs, row.num_trials)
     is_waiting = status == "queued"
     sentence = entry.reason.sentence if entry is not None else IN_LINE
     return ExperimentLine(
@@ -56,13 +81,6 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
     )
 
 
-def row_status(row: ExperimentRow) -> Status:
-    """Return the status of an experiment: what its ranks do."""
-    status = state_status(row.state, row.gangs)
-    is_exchange = status == "pausing" and row.state == "ACTIVE" and row.num_trials > 1
-    return "running" if is_exchange else status
-
-
 def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
     """Return the entry of each experiment that is first in a queue."""
     queue = [] if cluster is None else sorted(cluster.queue, key=lambda entry: entry.position)
@@ -73,7 +91,11 @@ def build_cluster_news(
     cluster: ClusterView, rows: Iterable[ExperimentRow], now: float
 ) -> ClusterNews:
     """Return all slots, and how many experiments run and wait."""
-    statuses = [row_status(row) for row in rows if not row.state.is_terminal]
+    statuses = [
+        experiment_status(row.state, row.gangs, row.num_trials)
+        for row in rows
+        if not row.state.is_terminal
+    ]
     slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
     return ClusterNews(
         agents=[_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents],
@@ -108,4 +130,41 @@ def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:
         experiment_id=slot.experiment_id,
         trial_id=slot.trial_id,
         rank=slot.rank,
+    )
+
+
+def build_trials(
+    trials: Sequence[TrialView], experiments: Mapping[int, ExperimentRow]
+) -> TrialNews:
+    """Return the lines of trials that hold slots."""
+    return TrialNews(trials=[_trial(t, experiments.get(t.experiment_id)) for t in trials])
+
+
+def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
+    state = State.ACTIVE if experiment is None else experiment.state
+    status = trial_status(trial, state)
+    run = trial.allocation
+    return TrialLine(
+        id=trial.id,
+        experiment_id=trial.experiment_id,
+        experiment="" if experiment is None else shortened(experiment.name),
+        status=status,
+        status_word=status_word(trial, status),
+        steps_completed=trial.steps_completed,
+        progress=fraction(trial.progress),
+        ranks=[] if run is None else [_rank(rank, run, status) for rank in run.ranks],
+    )
+
+
+def _rank(rank: RankView, run: AllocationView, trial_status: Status) -> RankLine:
+    is_up = bool(rank.device)
+    agent_id = run.agent_ids[rank.rank] if rank.rank < len(run.agent_ids) else run.agent_id
+    return RankLine(
+        rank=rank.rank,
+        pid=rank.pid,
+        agent_id=agent_id or "",
+        slot=slot_label(rank.slot),
+        device=rank.device,
+        status=trial_status if is_up or trial_status != "running" else "starting",
+        has_kernel=is_up and bool(rank.connection_file),
     )

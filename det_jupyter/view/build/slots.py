@@ -7,8 +7,7 @@ others are counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from det_jupyter.view.build.facts import slot_label
 from det_jupyter.view.model.cluster import AgentBars, PoolBars, SlotBar
@@ -27,8 +26,6 @@ _WORDS = {
     "free": "free",
 }
 _POLICIES = {"priority": "by priority", "fair_share": "fair share", "round_robin": "round robin"}
-
-Item = TypeVar("Item")
 
 
 def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[PoolBars]:
@@ -49,16 +46,10 @@ def counts_line(agents: Sequence[AgentStatus], noun: str = "slot") -> str:
     return f"{count(states.total(), noun)}: {', '.join(parts)}"
 
 
-def chosen(items: Sequence[Item], matters: Callable[[Item], bool], limit: int) -> list[int]:
-    """Return the places of at most `limit` items, in order; those that matter go first."""
-    order = sorted(range(len(items)), key=lambda place: not matters(items[place]))
-    return sorted(order[:limit])
-
-
 def _drawn_agents(pools: Sequence[PoolStatus], own_id: int) -> set[str]:
     """Return the ids of the agents whose slots are drawn one by one."""
     agents = [agent for pool in pools for agent in pool.agents]
-    agents.sort(key=lambda agent: not _has_own(agent, own_id))
+    agents.sort(key=lambda agent: all(slot.experiment_id != own_id for slot in agent.slots))
     drawn: set[str] = set()
     num_bars = 0
     for agent in agents[:MAX_AGENTS]:
@@ -67,10 +58,6 @@ def _drawn_agents(pools: Sequence[PoolStatus], own_id: int) -> set[str]:
             break
         drawn.add(agent.id)
     return drawn
-
-
-def _has_own(agent: AgentStatus, own_id: int) -> bool:
-    return any(slot.experiment_id == own_id for slot in agent.slots)
 
 
 def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolBars:
@@ -95,15 +82,15 @@ def _rules(pool: PoolStatus) -> str:
 
 
 def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
-    places = chosen(agent.slots, lambda slot: slot.experiment_id == own_id, MAX_BARS_OF_AGENT)
-    kept = set(places)
-    folded = [slot for place, slot in enumerate(agent.slots) if place not in kept]
+    own_first = sorted(agent.slots, key=lambda slot: slot.experiment_id != own_id)
+    ids = {slot.slot.id for slot in own_first[:MAX_BARS_OF_AGENT]}
+    folded = own_first[MAX_BARS_OF_AGENT:]
     rest = agent.model_copy(update={"slots": folded})
     return AgentBars(
         id=shortened(agent.id),
         is_connected=agent.connected,
         note=note_of(agent),
-        slots=[slot_bar(agent, agent.slots[place], own_id, now) for place in places],
+        slots=[slot_bar(agent, one, own_id, now) for one in agent.slots if one.slot.id in ids],
         more=f"and {counts_line([rest], 'more slot')}" if folded else "",
     )
 
@@ -123,21 +110,14 @@ def note_of(agent: AgentStatus) -> str:
 def slot_bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
     """Return the bar of a slot; one of experiment `own_id` is marked."""
     is_own = slot.experiment_id == own_id
-    facts = [f"slot {slot.slot.id}", shortened(slot_label(slot.slot))]
-    if not agent.connected and slot.experiment_id is None:
-        return SlotBar(
-            id=slot.slot.id,
-            state="disabled",
-            is_own=False,
-            who="not connected",
-            facts=[*facts, "its agent is not connected"],
-        )
+    is_gone = not agent.connected and slot.experiment_id is None
+    more = ["its agent is not connected"] if is_gone else _facts(slot, now, is_own=is_own)
     return SlotBar(
         id=slot.slot.id,
-        state=slot.state,
+        state="disabled" if is_gone else slot.state,
         is_own=is_own,
-        who=_who(slot, is_own=is_own),
-        facts=[*facts, *_facts(slot, now, is_own=is_own)],
+        who="not connected" if is_gone else _who(slot, is_own=is_own),
+        facts=[f"slot {slot.slot.id}", shortened(slot_label(slot.slot)), *more],
     )
 
 
@@ -148,10 +128,8 @@ def _who(slot: SlotStatus, *, is_own: bool) -> str:
         return "another process"
     if slot.experiment_id is None:
         return slot.state
-    return "this experiment" if is_own else _name(slot)
-
-
-def _name(slot: SlotStatus) -> str:
+    if is_own:
+        return "this experiment"
     return shortened(slot.experiment_name) or f"experiment {slot.experiment_id}"
 
 
@@ -178,8 +156,8 @@ def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
     if slot.slot.memory_bytes:
         facts.append(f"{size(slot.slot.memory_bytes)} of memory")
     facts += [_process(process, now) for process in slot.processes[:MAX_PROCESSES]]
-    if hidden := len(slot.processes) - MAX_PROCESSES:
-        facts += [f"and {hidden} more"] if hidden > 0 else []
+    if (hidden := len(slot.processes) - MAX_PROCESSES) > 0:
+        facts.append(f"and {hidden} more")
     return facts
 
 

@@ -31,7 +31,7 @@ def place_trials(
     columns: list[list[float | None]] = []
     for path, spec in leaves(space):
         values = [_value_at(sample, path) for sample in samples]
-        if not (_is_varied(spec) or _differ(values)):
+        if not (_is_varied(spec) or any(value != values[0] for value in values)):
             continue
         axis = _axis(".".join(path), spec, [value for value in values if value is not _MISSING])
         axes.append(axis)
@@ -71,10 +71,6 @@ def _value_at(sample: Any, path: Path) -> Any:
 
 def _is_varied(spec: Any) -> bool:
     return isinstance(spec, Mapping) and spec["type"] != "const"
-
-
-def _differ(values: Sequence[Any]) -> bool:
-    return any(value != values[0] for value in values)
 
 
 def _axis(name: str, spec: Any, values: Sequence[Any]) -> Axis:

@@ -12,16 +12,9 @@ from det_jupyter.view.build.facts import (
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.verdict import build_verdict
 from det_jupyter.view.build.waits import name_in, wait_of
-from det_jupyter.view.model.experiment import (
-    Change,
-    Failure,
-    Rank,
-    Status,
-    Trace,
-    Trial,
-)
+from det_jupyter.view.model.experiment import Change, Failure, Rank, Status, Trace, Trial
+from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict
 from det_jupyter.wire import (
     AllocationView,
     ClusterView,
@@ -32,6 +25,7 @@ from det_jupyter.wire import (
     TraceView,
     TrialView,
 )
+from det_jupyter.wire import Verdict as FoundVerdict
 from det_jupyter.wire.orders import to_text
 from det_jupyter.words import named
 
@@ -82,6 +76,32 @@ def build_changes(trial: TrialView) -> list[Change]:
         )
         for change in trial.changes
     ]
+
+
+def build_verdict(found: FoundVerdict) -> Verdict:
+    """Return what the view shows of a verdict."""
+    return Verdict(
+        kind=found.kind,
+        word=VERDICT_WORDS[found.kind],
+        sentence=found.sentence,
+        causes=[
+            Cause(
+                kind=cause.kind,
+                word=VERDICT_WORDS[cause.kind],
+                share=cause.share,
+                rank=cause.rank,
+                evidence=cause.evidence,
+                advice=cause.advice,
+            )
+            for cause in found.causes
+        ],
+        shares=[
+            TimeShare(kind=kind, word=VERDICT_WORDS[kind], share=found.shares[kind])
+            for kind in sorted(found.shares, key=list(VERDICT_WORDS).index)
+        ],
+        at=found.at,
+        batches=found.batches,
+    )
 
 
 def _trace(trace: TraceView, trial_id: int) -> Trace:

@@ -26,14 +26,8 @@ from det_jupyter.view.forms.rungs import rung_legend, rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.view.forms.verdict import verdict_html
 from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import (
-    Rank,
-    Search,
-    Status,
-    Trial,
-    ViewState,
-)
-from det_jupyter.words import count, number, percent, size
+from det_jupyter.view.model.experiment import Rank, Search, Status, Trial, ViewState
+from det_jupyter.words import count, percent, size
 
 _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
 _TRACK = f"height:6px;border-radius:3px;background:{LINE};margin:8px 0 4px"
@@ -63,17 +57,17 @@ def render_html(state: ViewState) -> str:
     """Return the experiment as a self-contained card."""
     parts = [
         _header(state),
-        block("p", state["message"], "margin:6px 0") if state["message"] else "",
+        block("p", state["message"], "margin:6px 0"),
         *(block("p", f"⚠ {alarm}", _ALARM) for alarm in state["alarms"]),
         *(_failure(trial, state["id"]) for trial in state["trials"]),
         _wait(None if state["search"] is None else state["search"]["wait"]),
         _search(state["search"]) if state["search"] is not None else "",
-        _charts(state),
+        chart_grid(state["charts"], state["no_metrics"]),
         _metrics(state),
         *(_trial(trial) for trial in state["trials"]),
         block("div", lines.slots_line(state), QUIET),
         block("div", lines.checkpoints_line(state["checkpoints"]), QUIET),
-        *(block("div", sentence, QUIET) for sentence in lines.left_out(state)),
+        block("div", lines.left_out(state), QUIET),
         _captured(state),
     ]
     return f'<div style="{CARD}">{"".join(parts)}</div>'
@@ -123,33 +117,24 @@ def _more_trials(search: Search) -> str:
 
 
 def _parallel(search: Search) -> str:
-    picture = svg_parallel(search, ranked(search)[: lines.MAX_KEPT])
     alt = f"hyperparameters and {search['metric']} of each trial; the best are strongest"
-    return f'<div style="margin:10px 0">{as_image(picture, alt)}</div>' if picture else ""
+    return _picture(svg_parallel(search, ranked(search)[: lines.MAX_KEPT]), alt)
 
 
 def _rungs(search: Search) -> str:
-    picture = svg_rungs(search)
-    if not picture:
-        return ""
-    image = as_image(picture, f"trials at each rung, by {search['metric']}")
-    return f'<div style="margin:10px 0">{image}<div>{rung_legend(search)}</div></div>'
+    legend = f"<div>{rung_legend(search)}</div>"
+    return _picture(svg_rungs(search), f"trials at each rung, by {search['metric']}", legend)
 
 
-def _charts(state: ViewState) -> str:
-    if not state["charts"]:
-        return block("p", state["no_metrics"], QUIET)
-    return chart_grid(state["charts"])
+def _picture(svg: str, alt: str, legend: str = "") -> str:
+    return f'<div style="margin:10px 0">{as_image(svg, alt)}{legend}</div>' if svg else ""
 
 
 def _metrics(state: ViewState) -> str:
-    rows = [
-        [escaped(name), *map(number, (curve["last"], curve["lowest"], curve["highest"]))]
-        for name, curve in lines.series_rows(state)
-    ]
+    rows = [[escaped(name), *numbers] for name, *numbers in lines.metric_rows(state)]
     if not rows:
         return ""
-    return details("Metrics as a table", html_table(["metric", "last", "lowest", "highest"], rows))
+    return details("Metrics as a table", html_table(lines.METRIC_HEAD, rows))
 
 
 def _captured(state: ViewState) -> str:

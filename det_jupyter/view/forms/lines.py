@@ -10,25 +10,20 @@ from det_jupyter.view.model.experiment import (
     Failure,
     Row,
     Search,
-    Series,
     Trial,
     ViewState,
 )
 from det_jupyter.words import clock, count, duration, number, percent, size
 
+METRIC_HEAD = ["metric", "last", "lowest", "highest"]
 MAX_BEST = 10
 MAX_KEPT = 500  # trials of a search that the static card has
 
 
-def elapsed(state: ViewState) -> str:
-    """Return how long the experiment has taken so far."""
-    until = state["as_of"] if state["ended_at"] is None else state["ended_at"]
-    return duration(until - state["created_at"])
-
-
 def summary(state: ViewState) -> str:
     """Return the line under the progress bar: step or trials, time gone, time to go."""
-    parts = [*state["summary"], f"{elapsed(state)} elapsed"]
+    until = state["as_of"] if state["ended_at"] is None else state["ended_at"]
+    parts = [*state["summary"], f"{duration(until - state['created_at'])} elapsed"]
     if state["eta_s"] is not None:
         parts.append(f"about {duration(state['eta_s'])} left")
     if state["status"] not in ENDED:
@@ -124,23 +119,24 @@ def checkpoints_line(checkpoints: Checkpoints) -> str:
     return " · ".join(parts)
 
 
-def series_rows(state: ViewState) -> list[tuple[str, Series]]:
-    """Return every curve that is drawn, with a name that says which it is."""
+def metric_rows(state: ViewState) -> list[list[str]]:
+    """Return a line of `METRIC_HEAD` for every curve that is drawn."""
     return [
-        (f"{chart['title']} ({series['label']})", series)
+        [
+            f"{chart['title']} ({series['label']})",
+            *map(number, (series["last"], series["lowest"], series["highest"])),
+        ]
         for chart in state["charts"]
         for series in chart["series"]
         if not series["is_faint"]
     ]
 
 
-def left_out(state: ViewState) -> list[str]:
-    """Return one sentence for each thing that there was no room for."""
-    sentences = []
-    if names := state["more_metrics"]:
-        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
-    return sentences
+def left_out(state: ViewState) -> str:
+    """Return which metrics there was no room for, or nothing."""
+    names = state["more_metrics"]
+    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return f"{count(len(names), 'more metric')} not shown: {shown}" if names else ""
 
 
 def importance_line(search: Search) -> str:

@@ -40,8 +40,10 @@ def block(tag: str, text: str, style: str) -> str:
     return f'<{tag} style="{style}">{escaped(text)}</{tag}>' if text else ""
 
 
-def chart_grid(charts: Sequence[Chart]) -> str:
-    """Return charts side by side, all to the same last step."""
+def chart_grid(charts: Sequence[Chart], no_metrics: str = "") -> str:
+    """Return charts side by side, all to the same last step; else why there are none."""
+    if not charts:
+        return block("p", no_metrics, QUIET)
     last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])
     body = "".join(_chart(chart, last_step) for chart in charts)
     return f'<div style="{CHARTS}">{body}</div>'

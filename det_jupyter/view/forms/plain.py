@@ -7,7 +7,7 @@ from det_jupyter.view.forms.rungs import rung_sentences
 from det_jupyter.view.forms.verdict import verdict_lines
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import Failure, Search, Trial, ViewState
-from det_jupyter.words import number, one_line, percent, printable
+from det_jupyter.words import one_line, percent, printable, shortened
 
 _BAR_WIDTH = 30
 _NAME_WIDTH = 40
@@ -22,22 +22,20 @@ def render_plain(state: ViewState) -> str:
     ]
     if state["labels"]:
         text.append(f"labels: {one_line(', '.join(state['labels']))}")
-    if state["description"]:
-        text.append(one_line(state["description"]))
-    if state["message"]:
-        text.append(one_line(state["message"]))
+    text += _lines(state["description"], state["message"])
     text += [f"! {one_line(alarm)}" for alarm in state["alarms"]]
     for trial in state["trials"]:
         text += _trial(trial, state["id"])
     text += _wait(None if state["search"] is None else state["search"]["wait"], "")
-    if line := lines.slots_line(state):
-        text.append(one_line(line))
+    text += _lines(lines.slots_line(state))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
-    text += [one_line(sentence) for sentence in lines.left_out(state)]
-    if line := lines.checkpoints_line(state["checkpoints"]):
-        text.append(one_line(line))
+    text += _lines(lines.left_out(state), lines.checkpoints_line(state["checkpoints"]))
     text += [f"Note: {one_line(notice)}" for notice in state["notices"]]
     return "\n".join(text)
+
+
+def _lines(*texts: str) -> list[str]:
+    return [one_line(text) for text in texts if text]
 
 
 def _bar(fraction: float) -> str:
@@ -46,16 +44,14 @@ def _bar(fraction: float) -> str:
 
 
 def _search(search: Search) -> list[str]:
-    text = [one_line(line) for line in lines.remark_lines(search)]
-    text += [one_line(sentence) for sentence in rung_sentences(search)]
+    text = _lines(*lines.remark_lines(search), *rung_sentences(search))
     head, rows = lines.trial_rows(search)
     if not rows:
         return [*text, "No trials yet."]
-    table = [[_shortened(one_line(cell)) for cell in row] for row in [head, *rows]]
+    table = [[shortened(cell, _NAME_WIDTH) for cell in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text += ["  ".join(map(str.rjust, row, widths)) for row in table]
-    notes = [lines.left_out_note(search), one_line(lines.importance_line(search))]
-    return [*text, *filter(None, notes)]
+    return text + _lines(lines.left_out_note(search), lines.importance_line(search))
 
 
 def _wait(wait: Wait | None, indent: str) -> list[str]:
@@ -95,19 +91,9 @@ def _failure(failure: Failure) -> list[str]:
 
 
 def _metrics(state: ViewState) -> list[str]:
-    rows = [
-        (
-            _shortened(one_line(name)),
-            *map(number, (curve["last"], curve["lowest"], curve["highest"])),
-        )
-        for name, curve in lines.series_rows(state)
-    ]
+    rows = lines.metric_rows(state)
     if not rows:
         return [state["no_metrics"]]
-    table = [("metric", "last", "lowest", "highest"), *rows]
-    width = max(len(row[0]) for row in table)
-    return [f"{row[0]:<{width}}  {row[1]:>10}  {row[2]:>10}  {row[3]:>10}" for row in table]
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 1] + "…"
+    table = [[shortened(name, _NAME_WIDTH), *row] for name, *row in [lines.METRIC_HEAD, *rows]]
+    width = max(len(name) for name, *_ in table)
+    return [f"{name:<{width}}" + "".join(f"  {n:>10}" for n in row) for name, *row in table]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
-from det_jupyter.view.build.charts import downsample
+from det_jupyter.view.build.charts import landmarks
 from det_jupyter.view.model.experiment import Chart, Series
 from det_jupyter.words import number, printable
 
@@ -51,15 +51,15 @@ def is_dashed(series: Series) -> bool:
 
 def svg_chart(chart: Chart, last_step: int) -> str:
     """Return the chart from step 0 to `last_step`; nothing if it has no finite value."""
-    sampled = [downsample(one["steps"], one["values"], MAX_POINTS) for one in chart["series"]]
-    finite = [value for _, values in sampled for value in values if value is not None]
+    finite = [v for one in chart["series"] for v in one["values"] if v is not None]
     if not finite:
         return ""
     low, high = padded(min(finite), max(finite))
     frame = _Frame(last_step=max(1, last_step), low=low, high=high)
     body = [frame.axes()]
-    for one, (steps, values) in zip(chart["series"], sampled, strict=True):
-        body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
+    for one in chart["series"]:
+        places = landmarks(one["values"], MAX_POINTS)
+        body.append(_curve([frame.point(one["steps"][i], one["values"][i]) for i in places], one))
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(body)}</svg>'
 
 

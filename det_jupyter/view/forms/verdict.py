@@ -58,11 +58,12 @@ def verdict_html(verdict: Verdict) -> str:
         + _list("Seen", seen)
         + _list("To try", _advice(verdict))
     )
+    basis = f"based on {verdict['batches']:,} batches" if verdict["batches"] else ""
     return (
         f'<div style="{_BOX}"><div>{sign} <b>{escaped(verdict["sentence"])}</b></div>'
         + (as_image(bar, f"time: {shares_text(verdict['shares'])}", _STYLE) if bar else "")
         + (details("Shares, what was seen, and what to try", more) if more else "")
-        + block("div", _basis(verdict), QUIET)
+        + block("div", basis, QUIET)
         + "</div>"
     )
 
@@ -134,7 +135,3 @@ def _percent(share: float) -> str:
 
 def _advice(verdict: Verdict) -> list[str]:
     return [line for cause in verdict["causes"] for line in cause["advice"]]
-
-
-def _basis(verdict: Verdict) -> str:
-    return f"based on {verdict['batches']:,} batches" if verdict["batches"] else ""

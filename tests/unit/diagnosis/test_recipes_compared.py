@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from det_jupyter.diagnosis.lines import yaml_lines
-from det_jupyter.diagnosis.outcome import Found, Row, build_rows, conclude, not_worth_it
+from det_jupyter.diagnosis.outcome import (
+    Found,
+    Row,
+    build_rows,
+    conclude,
+    not_worth_it,
+    yaml_lines,
+)
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 
 Rates = dict[str, tuple[float, ...]]

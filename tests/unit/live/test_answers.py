@@ -13,8 +13,8 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
 from det_jupyter.live.answers import answer
-from det_jupyter.notebook.handles.answers import ANSWERERS, answer_soon
 from det_jupyter.notebook.handles.show import STATIC_DIR
+from det_jupyter.notebook.handles.widget import ANSWERERS, answer_soon
 from det_jupyter.wire import (
     ChangeResources,
     CheckpointView,

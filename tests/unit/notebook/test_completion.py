@@ -28,7 +28,7 @@ class NoMaster(Lookups):
             "experiments": ["12", "7"],
             "agents": ["left", "right"],
             "pools": ["default", "night"],
-            "waiting trials": ["9", "11"],
+            "trials": ["9", "11"],
             "metrics of Cat": ["accuracy", "error"],
         }.get(question, [])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.notebook.complete.yaml_cursor import find_cursor
+from det_jupyter.notebook.complete.yaml_words import find_cursor
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ import pytest
 from det_jupyter.entrypoints import parse_entrypoint
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.notebook.submit import local
-from det_jupyter.notebook.submit.contexts import Surroundings, list_files, plan_surroundings
+from det_jupyter.notebook.submit.contexts import list_files, plan_surroundings
 from det_jupyter.notebook.submit.scripts import SCRIPTS, keep_script, list_scripts
-
-NOTHING = Surroundings()
 
 
 @pytest.fixture(autouse=True)
@@ -57,17 +55,17 @@ def test_scripts_travel_with_commands_and_contexts_and_not_with_captured_code(
 ) -> None:
     command = parse_entrypoint("python3 train.py")
     captured = parse_entrypoint("Trial")
-    assert plan_surroundings(NOTHING, command) is None
+    assert plan_surroundings(None, (), command) is None
     keep_script("train.py", "x = 1", "In [3]")
-    assert plan_surroundings(NOTHING, captured) is None
-    plan = plan_surroundings(NOTHING, command)
+    assert plan_surroundings(None, (), captured) is None
+    plan = plan_surroundings(None, (), command)
     assert plan is not None
     assert plan.notices == [
         "ranks work in a copy of train.py alone; --context . takes the rest of this folder along"
     ]
     (tmp_path / "data.txt").write_text("abc")
     (tmp_path / ".git").mkdir()
-    plan = plan_surroundings(Surroundings(folder=tmp_path), captured)
+    plan = plan_surroundings(tmp_path, (), captured)
     assert plan is not None
     assert plan.describe() == f"Context {tmp_path}: 2 files, 8 B; stays behind: .git/"
     assert list(list_files(plan)) == [

@@ -10,7 +10,7 @@ from det_jupyter.view.build.charts import (
     MAX_CHARTS,
     MAX_POINTS,
     build_charts,
-    downsample,
+    landmarks,
     no_metrics,
 )
 from det_jupyter.view.model.experiment import Status
@@ -22,34 +22,30 @@ values = st.lists(
 
 
 def test_short_curve_is_kept_as_it_is() -> None:
-    assert downsample([3, 5], [1.0, None], 400) == ([3, 5], [1.0, None])
+    assert list(landmarks([1.0, None], 400)) == [0, 1]
 
 
 def test_spike_and_gap_survive_sampling() -> None:
     long: list[float | None] = [1.0] * 10_000
     long[4321], long[777] = 99.0, None
-    steps, sampled = downsample(range(10_000), long, 100)
-    assert sampled[steps.index(4321)] == 99.0
-    assert sampled[steps.index(777)] is None
+    assert {777, 4321} <= {*landmarks(long, 100)}
 
 
 @given(values=values, limit=st.integers(min_value=5, max_value=300))
 def test_sample_has_the_ends_and_the_extremes_of_the_curve(
     values: list[float | None], limit: int
 ) -> None:
-    steps = [10 * i for i in range(len(values))]
-    some_steps, some_values = downsample(steps, values, limit)
-    assert len(some_steps) == len(some_values) <= max(limit, 0)
-    assert some_steps == sorted(set(some_steps))
-    assert (some_steps[0], some_steps[-1]) == (steps[0], steps[-1])
-    assert all(values[step // 10] == v for step, v in zip(some_steps, some_values, strict=True))
+    places = list(landmarks(values, limit))
+    assert len(places) <= limit
+    assert places == sorted(set(places))
+    assert (places[0], places[-1]) == (0, len(values) - 1)
     finite = [value for value in values if value is not None]
-    kept = [value for value in some_values if value is not None]
+    kept = [value for i in places if (value := values[i]) is not None]
     assert (min(finite, default=None), max(finite, default=None)) == (
         min(kept, default=None),
         max(kept, default=None),
     )
-    assert (None in values) is (None in some_values)
+    assert (None in values) is (len(kept) < len(places))
 
 
 def test_validation_metric_joins_the_training_metric_it_is_read_against() -> None:

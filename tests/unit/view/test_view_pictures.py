@@ -9,16 +9,20 @@ from urllib.parse import unquote
 import pytest
 
 from det_jupyter.view import build_view_state, render_html
-from det_jupyter.view.build.charts import build_charts, series_of
+from det_jupyter.view.build.charts import (
+    Pace,
+    build_charts,
+    last_values,
+    measured_at,
+    series_of,
+)
 from det_jupyter.view.build.facts import fraction, slot_label, state_status
-from det_jupyter.view.build.landscape import last_values
-from det_jupyter.view.build.pace import Pace, measured_at
+from det_jupyter.view.build.results import Compared
 from det_jupyter.view.build.search import search_summary, trial_marks
-from det_jupyter.view.build.side_by_side import Compared, build_comparison
+from det_jupyter.view.build.side_by_side import build_comparison
 from det_jupyter.view.build.trial import build_changes, build_trial
 from det_jupyter.view.build.usage import NO_GPU, NO_SAMPLE, build_usage, source_of
-from det_jupyter.view.forms.comparison_card import comparison_html
-from det_jupyter.view.forms.comparison_text import comparison_text
+from det_jupyter.view.forms.comparison import comparison_html, comparison_text
 from det_jupyter.view.forms.lines import importance_line, trial_rows, trial_title
 from det_jupyter.view.forms.page import chart_grid
 from det_jupyter.view.forms.parallel import svg_parallel

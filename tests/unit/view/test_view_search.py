@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.facts import experiment_status
+from det_jupyter.view.build.facts import status_of
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.model.experiment import Improvement, Row, Search
 from det_jupyter.wire import (
@@ -287,6 +287,6 @@ def test_a_search_whose_trials_go_to_rest_is_running() -> None:
     for shown in view.trials:
         shown.allocation = None
     view.trials[0].allocation = allocation(AllocationState.STOPPING)
-    assert experiment_status(view) == "running"
+    assert status_of(view) == "running"
     view.state = State.PAUSED
-    assert experiment_status(view) == "pausing"
+    assert status_of(view) == "pausing"

@@ -13,13 +13,9 @@ import pytest
 
 from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import show
-from det_jupyter.notebook.handles.show import bundle, live_widget, metadata, open_door
-from det_jupyter.view import (
-    ViewState,
-    build_view_state,
-    render_html,
-    render_plain,
-)
+from det_jupyter.notebook.handles.show import bundle, can_draw, metadata
+from det_jupyter.notebook.handles.widget import DoorWidget, LiveWidget
+from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.place import EXPERIMENT_MIME, in_place, key_id, place_key
 from det_jupyter.view.model.experiment import Row
 from tests.unit.view.view_cluster_samples import waiting
@@ -38,6 +34,12 @@ def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "widget.js").write_text("export default { render() {} }")
     (tmp_path / "widget.css").write_text(".det-view {}")
     monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+
+
+def live_widget(
+    state: ViewState, on_command: Any, on_choose: Any = None, on_question: Any = None
+) -> LiveWidget:
+    return LiveWidget(state, on_command, on_choose, on_question)
 
 
 class Front:
@@ -198,7 +200,6 @@ def test_choice_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptureFixture)
 @pytest.mark.usefixtures("_built")
 def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> None:
     widget = live_widget(state, lambda verb: None)
-    assert widget is not None
     forms = bundle(state, widget)
     assert set(forms) == {VIEW, EXPERIMENT_MIME, "text/html", "text/plain"}
     assert forms["text/plain"] == render_plain(state)
@@ -223,7 +224,7 @@ def test_key_of_something_else_is_no_experiments(key: str) -> None:
 @pytest.mark.parametrize("message", [{}, {"type": "wanted", "key": 7}, {"type": "x", "key": "7"}])
 def test_door_passes_on_keys_alone(message: dict[str, Any]) -> None:
     wanted: list[str] = []
-    door = cast("Any", open_door(wanted.append))
+    door = cast("Any", DoorWidget(wanted.append))
     door._handle_custom_msg(message, [])
     assert wanted == []
     door._handle_custom_msg({"type": "wanted", "key": "7@1.0"}, [])
@@ -273,10 +274,13 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
 
 
 def test_there_is_no_widget_while_the_front_end_is_not_built(
-    state: ViewState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
-    assert live_widget(state, lambda verb: None) is None
+    for name in ("widget.js", "widget.css"):
+        monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+        assert not can_draw()
+        (tmp_path / name).touch()
+    assert can_draw()
 
 
 def test_importing_the_view_imports_no_widgets() -> None:

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from det_jupyter.view import build_view_state
-from det_jupyter.view.build.running import build_trials
-from det_jupyter.view.build.sidebar import build_cluster_news, build_line, first_entries
+from det_jupyter.view.build.sidebar import (
+    build_cluster_news,
+    build_line,
+    build_trials,
+    first_entries,
+)
 from det_jupyter.view.build.usage import NO_GPU, build_usage
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
