@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.client import Client
 from tests.notebook_kernel import Notebook, notebook
 from tests.processes import DetHome
 from tests.trials import TRIAL_SOURCE
@@ -19,6 +20,7 @@ hyperparameters: {global_batch_size: 16, pause_s: 0}
 searcher: {name: single, metric: error, max_length: {batches: 4}}
 resources: {slots_per_trial: 2}
 """
+DRY = GOOD.replace("%%det_experiment", "%%det_experiment --dry-run")
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +29,24 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with notebook(tmp_path_factory.mktemp("book")) as book:
         book.check("%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
+        train(book)
+        book.check("first = experiment")
         yield book
+        train(book)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_harmed(book: Notebook) -> Iterator[None]:
+def _nothing_is_harmed(book: Notebook, client: Client) -> Iterator[None]:
+    """Train after a test that has submitted something; else see that one could."""
+    before = len(client.experiments())
     yield
+    if len(client.experiments()) > before:
+        train(book)
+    else:
+        assert "is ready to run on 2 slots." in book.check(DRY).text
+
+
+def train(book: Notebook) -> None:
     book.check(GOOD)
     book.check("assert experiment.wait(60) == 'COMPLETED'")
 
@@ -93,10 +107,10 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
         ("%det_experiment kill", "required: ID"),
         ("%det_experiment kill seven", "got 'seven', expected the number of an experiment"),
         ("%det_experiment kill 9999", "9999"),
-        ("%det_experiment kill experiment.id",
-         "expected the number of an experiment; write {experiment.id}"),
+        ("%det_experiment kill first.id",
+         "expected the number of an experiment; write {first.id}"),
         ("%det_experiment kill {nothing.id}", "nothing.id is not defined here"),
-        ("%det_experiment fork {experiment.id} --config a.b=1 --config a=2",
+        ("%det_experiment fork {first.id} --config a.b=1 --config a=2",
          "ConfigError: --config: got a.b=1 and a=2, expected only one of them"),
         ("%det job update-batch 8.weight=[1",
          "ConfigError: 8.weight: got '[1', expected a number above 0"),
@@ -124,9 +138,7 @@ def test_a_dry_run_knows_what_a_submission_would_be_told(book: Notebook) -> None
     )
     shown = book.check(anyway.replace("size: 16", "size: 18")).text
     assert "is ready to queue, though it cannot run now: resources.slots_per_trial: got 9" in shown
-    assert "is ready to run on 2 slots." in book.check(
-        GOOD.replace("%%det_experiment", "%%det_experiment --dry-run")
-    ).text  # fmt: skip
+    assert "is ready to run on 2 slots." in book.check(DRY).text
 
 
 def test_a_line_of_several_changes_is_told_everything_and_changes_nothing(book: Notebook) -> None:
@@ -303,7 +315,7 @@ def test_help_and_completion(book: Notebook) -> None:
 
 def test_a_dry_run_lists_what_would_travel_and_submits_nothing(book: Notebook) -> None:
     before = book.check("%det_experiment list").text
-    shown = book.check(GOOD.replace("%%det_experiment", "%%det_experiment --dry-run")).text
+    shown = book.check(DRY).text
     assert "dataset" in shown
     assert "SmallTrial" in shown
     assert book.check("%det_experiment list").text == before
