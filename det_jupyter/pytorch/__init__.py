@@ -21,7 +21,7 @@ from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer
 from det_jupyter.pytorch.training.try_out import try_out
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
-from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,
     check_constructor,
@@ -29,7 +29,6 @@ from det_jupyter.pytorch.trial.definition import (
     check_trial_class,
 )
 from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
-from det_jupyter.pytorch.trial.experimental import PyTorchExperimentalContext
 
 __all__ = [
     "Batch",

@@ -170,7 +170,7 @@ def test_a_run_killed_in_its_last_validation_needs_only_that(lab: Lab) -> None:
     undisturbed.ended()
     stuck = """
         import pathlib
-        if self.context._position.batch_idx == 49:
+        if self.context.position.batch_idx == 49:
             pathlib.Path("stuck").touch()
             time.sleep(60)
 """
@@ -194,7 +194,7 @@ def test_a_run_whose_validation_fails_goes_on_bit_identical_from_the_batch_befor
     periods: dict[str, Any] = {"min_checkpoint_period": {"batches": 15}}
     undisturbed = lab.start(judged(""), config(**periods))
     undisturbed.ended()
-    fails = "        if self.context._position.batch_idx == 29: raise OSError('disk')\n"
+    fails = "        if self.context.position.batch_idx == 29: raise OSError('disk')\n"
     first = lab.start(judged(fails), config(**periods))
     first.wait()
     assert first.last_checkpoint().steps_completed == 30

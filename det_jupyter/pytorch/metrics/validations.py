@@ -85,8 +85,7 @@ class Validations:
         )
         if self._core.distributed.is_chief:
             self._core.train.report_validation_metrics(steps, metrics, trained)
-        if self._context.logs_to_tensorboard:
-            self._context.tensorboard.log_validation(steps, metrics)
+        self._context.tensorboard.log_validation(steps, metrics)
         is_best = self._is_best(metrics)
         policy = self._rules.checkpoint_policy
         return policy == "all" or (policy == "best" and is_best)

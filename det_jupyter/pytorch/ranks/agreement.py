@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -37,15 +37,15 @@ EXCHANGE_PERIOD_S = 0.2
 FLUSH_PERIOD_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What all ranks do now, after an exchange."""
+class Decision(NamedTuple):
+    """What all ranks do now, after an exchange: the most that any rank asked for."""
 
-    leave: bool
-    stop: bool
-    flush: bool
-    is_written: bool
-    has_orders: bool
+    leave: int  # 1 for yes, as the next ones
+    stop: int
+    flush: int
+    is_written: int
+    has_orders: int
+    batches: int  # until the next exchange
 
 
 class Agreement:
@@ -100,15 +100,9 @@ class Agreement:
             flush = now - self._flushed_at >= FLUSH_PERIOD_S
             requests[2:] = [flush, is_written, has_orders, self._batches]
         agreed = self._distributed.reduce_(torch.tensor(requests, dtype=torch.int64), "max")
-        leaves, stops, flush, written, orders, batches = agreed.tolist()
-        if flush:
+        decision = Decision(*agreed.tolist())
+        if decision.flush:
             self._flushed_at = now
-        self.due_at = steps_completed + batches
+        self.due_at = steps_completed + decision.batches
         self._since_steps, self._since_at = steps_completed, now
-        return Decision(
-            leave=bool(leaves),
-            stop=bool(stops),
-            flush=bool(flush),
-            is_written=bool(written),
-            has_orders=bool(orders),
-        )
+        return decision

@@ -11,9 +11,9 @@ numbers), and ranks with different metrics would save at different batches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.together import settle
@@ -25,8 +25,6 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     unchanged,
 )
 from det_jupyter.pytorch.reducers.wrapped_reducer import WrappedReducer, mistake
-
-Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 
 
 class Reducers:
@@ -40,45 +38,18 @@ class Reducers:
         self.took_part = False
         self._entries: list[WrappedReducer] = []
 
-    @overload
     def wrap(
         self,
-        reducer: Wrapped,
+        reducer: Any,
         name: str | None = None,
         *,
         for_training: bool = True,
         for_validation: bool = True,
-    ) -> Wrapped: ...
-
-    @overload
-    def wrap(
-        self,
-        reducer: Callable[[list[Any]], Any],
-        name: str | None = None,
-        *,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> FunctionReducer: ...
-
-    def wrap(
-        self,
-        reducer: MetricReducer | Callable[[list[Any]], Any],
-        name: str | None = None,
-        *,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> MetricReducer:
-        """Register a reducer and return what takes the values in.
-
-        Args:
-            reducer: A MetricReducer, which is returned; or a function of the list of all values,
-                for which an object with `update(value)` is returned.
-            name: Of its metric; None: it returns a dict of metrics.
-            for_training: Report it with the training metrics.
-            for_validation: Report it with the validation metrics.
+    ) -> Any:
+        """Register a reducer, as `context.wrap_reducer` does, and return what takes values in.
 
         Raises:
-            ConfigError: It cannot be used, or is registered already (a TrialMistake).
+            TrialMistake: It cannot be used, or is registered already.
         """
         self._check(reducer, name, for_training=for_training, for_validation=for_validation)
         entry = WrappedReducer(
@@ -154,7 +125,11 @@ class Reducers:
         phase = _phase(for_training=for_training)
         for index, entry in enumerate(entries):
             more = entry.across([slot[index] for slot in slots], phase)
-            _join(metrics, more, taken, entry)
+            for name in more:
+                if name in taken or name in metrics:
+                    whose = "the trial returns" if name in taken else "another reducer returns"
+                    raise mistake(f"{entry} returns the metric {name!r}, which {whose} as well")
+            metrics |= more
         return metrics
 
     def describe(self) -> list[str]:
@@ -230,16 +205,6 @@ class Reducers:
             )
             if name is not None and entry.name == name and shares_phase:
                 raise mistake(f"there is a {entry} already; give this one another name")
-
-
-def _join(
-    metrics: dict[str, Any], more: dict[str, Any], taken: Collection[str], entry: WrappedReducer
-) -> None:
-    for name in more:
-        if name in taken or name in metrics:
-            whose = "the trial returns" if name in taken else "another reducer returns"
-            raise mistake(f"{entry} returns the metric {name!r}, which {whose} as well")
-    metrics.update(more)
 
 
 def _phase(*, for_training: bool) -> str:

@@ -6,22 +6,12 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy
 import torch
 
 NOTHING = object()  # a function's result where there were no values
-
-
-class PausableReducer(Protocol):
-    """A reducer whose window survives a pause."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what was taken in since the last report."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
 
 
 class MetricReducer:
@@ -98,7 +88,7 @@ class FunctionReducer(MetricReducer):
         self.values = list(state_dict["values"])
 
 
-def keeps_state(reducer: Any) -> TypeGuard[PausableReducer]:
+def keeps_state(reducer: Any) -> TypeGuard[Any]:
     """Return whether the reducer defines both `state_dict` and `load_state_dict`."""
     return hasattr(reducer, "state_dict") and hasattr(reducer, "load_state_dict")
 

@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy
 import torch
@@ -32,53 +32,34 @@ from det_jupyter.pytorch.timings.intervals import Numbers
 _NS_PER_MS = 1e6
 
 
-class Clock(Protocol):
-    """Makes marks, and reads them.
+class HostClock:
+    """Marks that are times.
 
     Attributes:
         is_host: Marks are the host's times in nanoseconds.
         waits: Let the device finish before each mark, where there is one.
     """
 
-    is_host: bool
-    waits: bool
+    is_host = True
+    waits = False
 
-    def mark(self) -> int:
-        """Return a mark for this moment; later ones are not smaller."""
+    def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.mark = clock  # returns a mark for this moment; later ones are not smaller
 
     def count_done(self, marks: Numbers) -> int:
         """Return how many of these marks, from the first on, have a time already."""
+        return len(marks)
 
     def read(self, marks: Numbers) -> Numbers:
         """Return the times of marks that are done, in nanoseconds, ascending."""
+        return marks
 
     def forget(self, before: int) -> None:
         """Forget the marks before this one, which are not read again."""
 
 
-class HostClock:
-    """Marks that are times."""
-
-    is_host = True
-    waits = False
-
-    def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
-        self.mark = clock
-
-    def count_done(self, marks: Numbers) -> int:
-        """See Clock."""
-        return len(marks)
-
-    def read(self, marks: Numbers) -> Numbers:
-        """See Clock."""
-        return marks
-
-    def forget(self, before: int) -> None:
-        """See Clock."""
-
-
 class DeviceClock:
-    """Marks that are events in the current stream of a GPU, by number.
+    """Marks that are events in the current stream of a GPU, by number; used as a HostClock is.
 
     Args:
         make_event: Returns a new event that can be timed.
@@ -113,7 +94,7 @@ class DeviceClock:
         return cls(make_event, lambda: torch.cuda.synchronize(device))
 
     def mark(self) -> int:
-        """See Clock."""
+        """See HostClock."""
         if self.waits:
             self._synchronize()
         event = self._free.pop() if self._free else self._make_event()
@@ -123,13 +104,13 @@ class DeviceClock:
         return self._first + len(self._events) - 1
 
     def count_done(self, marks: Numbers) -> int:
-        """See Clock."""
+        """See HostClock."""
         kept = list(self._events)
         events = [kept[mark - self._first] for mark in marks.tolist()]
         return bisect_left(events, True, key=lambda event: not event.query())
 
     def read(self, marks: Numbers) -> Numbers:
-        """See Clock."""
+        """See HostClock."""
         indices = [mark - self._first for mark in marks.tolist()]
         events = list(self._events)
         recorded_at = numpy.array(self._recorded_at, numpy.int64)[indices]
@@ -140,8 +121,11 @@ class DeviceClock:
         return numpy.maximum.accumulate(times.astype(numpy.int64))
 
     def forget(self, before: int) -> None:
-        """See Clock."""
+        """See HostClock."""
         for _ in range(before - self._first):
             self._free.append(self._events.popleft())
             self._recorded_at.popleft()
         self._first = before
+
+
+Clock = HostClock | DeviceClock

@@ -17,24 +17,20 @@ T = TypeVar("T")
 
 
 class NoTimings:
-    """Takes the place of Timings: functions stay as they are, so a loop has no timers."""
+    """Has the methods of Timings, and functions stay as they are: a loop has no timers."""
 
     end_batch = None
 
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
-        """See Timings."""
         return function
 
     def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
-        """See Timings."""
         return function
 
     def whole(self, part: str) -> AbstractContextManager[None]:
-        """See Timings."""
         return nullcontext()
 
     def over(self, batches: Iterable[T]) -> Iterable[T]:
-        """See Timings."""
         return batches
 
     def start(self) -> None:
@@ -43,7 +39,6 @@ class NoTimings:
     def journaling(
         self, context: Any, sink: RecordSink, barrier: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """See Timings."""
         return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
 
     def journal_batches(self, sink: RecordSink) -> None:

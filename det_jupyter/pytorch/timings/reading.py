@@ -7,13 +7,17 @@ the next flush, so a record is written one flush late.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
+
 import numpy
 
 from det_jupyter.core import ProfilerContext
 from det_jupyter.core.profiler import by_section
 from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock
-from det_jupyter.pytorch.timings.intervals import CODES, END, Codes, Held, Interval, Numbers
+from det_jupyter.pytorch.timings.intervals import CODES, END, Codes, Interval, Numbers
 from det_jupyter.pytorch.timings.rows import to_rows
 from det_jupyter.records import BatchTimings, PartTimes, StepTimes
 
@@ -31,7 +35,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.at: list[int] = []
-        self.codes: list[int] = []
+        self.codes = bytearray()
         self.exchanges: list[int] = []
 
     def lengths(self) -> tuple[int, int]:
@@ -70,7 +74,7 @@ class Reading:
         self._profiler = profiler
         self.steps = steps
         self._window = window
-        self._held: Held | None = None
+        self._held: Callable[[], StepTimes] | None = None
 
     def take(self, marks: Marks, samples: list[int]) -> list[StepTimes | BatchTimings]:
         """Return the records of what can be read, and remove it; the last mark stays.
@@ -87,11 +91,12 @@ class Reading:
             return []
         interval = Interval(self._clock.read(at), codes[:-1], self.steps)
         trained = samples[: interval.batches]
-        sections, counters = self._own(marks.at[0])
+        own = self._own(marks.at[0])
         numbers = self._numbers(interval, marks.exchanges)
-        found = [] if self._clock.is_host else self.take_held()
-        self._held = Held(interval, numbers, sum(trained), sections, counters)
-        found += self.take_held() if self._clock.is_host else []
+        found = self.take_held()
+        self._held = partial(self._record, interval, numbers, sum(trained), *own)
+        if self._clock.is_host:
+            found = self.take_held()
         if self._window is not None:
             rows = to_rows(interval, trained, *self._window)
             found += [rows] if rows is not None else []
@@ -103,14 +108,35 @@ class Reading:
 
     def take_held(self) -> list[StepTimes | BatchTimings]:
         """Return the record that waits for the other ranks, which have flushed by now."""
-        held, self._held = self._held, None
-        return [] if held is None else [held.record(self._arrivals)]
+        record, self._held = self._held, None
+        return [] if record is None else [record()]
+
+    def _record(
+        self,
+        interval: Interval,
+        exchanges: Numbers,
+        samples: int,
+        sections: dict[str, PartTimes],
+        counters: dict[str, float],
+    ) -> StepTimes:
+        batches = interval.batches
+        if self._arrivals is not None and len(exchanges):
+            interval = interval.split(self._arrivals.last(exchanges))
+        return StepTimes(
+            at=time.time(),
+            first=interval.steps + (1 if batches else 0),
+            batches=batches,
+            samples=samples,
+            seconds=interval.seconds,
+            parts=interval.parts() | sections,
+            counters=counters,
+        )
 
     def _done(self, marks: Marks) -> tuple[Numbers, Codes]:
         """Return the marks that can be read; if not all, up to the beginning of a batch."""
         at = numpy.fromiter(marks.at, numpy.int64, len(marks.at))  # half as long as numpy.array
         num = self._clock.count_done(at)
-        codes = numpy.frombuffer(bytes(marks.codes[:num]), numpy.uint8)
+        codes = numpy.frombuffer(marks.codes[:num], numpy.uint8)
         if num < len(at) and (codes == _NEXT).sum() > (codes == END).sum():
             num = int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1
         return at[:num], codes[:num]

@@ -42,9 +42,9 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
     records = records[wanted]
     if not records:
         return None
-    sums = _with_own_exchanges(interval).durations()[1 : interval.batches + 1][wanted]
+    sums = _with_own_exchanges(interval).durations()[:, 1 : interval.batches + 1][:, wanted]
     columns: dict[str, list[int | None]] = {
-        name: sums[:, [CODES[part] for part in parts]].sum(axis=1).tolist()
+        name: sums[[CODES[part] for part in parts]].sum(axis=0).tolist()
         for name, parts in _PARTS_OF.items()
     }
     starts, ends = (
@@ -54,7 +54,7 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
     columns["train_batch"] = _training(interval)[: interval.batches][wanted].tolist()
     columns["batch"] = (times[ends] - times[starts[: len(ends)]])[wanted].tolist()
     for part in _OF_REPORT:
-        took = sums[:, CODES[part]].tolist()
+        took = sums[CODES[part]].tolist()
         if any(took):
             columns[part] = [duration or None for duration in took]
     return BatchTimings(at=time.time(), first=first + 1, records=records, durations_ns=columns)

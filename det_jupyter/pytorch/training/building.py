@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -133,47 +132,33 @@ def check_agreement(context: PyTorchTrialContext) -> None:
     """
     if context.distributed.size == 1:
         return
-    facts = context.distributed.allgather(_Facts.of(context))
-    problems = [
-        *_differing("wrap_model", [fact.models for fact in facts]),
-        *_differing("wrap_optimizer", [fact.optimizers for fact in facts]),
-        *_differing("wrap_lr_scheduler", [fact.lr_schedulers for fact in facts]),
-        *_differing("wrap_reducer", [fact.reducers for fact in facts]),
-    ]
-    if len({len(fact.models) for fact in facts}) == 1:
-        odd = [
-            index
-            for index in range(len(context.models))
-            if len({fact.digests[index] for fact in facts}) > 1
-        ]
-        for index in odd:  # the same ones on all ranks
-            problems += _compare_models(context.distributed, index, context.models[index])
+    by_rank = context.distributed.allgather((_wrapped(context), _digests(context)))
+    problems = []
+    for method in by_rank[0][0]:
+        problems += _differing(method, [wrapped[method] for wrapped, _ in by_rank])
+    digests = [digests for _, digests in by_rank]
+    if len(set(map(len, digests))) == 1:
+        for index, of_model in enumerate(zip(*digests, strict=True)):
+            if len(set(of_model)) > 1:  # on all ranks
+                problems += _compare_models(context.distributed, index, context.models[index])
     if problems:
         raise ConfigError(problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """What one rank has wrapped."""
+def _wrapped(context: PyTorchTrialContext) -> dict[str, list[str]]:
+    """Return what this rank has wrapped, by the method that did."""
+    return {
+        "wrap_model": [type(unwrap(model)).__name__ for model in context.models],
+        "wrap_optimizer": [type(optimizer).__name__ for optimizer in context.optimizers],
+        "wrap_lr_scheduler": [type(item.scheduler).__name__ for item in context.lr_schedulers],
+        "wrap_reducer": context.reducers.describe(),
+    }
 
-    models: list[str]
-    digests: list[str]  # of each model's tensors
-    optimizers: list[str]
-    lr_schedulers: list[str]
-    reducers: list[str]
 
-    @classmethod
-    def of(cls, context: PyTorchTrialContext) -> _Facts:
-        return cls(
-            models=[type(unwrap(model)).__name__ for model in context.models],
-            digests=[
-                hashlib.sha256("\n".join(_tensors(model)).encode()).hexdigest()
-                for model in context.models
-            ],
-            optimizers=[type(optimizer).__name__ for optimizer in context.optimizers],
-            lr_schedulers=[type(item.scheduler).__name__ for item in context.lr_schedulers],
-            reducers=context.reducers.describe(),
-        )
+def _digests(context: PyTorchTrialContext) -> list[str]:
+    """Return one of each model's tensors."""
+    texts = ["\n".join(_tensors(model)) for model in context.models]
+    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
 
 
 def _tensors(model: nn.Module) -> Iterator[str]:

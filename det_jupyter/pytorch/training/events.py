@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from det_jupyter.core import Context
@@ -39,63 +40,31 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 Reason = Literal["completed", "preempted", "stopped"]
 
 
+@dataclass(eq=False, kw_only=True)
 class Events:
-    """The events of one run. All ranks call every method after the same batches.
+    """The events of one run. All ranks call every method after the same batches."""
 
-    Args:
-        context: The trial's.
-        core: This rank's journal, collectives and control page.
-        rules: What happens besides training.
-        start: Where the run begins.
-        callbacks: The trial's.
-        schedule: The boundaries.
-        reporter: Takes the metrics of each batch.
-        validations: Of this run.
-        savepoints: Of this run.
-        timings: Of this rank's work.
-        orders: To this run.
-        interruption: Where the run is interrupted on purpose; None for never.
-        rehearsal: Measures the run, and ends it; None if it is none.
-        wants_to_leave: Returns whether the user at this rank's keyboard wants to.
-    """
+    context: PyTorchTrialContext
+    core: Context  # this rank's journal, collectives and control page
+    rules: Rules
+    start: Start
+    callbacks: Callbacks
+    schedule: Schedule
+    reporter: Reporter
+    validations: Validations
+    savepoints: Savepoints
+    orders: LiveOrders
+    timings: AnyTimings
+    interruption: Interruption | None  # where the run is interrupted on purpose
+    rehearsal: Rehearsal | None  # measures the run, and ends it
+    wants_to_leave: Callable[[], bool]  # of the user at this rank's keyboard
 
-    def __init__(
-        self,
-        context: PyTorchTrialContext,
-        core: Context,
-        rules: Rules,
-        start: Start,
-        callbacks: Callbacks,
-        *,
-        schedule: Schedule,
-        reporter: Reporter,
-        validations: Validations,
-        savepoints: Savepoints,
-        orders: LiveOrders,
-        timings: AnyTimings,
-        interruption: Interruption | None,
-        rehearsal: Rehearsal | None,
-        wants_to_leave: Callable[[], bool],
-    ) -> None:
-        self._context = context
-        self._core = core
-        self._distributed = core.distributed
-        self._rules = rules
-        self._start = start
-        self._callbacks = callbacks
-        self._schedule = schedule
-        self._reporter = reporter
-        self._validations = validations
-        self._savepoints = savepoints
-        self._orders = orders
-        self._timings = timings
-        self._interruption = interruption
-        self._rehearsal = rehearsal
-        self._wants_to_leave = wants_to_leave
+    def __post_init__(self) -> None:
+        self._distributed = self.core.distributed
         self._num_flushes = 0
-        self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
-        if core.distributed.size > 1:
-            self._rank_watch.reduce = timings.exchanged(self._rank_watch.reduce)
+        self._rank_watch = RankWatch(self.rules.check_ranks, self.core, self.context.models)
+        if self._distributed.size > 1:
+            self._rank_watch.reduce = self.timings.exchanged(self._rank_watch.reduce)
 
     def begin(self) -> Reason | None:
         """Restore the checkpoint and run the validation that it precedes, if there are any.
@@ -103,37 +72,36 @@ class Events:
         Returns:
             A reason to leave without training.
         """
-        steps = self._start.steps_completed
-        self._savepoints.restore()
-        self._orders.begin(self._schedule)
-        set_training(self._context.models)
-        self._callbacks.on_training_start()
-        due = self._savepoints.restore_generators()
-        if due == "rung" or (due == "scheduled" and self._schedule.validates_at(steps)):
+        steps = self.start.steps_completed
+        self.savepoints.restore()
+        self.orders.begin(self.schedule)
+        set_training(self.context.models)
+        self.callbacks.on_training_start()
+        due = self.savepoints.restore_generators()
+        if due == "rung" or (due == "scheduled" and self.schedule.validates_at(steps)):
             self._validate(steps)
-            stops = self._distributed.allgather(self._context.get_stop_requested())
-            if any(stops) and steps < self._schedule.end:
+            stops = self._distributed.allgather(self.context.get_stop_requested())
+            if any(stops) and steps < self.schedule.end:
                 return self._leave(steps, "stopped")
-        elif self._start.checkpoint is None and self._rules.initial_validation:
+        elif self.start.checkpoint is None and self.rules.initial_validation:
             self._validate(steps)
-        self._orders.carry_out(steps)
+        self.orders.carry_out(steps)
         # The checkpoint may be that of the target.
         reason = self._at_target(steps)
         if reason is None:
-            self._agreement = Agreement(
-                self._distributed, self._core.preempt, steps_completed=steps
-            )
+            preempt = self.core.preempt
+            self._agreement = Agreement(self._distributed, preempt, steps_completed=steps)
             self._exchange = self._agreement.exchange
             if self._distributed.size > 1:
-                self._exchange = self._timings.exchanged(self._exchange)
+                self._exchange = self.timings.exchanged(self._exchange)
         return reason
 
     def next_after(self, steps: int) -> int:
         """Return after which batch the next event is."""
-        self._boundary = self._schedule.next_boundary(steps)
-        event = min(self._boundary, self._agreement.due_at, self._orders.next_after(steps))
-        if self._interruption is not None and self._interruption.steps_completed > steps:
-            event = min(event, self._interruption.steps_completed)
+        self._boundary = self.schedule.next_boundary(steps)
+        event = min(self._boundary, self._agreement.due_at, self.orders.next_after(steps))
+        if self.interruption is not None and self.interruption.steps_completed > steps:
+            event = min(event, self.interruption.steps_completed)
         return event
 
     def handle(self, steps: int, *, has_stepped: bool) -> Reason | None:
@@ -151,35 +119,35 @@ class Events:
         """
         is_boundary = steps == self._boundary
         is_interrupted = False
-        if self._interruption is not None and self._interruption.is_due(steps):
-            self._interruption.carry_out(is_chief=self._distributed.is_chief)
+        if self.interruption is not None and self.interruption.steps_completed == steps:
+            self.interruption.carry_out(is_chief=self._distributed.is_chief)
             is_interrupted = True
         self._agreement.measure(steps)
         if has_stepped and self._rank_watch.is_due(
-            steps, is_report=is_boundary, is_last=steps == self._schedule.target
+            steps, is_report=is_boundary, is_last=steps == self.schedule.target
         ):
             self._rank_watch.look(steps)
         if is_boundary:
             self._at_boundary(steps)
         decision = self._exchange(
             steps,
-            leave=is_interrupted or self._wants_to_leave(),
-            stop=self._context.get_stop_requested(),
-            is_written=self._savepoints.is_written,
-            has_orders=self._orders.are_waiting(),
+            leave=is_interrupted or self.wants_to_leave(),
+            stop=self.context.get_stop_requested(),
+            is_written=self.savepoints.is_written,
+            has_orders=self.orders.are_waiting(),
         )
-        self._orders.carry_out(steps, are_new=decision.has_orders)
+        self.orders.carry_out(steps, are_new=bool(decision.has_orders))
         if decision.is_written:
-            self._savepoints.finish()
+            self.savepoints.finish()
         reason: Reason | None = None
-        if decision.stop and is_boundary and steps < self._schedule.end:
+        if decision.stop and is_boundary and steps < self.schedule.end:
             reason = "stopped"
-        elif steps == self._schedule.target:
+        elif steps == self.schedule.target:
             reason = self._at_target(steps)
         elif decision.leave:
             reason = "preempted"
         if not is_boundary and (reason or decision.flush):
-            self._reporter.flush(steps)
+            self.reporter.flush(steps)
         if decision.flush:
             self._flush_timings()
         return self._leave(steps, reason) if reason else None
@@ -191,32 +159,31 @@ class Events:
             yield
         except (Exception, SystemExit) as error:
             try:
-                self._reporter.report_last(self._schedule.end, error)
+                self.reporter.report_last(self.schedule.end, error)
             except Exception as unreadable:  # a failed device, for example
                 error.add_note(f"The metrics of the last batches cannot be read: {unreadable}")
             raise
 
     def _at_boundary(self, steps: int) -> None:
-        averages = self._reporter.report(steps, self._schedule.end, self._callbacks)
-        if self._context.logs_to_tensorboard:
-            self._context.tensorboard.log_training(steps, averages)
-        validates = self._schedule.validates_at(steps)
-        if self._schedule.saves_at(steps):
+        averages = self.reporter.report(steps, self.schedule.end, self.callbacks)
+        self.context.tensorboard.log_training(steps, averages)
+        validates = self.schedule.validates_at(steps)
+        if self.schedule.saves_at(steps):
             due = self._kind_of_validation(steps) if validates else None
-            self._savepoints.save(steps, due=due)
+            self.savepoints.save(steps, due=due)
             if validates:
-                self._savepoints.finish()  # it must be complete if the validation fails
+                self.savepoints.finish()  # it must be complete if the validation fails
         if validates:
             self._validate(steps)
 
     def _validate(self, steps: int) -> None:
-        with self._timings.whole("validation"):
-            has_to_save = self._validations.run(steps, self._schedule.units.trained(steps))
+        with self.timings.whole("validation"):
+            has_to_save = self.validations.run(steps, self.schedule.units.trained(steps))
         if has_to_save:
-            self._savepoints.save(steps)
+            self.savepoints.save(steps)
 
     def _kind_of_validation(self, steps: int) -> str:
-        at_rung = steps == self._schedule.target and not self._core.searcher.is_last
+        at_rung = steps == self.schedule.target and not self.core.searcher.is_last
         return "rung" if at_rung else "scheduled"
 
     def _at_target(self, steps: int) -> Reason | None:
@@ -225,36 +192,36 @@ class Events:
         Returns:
             A reason to leave, if there is no next one.
         """
-        searcher = self._core.searcher
-        while steps >= self._schedule.target:  # two lengths may be the same number of batches
+        searcher = self.core.searcher
+        while steps >= self.schedule.target:  # two lengths may be the same number of batches
             if not searcher.is_last:
-                self._savepoints.finish()
+                self.savepoints.finish()
                 searcher.report_reached(steps)
                 if not searcher.await_next():
                     return "preempted"
             elif not searcher.was_extended():
-                self._savepoints.save(steps)
-                self._savepoints.finish()  # before the report: the search may use the checkpoint
+                self.savepoints.save(steps)
+                self.savepoints.finish()  # before the report: the search may use the checkpoint
                 searcher.report_reached(steps)
                 return "completed"
-            self._schedule.aim_at(searcher.target)
-        self._context.position.end = self._schedule.end
+            self.schedule.aim_at(searcher.target)
+        self.context.position.end = self.schedule.end
         return None
 
     def _leave(self, steps: int, reason: Reason) -> Reason:
         """Save the state for the next run, if there may be one, and return the reason."""
-        if self._rehearsal is not None:
-            self._rehearsal.end(steps)
+        if self.rehearsal is not None:
+            self.rehearsal.end(steps)
             return "stopped"
         if reason == "preempted":
-            self._callbacks.on_interrupt()
+            self.callbacks.on_interrupt()
         if reason == "stopped":  # if the training is extended later, it has not stopped
-            self._context.set_stop_requested(False)
-        self._savepoints.save(steps, again=reason == "preempted", anew=reason == "stopped")
+            self.context.set_stop_requested(False)
+        self.savepoints.save(steps, again=reason == "preempted", anew=reason == "stopped")
         return reason
 
     def _flush_timings(self) -> None:
         """Journal the timings at every second flush of metrics: those are agreed on."""
         self._num_flushes += 1
         if self._num_flushes % 2 == 0:
-            self._timings.journal_batches(self._core.sink)
+            self.timings.journal_batches(self.core.sink)

@@ -54,10 +54,6 @@ class Interruption:
         assert match is not None
         return cls(cast(Literal["pause", "kill"], match[1]), int(match[2]))
 
-    def is_due(self, steps_completed: int) -> bool:
-        """Return whether it happens after this batch."""
-        return steps_completed == self.steps_completed
-
     def carry_out(self, *, is_chief: bool) -> None:
         """Announce it (on the chief); kill this process, or return so that the run can leave.
 

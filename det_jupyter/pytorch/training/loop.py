@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,6 @@ from det_jupyter.pytorch.training.building import (
     check_agreement,
     warn_of_lonely_records,
 )
-from det_jupyter.pytorch.training.calls import CallsAfterBatch
 from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.orders import LiveOrders
@@ -48,15 +48,13 @@ from det_jupyter.records import FirstStep
 from det_jupyter.wire import CheckpointRef
 
 
+@dataclass(eq=False)
 class Loop:
     """Trains one trial, on one rank of its gang.
 
     Args:
         trial: Made with `context`, which has wrapped what is trained.
-        context: Shared with the trial.
         core: This rank's journal, collectives, storage and control page.
-        rules: What happens besides training.
-        start: Where training begins.
         origin: Goes into checkpoints, so that the trial can be built from them.
         interruption: Where the run is interrupted, to verify that it resumes; None for never.
         rehearsal: Measures the run, if that is all it is for.
@@ -65,35 +63,27 @@ class Loop:
         on_first_step: Called after the first optimizer step of this run.
     """
 
-    def __init__(
-        self,
-        trial: PyTorchTrial,
-        context: PyTorchTrialContext,
-        core: Context,
-        rules: Rules,
-        start: Start,
-        origin: Origin,
-        *,
-        interruption: Interruption | None = None,
-        rehearsal: Rehearsal | None = None,
-        wants_to_leave: Callable[[], bool] = lambda: False,
-        on_first_step: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.trial = trial
-        self.context = context
+    trial: PyTorchTrial
+    context: PyTorchTrialContext
+    core: Context
+    rules: Rules
+    start: Start
+    origin: Origin
+    _: KW_ONLY
+    interruption: Interruption | None = None
+    rehearsal: Rehearsal | None = None
+    wants_to_leave: Callable[[], bool] = lambda: False
+    on_first_step: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        trial, context, core = self.trial, self.context, self.core
+        rules, start = self.rules, self.start
         self.position = context.position
         self.steps_completed = start.steps_completed
         self.batch: Any = None
-        self._core = core
         self._distributed = core.distributed
         self._note_batch = core.note_batch
         self._begin_batch = context.stepping.begin_batch
-        self._rules = rules
-        self._start = start
-        self._interruption = interruption
-        self._rehearsal = rehearsal
-        self._wants_to_leave = wants_to_leave
-        self._on_first_step = on_first_step
         context.set_stop_requested(False)  # an earlier fit may have set it
         is_chief = self._distributed.is_chief
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=is_chief)
@@ -111,11 +101,11 @@ class Loop:
             timings=self._timings,
         )
         self._tuner = context.make_tuner()
-        self._after_batch = CallsAfterBatch()
+        self._after_batch: list[Callable[[Share], None]] = []
         self._orders = LiveOrders(context, core, self._after_batch)
         standing_still = partial(self._timings.whole, "checkpoint")
         self._savepoints = Savepoints(
-            core.checkpoint, self._parts(), origin, start, standing_still
+            core.checkpoint, self._parts(), self.origin, start, standing_still
         )
         self._own_length = own_lengths(trial, "training")
         timed = self._timings.timed
@@ -123,10 +113,10 @@ class Loop:
         self._trial_batch = timed("forward", trial.train_batch)
         self._step_schedulers = timed("step_lr_schedulers", self._step_lr_schedulers)
         self._end_batch = self._timings.end_batch
-        if rehearsal is not None:
-            self._after_batch.add(rehearsal.after_batch)
+        if self.rehearsal is not None:
+            self._after_batch.append(self.rehearsal.after_batch)
         if context.torch_profiler is not None:
-            self._after_batch.add(lambda share: context.torch_profiler.step())
+            self._after_batch.append(lambda share: context.torch_profiler.step())
 
     def run(self) -> Reason:
         """Train until the trial's length is reached, it stops itself, or has to leave.
@@ -136,9 +126,9 @@ class Loop:
         Raises:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
-        start = self._start
+        start = self.start
         with (
-            self._timings.journaling(self.context, self._core.sink, self._distributed.barrier),
+            self._timings.journaling(self.context, self.core.sink, self._distributed.barrier),
             closing(self.context),
             self._callbacks.watching(),
             closing(self._savepoints),
@@ -153,13 +143,28 @@ class Loop:
                 check_agreement(self.context)
                 warn_of_lonely_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
-                events = self._events()
+                events = Events(
+                    context=self.context,
+                    core=self.core,
+                    rules=self.rules,
+                    start=start,
+                    callbacks=self._callbacks,
+                    schedule=self._schedule,
+                    reporter=self._reporter,
+                    validations=self._validations,
+                    savepoints=self._savepoints,
+                    orders=self._orders,
+                    timings=self._timings,
+                    interruption=self.interruption,
+                    rehearsal=self.rehearsal,
+                    wants_to_leave=self.wants_to_leave,
+                )
                 self._timings.start()
                 with events.reporting_last_batches():
                     reason = events.begin() or self._train(batches, events)
             self._savepoints.finish()
         if reason == "preempted":
-            self._core.preempt.acknowledge_preemption_signal()
+            self.core.preempt.acknowledge_preemption_signal()
         self._distributed.barrier()  # no rank leaves while the chief is still saving
         return reason
 
@@ -175,15 +180,15 @@ class Loop:
 
     def _open_data(self) -> BatchStream:
         """Open the training data where this run begins, and compute the schedule."""
-        trial, context, rules = self.trial, self.context, self._rules
+        trial, context, rules = self.trial, self.context, self.rules
         loader = build_loader(trial, context, "build_training_data_loader")
-        if self._rehearsal is not None:
-            self._rehearsal.prepare(loader)
+        if self.rehearsal is not None:
+            self.rehearsal.prepare(loader)
         self._validations.open(build_loader(trial, context, "build_validation_data_loader"))
         stream = open_training(
             loader,
             self._distributed,
-            seed=self._start.seed,
+            seed=self.start.seed,
             skip=self.steps_completed,
             batch_length=trial.get_batch_length,
         )
@@ -192,28 +197,10 @@ class Loop:
             global_batch_size=context.get_global_batch_size() if context.has_batch_size else None,
             batches_per_pass=stream.batches_per_epoch,
         )
-        self._schedule = Schedule(rules, units, self._core.searcher.target)
+        self._schedule = Schedule(rules, units, self.core.searcher.target)
         self.position.units = units
         self.position.end = self._schedule.end
-        return stream if self._rehearsal is None else self._rehearsal.over(stream)
-
-    def _events(self) -> Events:
-        return Events(
-            self.context,
-            self._core,
-            self._rules,
-            self._start,
-            self._callbacks,
-            schedule=self._schedule,
-            reporter=self._reporter,
-            validations=self._validations,
-            savepoints=self._savepoints,
-            orders=self._orders,
-            timings=self._timings,
-            interruption=self._interruption,
-            rehearsal=self._rehearsal,
-            wants_to_leave=self._wants_to_leave,
-        )
+        return stream if self.rehearsal is None else self.rehearsal.over(stream)
 
     def _train(self, stream: BatchStream, events: Events) -> Reason:
         units = self._schedule.units
@@ -223,7 +210,7 @@ class Loop:
         batches = self._timings.over(stream)
         to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
-            self._after_batch.add(self._tune)
+            self._after_batch.append(self._tune)
         event = events.next_after(self.steps_completed)
         with self.context.torch_profiler or nullcontext():
             for host_batch, share in batches:
@@ -267,7 +254,7 @@ class Loop:
             self._end_epoch()
         if self._end_batch is not None:
             self._end_batch(share.total)
-        for call in self._after_batch.all:
+        for call in self._after_batch.copy():  # some remove themselves
             call(share)
 
     def _after_step(self) -> None:
@@ -282,10 +269,10 @@ class Loop:
             if self._distributed.is_chief:
                 steps = self.position.batch_idx + 1
                 fraction = steps / self._schedule.end
-                self._core.sink.write(
+                self.core.sink.write(
                     FirstStep(at=time.time(), steps_completed=steps, fraction=fraction)
                 )
-            self._on_first_step()
+            self.on_first_step()
 
     def _step_lr_schedulers(self) -> None:
         position, epoch_of = self.position, self._schedule.units.epoch_of
@@ -302,7 +289,7 @@ class Loop:
     def _parts(self) -> Parts:
         """Return everything whose state the next batch depends on."""
         shared: dict[str, Any] = {"metrics": self._reporter, "position": self.position}
-        if self._core.orders is not None:
+        if self.core.orders is not None:
             shared["changes"] = self._orders
         if self._tuner is not None:
             shared["bucket_tuner"] = self._tuner
@@ -316,5 +303,5 @@ class Loop:
             self._after_batch.remove(self._tune)
             if self._distributed.is_chief:
                 steps = self.steps_completed
-                self._core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)
+                self.core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)
                 sys.stderr.write(f"auto_tune_tensor_fusion: {self._tuner.decision}\n")

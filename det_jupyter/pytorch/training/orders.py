@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from det_jupyter.config import Length
@@ -18,7 +19,6 @@ from det_jupyter.core import Context
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.run.schedule import Schedule
 from det_jupyter.pytorch.steps.rates import change_rates, find_rate_problem
-from det_jupyter.pytorch.training.calls import CallsAfterBatch
 from det_jupyter.pytorch.training.traces import Tracer, traces_folder
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.records import ChangeMade
@@ -35,7 +35,10 @@ class LiveOrders:
     """
 
     def __init__(
-        self, context: PyTorchTrialContext, core: Context, after_batch: CallsAfterBatch
+        self,
+        context: PyTorchTrialContext,
+        core: Context,
+        after_batch: list[Callable[[Share], None]],
     ) -> None:
         self._context = context
         self._core = core
@@ -152,7 +155,7 @@ class LiveOrders:
         self._tracer = Tracer(order, folder, rank, steps, self._core.sink.write)
         self._tracer.start(has_own_profiler=self._context.torch_profiler is not None)
         if not self._tracer.is_over:
-            self._after_batch.add(self._trace)
+            self._after_batch.append(self._trace)
 
     def _trace(self, share: Share) -> None:
         assert self._tracer is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.run.rules import Rules, Start
-from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
@@ -30,6 +30,7 @@ from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.wire import GangPlan
 
 
+@dataclass(eq=False)
 class PlannedRun:
     """Trains the trial of a plan, on one rank of its gang.
 
@@ -43,37 +44,30 @@ class PlannedRun:
         on_first_step: Called after the first optimizer step of this run.
     """
 
-    def __init__(
-        self,
-        trial_class: type[PyTorchTrial],
-        plan: GangPlan,
-        config: ExperimentConfig,
-        core: Context,
-        device: torch.device,
-        *,
-        data_dir: Path | None = None,
-        on_first_step: Callable[[], None] = lambda: None,
-    ) -> None:
+    trial_class: type[PyTorchTrial]
+    plan: GangPlan
+    config: ExperimentConfig
+    core: Context
+    device: torch.device
+    _: KW_ONLY
+    data_dir: Path | None = None
+    on_first_step: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        plan, data_dir = self.plan, self.data_dir
         self.context = PyTorchTrialContext(
-            core=core,
-            device=device,
+            core=self.core,
+            device=self.device,
             hparams=plan.hparams,
-            config=config,
+            config=self.config,
             experiment_id=plan.experiment_id,
             trial_id=plan.trial_id,
             trial_seed=plan.seed,
-            position=Position(config.optimizations.aggregation_frequency),
             tensorboard_folder=data_dir
             and tensorboard_folder(data_dir, plan.experiment_id, plan.trial_id),
         )
         self.trial: PyTorchTrial | None = None
         self._loop: Loop | None = None
-        self._trial_class = trial_class
-        self._plan = plan
-        self._config = config
-        self._core = core
-        self._blobs = BlobStore(data_dir / "blobs") if data_dir else None
-        self._on_first_step = on_first_step
 
     @property
     def steps_completed(self) -> int:
@@ -91,7 +85,7 @@ class PlannedRun:
         Raises:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
-        plan, config = self._plan, self._config
+        plan, config = self.plan, self.config
         if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
             raise ConfigError(problems)
         start = Start(
@@ -101,21 +95,21 @@ class PlannedRun:
             best_metric=plan.best_metric,
         )
         self.context.position.first_batch_idx = start.steps_completed
-        self.trial = build_trial(
-            self._trial_class, self.context, config.searcher.metric, plan.seed
-        )
-        rehearsal = Rehearsal.of(os.environ, self._core)
+        metric = config.searcher.metric
+        self.trial = build_trial(self.trial_class, self.context, metric, plan.seed)
+        blobs = BlobStore(self.data_dir / "blobs") if self.data_dir else None
+        rehearsal = Rehearsal.of(os.environ, self.core)
         self._loop = Loop(
             self.trial,
             self.context,
-            self._core,
-            Rules.of(config, self._core.searcher.target),
+            self.core,
+            Rules.of(config, self.core.searcher.target),
             start,
-            Origin.of_plan(plan, self._blobs),
+            Origin.of_plan(plan, blobs),
             interruption=Interruption.of(os.environ, plan.run),
             rehearsal=rehearsal,
             wants_to_leave=rehearsal.is_over if rehearsal else lambda: False,
-            on_first_step=self._on_first_step,
+            on_first_step=self.on_first_step,
         )
         return self._loop.run()
 

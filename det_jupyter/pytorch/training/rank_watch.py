@@ -16,6 +16,7 @@ while it trains), and what the model names in `_ddp_params_and_buffers_to_ignore
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -36,6 +37,7 @@ _ADVICE = (
 )
 
 
+@dataclass(eq=False)
 class RankWatch:
     """Compares the parameters of all wrapped models that every rank holds. Collective.
 
@@ -46,19 +48,14 @@ class RankWatch:
         models: The wrapped ones.
     """
 
-    def __init__(
-        self,
-        policy: Literal["never", "report", "stop"],
-        core: Context,
-        models: Sequence[nn.Module],
-    ) -> None:
+    policy: Literal["never", "report", "stop"]
+    core: Context
+    models: Sequence[nn.Module]
+
+    def __post_init__(self) -> None:
         self.looked_at: int | None = None  # steps_completed
-        self._policy = policy
-        self._distributed = core.distributed
-        self.reduce = core.distributed.reduce_
-        self._sink = core.sink
-        self._models = models
-        self._is_done = policy == "never" or core.distributed.size == 1
+        self.reduce = self.core.distributed.reduce_
+        self._is_done = self.policy == "never" or self.core.distributed.size == 1
         self._weights: dict[torch.device, torch.Tensor] = {}
 
     def is_due(self, steps: int, *, is_report: bool, is_last: bool) -> bool:
@@ -76,16 +73,16 @@ class RankWatch:
             TrialMistake: They differ, and the policy is to stop; on all ranks.
         """
         self.looked_at = steps
-        own = self._checksum(parameter for _, parameter in _compared(self._models))
+        own = self._checksum(parameter for _, parameter in _compared(self.models))
         most, least = self.reduce(torch.tensor([own, ~own]), "max").tolist()
         if most != ~least:
             self._report(steps)
 
     def _report(self, steps: int) -> None:
         """Find the tensors that differ, and give a notice or raise."""
-        named = list(_compared(self._models))
+        named = list(_compared(self.models))
         digests = [self._checksum([_with_one_nan(parameter)]) for _, parameter in named]
-        by_rank = self._distributed.allgather(digests)
+        by_rank = self.core.distributed.allgather(digests)
         differing = [
             (name, [rank for rank, theirs in enumerate(by_rank) if theirs[index] != mine])
             for index, ((name, _), mine) in enumerate(zip(named, by_rank[0], strict=True))
@@ -99,18 +96,18 @@ class RankWatch:
             f"train_batch: the ranks have diverged: {name} is not the same on {which} as on "
             f"rank 0 (steps_completed {steps}; {len(differing)} of {len(named)} tensors differ)"
         )
-        if self._policy == "stop":
+        if self.policy == "stop":
             raise TrialMistake(
                 "train_batch", f"{found}; optimizations.check_ranks is stop. {_ADVICE}"
             )
         self._is_done = True
-        if self._distributed.is_chief:
+        if self.core.distributed.is_chief:
             text = (
                 f"{found}; training continues, and this is reported once "
                 "(optimizations.check_ranks: stop ends the trial instead; never, where ranks are "
                 f"meant to differ). {_ADVICE}"
             )
-            give_notice(text, self._distributed.rank, self._sink)
+            give_notice(text, self.core.distributed.rank, self.core.sink)
 
     def _checksum(self, tensors: Iterable[torch.Tensor]) -> int:
         total: torch.Tensor | int = 0

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def traces_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
     return data_dir / "traces" / str(experiment_id) / str(trial_id)
 
 
+@dataclass(eq=False)
 class Tracer:
     """Records one profile on this rank. After a batch, call `step`.
 
@@ -53,27 +55,21 @@ class Tracer:
         write: Gets the record of how it ended, on the training thread.
     """
 
-    def __init__(
-        self,
-        order: ProfileOrder,
-        folder: Path,
-        rank: int,
-        steps_completed: int,
-        write: Callable[[TraceSaved], None],
-    ) -> None:
+    order: ProfileOrder
+    folder: Path
+    rank: int
+    steps_completed: int
+    write: Callable[[TraceSaved], None]
+
+    def __post_init__(self) -> None:
         self.is_over = False
-        self._order = order
-        self._wanted = order.profile
-        self._folder = folder
-        self._rank = rank
-        self._steps_completed = steps_completed
-        self._write = write
+        self._wanted = self.order.profile
         self._profile: Any = None
         self._recording = 0  # batches, after one for warm-up
         self._stepped = 0
         self._is_sample = self._wanted.steps > 1
         self._note = ""
-        self._first = steps_completed
+        self._first = self.steps_completed
         self._thread: threading.Thread | None = None
         self._written: tuple[Path, int] | Exception = RuntimeError("nothing was written")
 
@@ -95,7 +91,7 @@ class Tracer:
 
     def step(self) -> None:
         """Note that a batch is completed."""
-        self._steps_completed += 1
+        self.steps_completed += 1
         if self._thread is not None:
             if not self._thread.is_alive():
                 self._try(self._report)
@@ -162,25 +158,24 @@ class Tracer:
     def _save(self, steps: int) -> None:
         """Write the trace in another thread: the compression needs no interpreter."""
         self._recording = steps
-        self._first = self._steps_completed - steps
+        self._first = self.steps_completed - steps
         self._thread = threading.Thread(target=self._write_out, name="det-trace", daemon=True)
         self._thread.start()
 
     def _write_out(self) -> None:
         batches = f"{self._first}-{self._first + self._recording - 1}"
         try:
-            self._written = self._export(
-                f"profile-{self._order.id}-rank-{self._rank}-batches-{batches}"
-            )
-            _prune(self._folder)
+            name = f"profile-{self.order.id}-rank-{self.rank}-batches-{batches}"
+            self._written = self._export(name)
+            _prune(self.folder)
         except Exception as error:  # a full disk, for example; reported with the next batch
             self._written = error
 
     def _export(self, name: str = "") -> tuple[Path, int]:
         """Pack what is recorded, and return the file and its size; without a name it is gone."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._folder / f"{name}.json.gz"
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".part-") as scratch:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.folder / f"{name}.json.gz"
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".part-") as scratch:
             plain, packed = Path(scratch) / "trace.json", Path(scratch) / "packed"
             self._profile.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip.open(packed, "wb", _LEVEL) as target:
@@ -212,7 +207,7 @@ class Tracer:
         try:
             action()
         except Exception as error:  # torch's profiler, or the disk
-            logger.warning("profile %d: %s", self._order.id, error_text(error))
+            logger.warning("profile %d: %s", self.order.id, error_text(error))
             with suppress(Exception):
                 self._profile.stop()
             self._fail(str(error) if isinstance(error, ValueError) else error_text(error))
@@ -224,10 +219,10 @@ class Tracer:
     def _end(self, path: str = "", size_bytes: int = 0, error: str = "") -> None:
         self.is_over = True
         self._profile = self._thread = None
-        self._write(
+        self.write(
             TraceSaved(
                 at=time.time(),
-                order_id=self._order.id,
+                order_id=self.order.id,
                 first=self._first,
                 steps=self._recording,
                 path=path,

@@ -52,6 +52,7 @@ class Callbacks:
             ]
             for hook in _HOOKS
         }
+        self._calls["on_trial_shutdown"].reverse()
         self._adapt_older_forms()
         for hook in ("on_training_batch_start", "on_training_batch_end"):
             if not self._calls[hook]:
@@ -80,7 +81,8 @@ class Callbacks:
         try:
             yield
         except BaseException as error:
-            for failure in (*self._run_all("on_exception", error), *self._shut_down()):
+            failures = self._run_all("on_exception", error)
+            for failure in failures + self._run_all("on_trial_shutdown"):
                 error.add_note(f"and then {_in_words(failure)}")
             raise
         self.on_trial_shutdown()
@@ -109,7 +111,7 @@ class Callbacks:
 
     def on_trial_shutdown(self) -> None:
         """Run the hook of all, last one first, and raise the first error when all have run."""
-        failures = self._shut_down()
+        failures = self._run_all("on_trial_shutdown")
         for failure in failures[1:]:
             failures[0].add_note(f"and then {_in_words(failure)}")
         if failures:
@@ -142,19 +144,15 @@ class Callbacks:
         for name, call in self._calls[hook]:
             _call(name, hook, call, *args, **kwargs)
 
-    def _run_all(self, hook: str, *args: Any, is_reversed: bool = False) -> list[Exception]:
+    def _run_all(self, hook: str, *args: Any) -> list[Exception]:
         """Run the hook of all, whatever it raises, and return that."""
         failures = []
-        calls = self._calls[hook]
-        for name, call in reversed(calls) if is_reversed else calls:
+        for name, call in self._calls[hook]:
             try:
                 _call(name, hook, call, *args)
             except Exception as error:  # the user's code; the caller raises or notes it
                 failures.append(error)
         return failures
-
-    def _shut_down(self) -> list[Exception]:
-        return self._run_all("on_trial_shutdown", is_reversed=True)
 
     def _adapt_older_forms(self) -> None:
         hook = "on_training_epoch_start"

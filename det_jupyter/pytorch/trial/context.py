@@ -17,11 +17,7 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import to_device
-from det_jupyter.pytorch.parallel import (
-    BucketTuner,
-    ParallelOptions,
-    parallelize,
-)
+from det_jupyter.pytorch.parallel import BucketTuner, ParallelOptions, parallelize
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
 from det_jupyter.pytorch.steps.large_batch import LargeBatch
@@ -29,7 +25,6 @@ from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 from det_jupyter.pytorch.steps.stepping import Stepping
-from det_jupyter.pytorch.trial.experimental import PyTorchExperimentalContext
 from det_jupyter.pytorch.trial.info import TrialInfo
 from det_jupyter.pytorch.trial.mixed_precision import MixedPrecision
 from det_jupyter.pytorch.trial.tensorboard import Instruments
@@ -37,6 +32,27 @@ from det_jupyter.pytorch.trial.wrap_checks import check_not_shared, check_optimi
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+
+class PyTorchExperimentalContext:
+    """`context.experimental`: switches for trials that do things their own way."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+
+    def use_amp(self) -> None:
+        """Train in mixed precision (fp16 with a gradient scaler); call it before wrap_model."""
+        if self._context.models:
+            raise ConfigError("use_amp: call it before wrap_model")
+        self._context.use_fp16()
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow data loaders of any kind: how they shard and resume is up to them."""
+        self._context.accepts_any_loader = True
+
+    def disable_auto_to_device(self) -> None:
+        """Leave batches where the loader put them; the trial moves them itself."""
+        self._context.moves_batches = False
 
 
 class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
@@ -69,28 +85,22 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         experiment_id: int | None = None,
         trial_id: int | None = None,
         trial_seed: int | None = None,
-        position: Position | None = None,
         tensorboard_folder: Path | None = None,
     ) -> None:
-        TrialInfo.__init__(
-            self,
-            distributed=core.distributed if core else distributed or DistributedContext(),
-            hparams=hparams,
-            config=config,
-            experiment_id=experiment_id,
-            trial_id=trial_id,
-            trial_seed=trial_seed,
-            position=position
-            or Position(config.optimizations.aggregation_frequency if config else 1),
-        )
-        Instruments.__init__(
-            self,
+        self.distributed = core.distributed if core else distributed or DistributedContext()
+        folder, profiler = (
             tensorboard_folder or Path("tensorboard"),
-            self.distributed.rank,
             core.profiler if core else None,
         )
+        Instruments.__init__(self, folder, self.distributed.rank, profiler)
         self.core = core
         self.device = device
+        self.config = config
+        self.position = Position(config.optimizations.aggregation_frequency if config else 1)
+        self._hparams = hparams
+        self._experiment_id = experiment_id
+        self._trial_id = trial_id
+        self._trial_seed = trial_seed
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
@@ -102,16 +112,13 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         self.has_searcher = True  # the configuration says what validations are judged by
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
-        self.stepping = Stepping(self._position, Precision(device, None), self.distributed)
+        self.stepping = Stepping(self.position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()
         self._large_batch: LargeBatch | None = None
         if config is not None:
-            self._take_optimizations(config)
-
-    def _take_optimizations(self, config: ExperimentConfig) -> None:
-        self.set_precision(Precision.from_config(config, self.device))
-        if rules := config.optimizations.large_batch:
-            self._large_batch = LargeBatch(rules, self.get_global_batch_size())
+            self.set_precision(Precision.from_config(config, self.device))
+            if rules := config.optimizations.large_batch:
+                self._large_batch = LargeBatch(rules, self.get_global_batch_size())
 
     def wrap_model(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Move the model to the device and return it so that all ranks train it together.
@@ -163,12 +170,12 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
             )
         if average_aggregated_gradients is None:
             average_aggregated_gradients = (
-                self._config is None or self._config.optimizations.average_aggregated_gradients
+                self.config is None or self.config.optimizations.average_aggregated_gradients
             )
         self.stepping.add(optimizer, averages=average_aggregated_gradients)
         if self._large_batch is not None:
             self._large_batch.attach(
-                optimizer, self._position, averages=average_aggregated_gradients
+                optimizer, self.position, averages=average_aggregated_gradients
             )
         self.optimizers.append(optimizer)
         return optimizer
@@ -218,9 +225,10 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
             name: Of the metric; without one the reducer has to return a dict of metrics.
             for_training, for_validation: What it is part of.
         """
-        return self.reducers.wrap(
+        wrapped: MetricReducer = self.reducers.wrap(
             reducer, name, for_training=for_training, for_validation=for_validation
         )
+        return wrapped
 
     def reset_reducers(self) -> None:
         """Let all reducers start anew (the loop does so before training windows, validations)."""

@@ -13,46 +13,16 @@ from det_jupyter.pytorch.steps.position import Position
 
 
 class TrialInfo:
-    """The part of a PyTorchTrialContext with a trial's information. Nothing here is collective.
+    """The part of a PyTorchTrialContext with a trial's information. Nothing here is collective."""
 
-    Args:
-        distributed: This rank's place.
-        hparams: The trial's hyperparameters; None without any.
-        config: The experiment's configuration; None if there is none.
-        experiment_id, trial_id: None if nothing was submitted.
-        trial_seed: None if there is none.
-        position: Where training is; shared with the loop, which writes it.
-    """
-
-    def __init__(
-        self,
-        *,
-        distributed: DistributedContext,
-        hparams: Mapping[str, Any] | None = None,
-        config: ExperimentConfig | None = None,
-        experiment_id: int | None = None,
-        trial_id: int | None = None,
-        trial_seed: int | None = None,
-        position: Position | None = None,
-    ) -> None:
-        self.distributed = distributed
-        self._hparams = hparams
-        self._config = config
-        self._experiment_id = experiment_id
-        self._trial_id = trial_id
-        self._trial_seed = trial_seed
-        self._position = position or Position()
-        self._stop_requested = False
-
-    @property
-    def position(self) -> Position:
-        """Where training is."""
-        return self._position
-
-    @property
-    def config(self) -> ExperimentConfig | None:
-        """The experiment's configuration, if there is one."""
-        return self._config
+    distributed: DistributedContext
+    config: ExperimentConfig | None
+    position: Position  # shared with the loop, which writes it
+    _hparams: Mapping[str, Any] | None
+    _experiment_id: int | None  # None, as the next ones, if nothing was submitted
+    _trial_id: int | None
+    _trial_seed: int | None
+    _stop_requested = False
 
     @property
     def has_hparams(self) -> bool:
@@ -121,12 +91,12 @@ class TrialInfo:
         return dict(self._known_config("get_data_config").data)
 
     def _known_config(self, method: str) -> ExperimentConfig:
-        if self._config is None:
+        if self.config is None:
             raise ValueError(
                 f"{method}: no configuration was given to this context; "
                 "pass it: pytorch.init(exp_conf={...})"
             )
-        return self._config
+        return self.config
 
     def get_experiment_id(self) -> int:
         """Return the experiment's id."""
@@ -142,29 +112,29 @@ class TrialInfo:
 
     def get_initial_batch(self) -> int:
         """Return how many batches were trained before this run."""
-        return self._position.first_batch_idx
+        return self.position.first_batch_idx
 
     def is_epoch_start(self) -> bool:
         """Return whether this batch is the first of an epoch."""
-        return self._position.started_units().is_epoch_start(self._position.batch_idx)
+        return self.position.started_units().is_epoch_start(self.position.batch_idx)
 
     def is_epoch_end(self) -> bool:
         """Return whether this batch is the last of an epoch."""
-        return self._position.started_units().is_epoch_end(self._position.batch_idx)
+        return self.position.started_units().is_epoch_end(self.position.batch_idx)
 
     def current_train_epoch(self) -> int:
         """Return the number of the epoch in training, from 0."""
-        return self._position.started_units().epoch_of(self._position.batch_idx)
+        return self.position.started_units().epoch_of(self.position.batch_idx)
 
     def current_train_batch(self) -> int:
         """Return the number of the batch in training, from 0 at the trial's beginning."""
-        self._position.started_units()
-        return self._position.batch_idx
+        self.position.started_units()
+        return self.position.batch_idx
 
     @property
     def _epoch_len(self) -> int | None:
         """Batches of an epoch; None before training. Not public: code for Determined reads it."""
-        units = self._position.units
+        units = self.position.units
         return units.batches_per_epoch if units is not None else None
 
     def set_stop_requested(self, stop_requested: bool) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,7 @@ class TensorBoard:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        rank: int,
-        *,
-        is_enabled: bool = False,
-        first_step: int | None = None,
+        self, folder: Path, rank: int, *, is_enabled: bool = False, first_step: int | None = None
     ) -> None:
         self._folder = folder if rank == 0 else folder / f"rank_{rank}"
         self._is_chief = rank == 0
@@ -64,16 +58,11 @@ class TensorBoard:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether metrics are written."""
-        return self._is_enabled
-
     def set_enabled(self, is_enabled: bool) -> None:
         """Write metrics from now on, or no longer."""
         if is_enabled:
             _check_installed("TensorBoard logging is enabled")
-        self._is_enabled = is_enabled
+        self.is_enabled = is_enabled
 
     def begin_at(self, first_step: int) -> None:
         """Say how many batches earlier runs have trained, before the first of this one."""
@@ -138,7 +127,7 @@ class TensorBoard:
             self._writer = None
 
     def _is_writing(self) -> bool:
-        return self._is_enabled and self._is_chief
+        return self.is_enabled and self._is_chief
 
     def _has_validated(self, steps: int) -> bool:
         """Whether a former run wrote the validation that this one begins with."""
@@ -192,22 +181,13 @@ class Instruments:
     Attributes:
         profiler: Sections and counters of the trial's own, for its timings.
         torch_profiler: What `set_profiler` made; the loop enters it and steps it with each batch.
-        logs_to_tensorboard: Whether reported metrics go to TensorBoard files too.
+        tensorboard: The files for TensorBoard of this rank.
     """
 
     def __init__(self, folder: Path, rank: int, profiler: ProfilerContext | None = None) -> None:
         self.profiler = profiler or ProfilerContext()
         self.torch_profiler: Any = None
-        self.logs_to_tensorboard = False
-        self._folder = folder
-        self._rank = rank
-
-    @cached_property
-    def tensorboard(self) -> TensorBoard:
-        """The files for TensorBoard of this rank."""
-        return TensorBoard(
-            self._folder, self._rank, is_enabled=self.logs_to_tensorboard, first_step=None
-        )
+        self.tensorboard = TensorBoard(folder, rank)
 
     def get_tensorboard_path(self) -> Path:
         """Return the folder for this rank's TensorBoard files."""
@@ -225,11 +205,10 @@ class Instruments:
                 "expected True or False"
             )
         self.tensorboard.set_enabled(enable_tensorboard_logging)
-        self.logs_to_tensorboard = enable_tensorboard_logging
 
     def get_enable_tensorboard_logging(self) -> bool:
         """Return whether reported metrics go to TensorBoard files too."""
-        return self.logs_to_tensorboard
+        return self.tensorboard.is_enabled
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
         """Profile training with a `torch.profiler.profile` of these arguments.
@@ -243,5 +222,4 @@ class Instruments:
 
     def close(self) -> None:
         """Close the files for TensorBoard (called by the loop)."""
-        if "tensorboard" in vars(self):
-            self.tensorboard.close()
+        self.tensorboard.close()

@@ -22,7 +22,6 @@ from det_jupyter.pytorch import (
     check_trial_class,
 )
 from det_jupyter.pytorch.data import Share
-from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.wire import Capsule
 
 
@@ -213,8 +212,9 @@ def test_data_that_cannot_be_moved_is_named_once() -> None:
 
 
 def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
-    position = Position(aggregation_frequency=4, end=6)
-    made = context(position=position)
+    made = context()
+    position = made.position
+    position.aggregation_frequency, position.end = 4, 6
     model = made.wrap_model(nn.Linear(1, 1, bias=False))
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
     seen = []
@@ -278,7 +278,8 @@ def test_an_own_zero_grad_of_an_optimizer_is_called() -> None:
 
 
 def test_sums_stay_sums_where_the_trial_wants_them() -> None:
-    made = context(position=Position(aggregation_frequency=3))
+    made = context()
+    made.position.aggregation_frequency = 3
     model = made.wrap_model(nn.Linear(1, 1, bias=False))
     sgd = made.wrap_optimizer(
         torch.optim.SGD(model.parameters(), lr=1.0), average_aggregated_gradients=False

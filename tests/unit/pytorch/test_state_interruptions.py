@@ -20,11 +20,6 @@ def test_each_run_has_its_own_interruption_and_later_ones_none() -> None:
     assert Interruption.of({}, 1) is None
 
 
-def test_it_is_due_at_its_batch_only() -> None:
-    interruption = Interruption("pause", 7)
-    assert [steps for steps in range(20) if interruption.is_due(steps)] == [7]
-
-
 def test_all_that_is_not_understood_is_told() -> None:
     with pytest.raises(ConfigError) as refused:
         Interruption.of({"DET_JUPYTER_INTERRUPT": "stop@3 pause@7 kill@-1"}, 2)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, SupportsIndex, cast
 
 import numpy
 import pytest
@@ -254,7 +254,7 @@ def test_a_time_without_a_code_spoils_one_record_alone() -> None:
     clock = Now()
     timings = Timings(Profiling(), 0, clock=HostClock(clock))
 
-    def interrupted(code: int) -> None:
+    def interrupted(code: SupportsIndex) -> None:
         timings._begins = codes
         raise KeyboardInterrupt
 
