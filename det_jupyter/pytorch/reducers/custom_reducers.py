@@ -84,8 +84,6 @@ class Reducers:
         """Return the metrics of the phase's reducers. Collective, if there are any.
 
         Args:
-            distributed: The ranks.
-            for_training: Which reducers.
             took_part: Whether this rank had any records; what it has seen is left out otherwise.
             taken: Names of the other metrics.
 
@@ -152,8 +150,7 @@ class Reducers:
 
         Args:
             slots: The states of all ranks that saved, in their order.
-            rank: This rank.
-            size: How many ranks there are now.
+            rank, size: This rank's place now.
         """
         if len(slots) == size:
             self.took_part = slots[rank]["took_part"]

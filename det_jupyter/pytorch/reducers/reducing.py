@@ -34,13 +34,7 @@ class Part:
 
 
 def reduce_batches(reducer: Reducer, values: Sequence[float], records: Sequence[float]) -> Part:
-    """Return one rank's part.
-
-    Args:
-        reducer: The reduction.
-        values: Of the rank's batches, at least one.
-        records: How many records each of these batches has.
-    """
+    """Return one rank's part, of the values and records of its batches, at least one."""
     if reducer is Reducer.AVG:
         return Part(exact_sum(_weighed(values, records)), exact_sum(records))
     return Part(_reduce(reducer, values), exact_sum(records))

@@ -15,40 +15,23 @@ Policy = Literal["best", "all", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a training run does besides training.
+    """What a training run does besides training."""
 
-    Args:
-        length: The trial's whole length. The run may end earlier, at its search's target.
-        reporting, validation, checkpoint: The periods.
-        checkpoint_policy: Which validations are followed by a checkpoint.
-        metric: The metric by which validations are compared; None if there is none.
-        smaller_is_better: The direction of that metric.
-        needs_metric: A validation without the metric is an error.
-        initial_validation: Validate before the first batch too.
-        validation_batches: Limit of this rank's batches in a validation; None for all.
-        average_training_metrics: Average over all ranks; else the metrics are the chief's.
-        on_nan_loss: The effect of a loss that is not finite.
-        check_ranks: The effect of ranks whose parameters differ; "never": do not compare them.
-        records_per_epoch: Records of an epoch; 0: an epoch is a pass over the training data.
-        is_script: The rules were given to `fit`, so messages name its arguments.
-        profiling: Which batches are timed.
-    """
-
-    length: Length
+    length: Length  # of the whole trial; the run may end earlier, at its search's target
     reporting: Period
     validation: Period = None
     checkpoint: Period = None
-    checkpoint_policy: Policy = "best"
-    metric: str | None = None
+    checkpoint_policy: Policy = "best"  # which validations are followed by a checkpoint
+    metric: str | None = None  # by which validations are compared
     smaller_is_better: bool = True
-    needs_metric: bool = False
-    initial_validation: bool = False
-    validation_batches: int | None = None
-    average_training_metrics: bool = True
+    needs_metric: bool = False  # a validation without the metric is an error
+    initial_validation: bool = False  # before the first batch
+    validation_batches: int | None = None  # of this rank at most; None for all
+    average_training_metrics: bool = True  # over all ranks; else the metrics are the chief's
     on_nan_loss: Literal["warn", "stop"] = "warn"
-    check_ranks: Literal["never", "report", "stop"] = "report"
-    records_per_epoch: int = 0
-    is_script: bool = False
+    check_ranks: Literal["never", "report", "stop"] = "report"  # if their parameters differ
+    records_per_epoch: int = 0  # 0: an epoch is a pass over the training data
+    is_script: bool = False  # the rules were given to `fit`, so messages name its arguments
     profiling: Profiling = field(default_factory=Profiling)
 
     @classmethod
@@ -74,19 +57,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a run begins.
+    """Where a run begins."""
 
-    Args:
-        seed: The trial's.
-        checkpoint: The state to continue from; None to start from the beginning.
-        warm_start: Another trial's checkpoint, of which only the weights are loaded.
-        best_metric: The best validation of the experiment before this run.
-    """
-
-    seed: int
-    checkpoint: CheckpointRef | None = None
-    warm_start: CheckpointRef | None = None
-    best_metric: float | None = None
+    seed: int  # the trial's
+    checkpoint: CheckpointRef | None = None  # to continue from
+    warm_start: CheckpointRef | None = None  # another trial's: only its weights are loaded
+    best_metric: float | None = None  # of the experiment, before this run
 
     @property
     def steps_completed(self) -> int:

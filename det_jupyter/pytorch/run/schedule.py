@@ -15,12 +15,8 @@ from det_jupyter.pytorch.run.rules import Rules
 class Schedule:
     """The boundaries of a training run: batches after which something happens.
 
-    At a boundary the order is always: report training metrics, validate, save.
-
-    Args:
-        rules: Have the periods.
-        units: Convert lengths to batches.
-        target: Where this run stops, or asks its search for a farther target.
+    At a boundary the order is always: report training metrics, validate, save. At the target the
+    run stops, or asks its search for a farther one.
     """
 
     def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
@@ -88,11 +84,7 @@ def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
 def next_due(units: TrainingUnits, period: Period, steps_completed: int, end: int) -> int | None:
     """Return the first batch count after `steps_completed` where something is due.
 
-    Args:
-        units: Convert lengths to batches.
-        period: How often it is due.
-        steps_completed: Batches trained.
-        end: Return None if it is not due up to this count.
+    None: never, or (of counts) not up to `end`.
     """
     if period is None:
         return None
@@ -121,15 +113,11 @@ def _next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -
 
 
 def training_units(
-    rules: Rules,
-    *,
-    global_batch_size: int | None,
-    batches_per_pass: int | None,
+    rules: Rules, *, global_batch_size: int | None, batches_per_pass: int | None
 ) -> TrainingUnits:
     """Return the units of a trial.
 
     Args:
-        rules: Have the records of an epoch, and the lengths.
         global_batch_size: Records of all ranks per batch; None if the trial has none.
         batches_per_pass: Global batches in one pass over the training data; None if the data has
             no length.

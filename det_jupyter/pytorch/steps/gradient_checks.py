@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import TrialMistake
 
 CREATE_GRAPH = (
@@ -73,7 +72,6 @@ def averaging(
     Args:
         closure: Returns a loss: a number, or a tensor with one; or nothing.
         weight: Of this rank's loss; 1 on average.
-        distributed: The ranks.
     """
 
     def averaged() -> Any:
@@ -128,44 +126,6 @@ def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: 
         "train_batch",
         f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
         f"{reason}; write self.context.step_optimizer(optimizer) instead",
-    )
-
-
-def steps_too_early(optimizer: torch.optim.Optimizer) -> TrialMistake:
-    """Return the error of a step within a backward pass."""
-    return TrialMistake(
-        "train_batch",
-        f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
-        "from a hook of a parameter; on several ranks they are exchanged only at the end. "
-        "Step after context.backward",
-    )
-
-
-def steps_raw(optimizer: torch.optim.Optimizer) -> TrialMistake:
-    """Return the error of a step with gradients of the trial's own, on several ranks."""
-    return TrialMistake(
-        "train_batch",
-        f"train_batch: {type(optimizer).__name__} steps with gradients that "
-        "context.backward has not computed. On several ranks it weighs them by each "
-        "rank's records and exchanges them; write self.context.backward(loss) in place of "
-        "loss.backward()",
-    )
-
-
-def unwrapped(optimizer: torch.optim.Optimizer) -> ConfigError:
-    """Return the error of a step of an optimizer that is not wrapped."""
-    return ConfigError(
-        f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
-        "state would not be saved; pass what context.wrap_optimizer returned"
-    )
-
-
-def kept_gradients(frequency: int) -> ConfigError:
-    """Return the error of keeping gradients that a window sums."""
-    return ConfigError(
-        "step_optimizer: auto_zero_grads=False does not go with "
-        f"optimizations.aggregation_frequency {frequency}; "
-        "gradients are summed between the steps as it is"
     )
 
 

@@ -29,24 +29,16 @@ from det_jupyter.pytorch.steps.position import Position
 
 
 class LargeBatch:
-    """Scales the learning rates of a trial's optimizers.
-
-    Args:
-        rules: `optimizations.large_batch`.
-        global_batch_size: Records that all ranks train per batch.
-    """
+    """Scales the learning rates of a trial's optimizers, by `optimizations.large_batch`."""
 
     def __init__(self, rules: Rules, global_batch_size: int) -> None:
         self._warmup = rules.warmup
         self._scale = global_batch_size / rules.base_batch_size
 
     def factor(self, batch_idx: int, units: TrainingUnits, *, batches_per_step: int = 1) -> float:
-        """Return what learning rates are multiplied by at a batch.
+        """Return what learning rates are multiplied by at a batch, from 0 at the beginning.
 
-        Args:
-            batch_idx: The batch, from 0 at the trial's beginning.
-            units: Say how many batches the warm-up is.
-            batches_per_step: Batches over which the gradients of a step are averaged.
+        The gradients of a step are averaged over `batches_per_step` batches.
         """
         scale = self._scale * batches_per_step
         warmup = units.to_batches(self._warmup)

@@ -44,10 +44,7 @@ def change_rates(
 ) -> str:
     """Change the learning rates, and return which became which: `lr 0.1 → 0.05`.
 
-    Args:
-        optimizers: The wrapped ones.
-        schedulers: Torch's, of the wrapped ones.
-        change: One for which there is no problem.
+    The change is one for which there is no problem; the schedulers are torch's.
     """
     if change.lr is None and change.lr_factor is None:
         return ""

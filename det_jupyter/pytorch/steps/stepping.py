@@ -32,11 +32,7 @@ from det_jupyter.pytorch.steps.gradient_checks import (
     check_direct_step,
     check_untrained,
     has_gradients,
-    kept_gradients,
     parameters_of,
-    steps_raw,
-    steps_too_early,
-    unwrapped,
     zero_gradients,
 )
 from det_jupyter.pytorch.steps.position import Position
@@ -74,13 +70,7 @@ class ExchangeWatch(Protocol):
 
 
 class Stepping:
-    """Computes gradients and steps the optimizers of one trial, on one rank.
-
-    Args:
-        position: Says where windows end.
-        precision: Scales losses.
-        distributed: The ranks.
-    """
+    """Computes gradients and steps the optimizers of one trial, on one rank."""
 
     def __init__(
         self, position: Position, precision: Precision, distributed: DistributedContext
@@ -161,7 +151,7 @@ class Stepping:
         """Compute gradients; the options are those of `torch.Tensor.backward`.
 
         Raises:
-            TrialMistake: They cannot be exchanged.
+            TrialMistake: The gradients cannot be exchanged.
         """
         if create_graph and self._replicas:
             raise TrialMistake("train_batch", CREATE_GRAPH)
@@ -205,9 +195,16 @@ class Stepping:
         position = self._position
         wrapped = self._wrapped.get(id(optimizer))
         if wrapped is None:
-            raise unwrapped(optimizer)
+            raise ConfigError(
+                f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+                "state would not be saved; pass what context.wrap_optimizer returned"
+            )
         if position.aggregation_frequency > 1 and not auto_zero_grads:
-            raise kept_gradients(position.aggregation_frequency)
+            raise ConfigError(
+                "step_optimizer: auto_zero_grads=False does not go with "
+                f"optimizations.aggregation_frequency {position.aggregation_frequency}; "
+                "gradients are summed between the steps as it is"
+            )
         if not position.is_step:
             return
         if position.aggregation_frequency > 1 and wrapped.averages:
@@ -255,7 +252,12 @@ class Stepping:
         if not self._is_stepping:
             check_direct_step(optimizer, position.aggregation_frequency, self.precision.scaler)
         if wrapped.raw is not None and wrapped.raw.is_ours:
-            raise steps_too_early(optimizer)
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
+                "from a hook of a parameter; on several ranks they are exchanged only at the end. "
+                "Step after context.backward",
+            )
         for model in wrapped.models:
             model.check_exchanged()
         # A step may consist of several: super().step(), or a second one with the same gradients.
@@ -265,7 +267,13 @@ class Stepping:
             return None
         is_raw = wrapped.raw is not None and wrapped.raw.is_there()
         if is_raw or (is_old and has_gradients(optimizer)):
-            raise steps_raw(optimizer)
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps with gradients that "
+                "context.backward has not computed. On several ranks it weighs them by each "
+                "rank's records and exchanges them; write self.context.backward(loss) in place of "
+                "loss.backward()",
+            )
         return self._with_mean_loss(args, kwargs)
 
     def _with_mean_loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -32,31 +32,21 @@ from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
 
 NO_NUMBER = -1  # of an exchange
 RING = 1 << 15
+_WORD_BYTES = 8
 _MEMORY = "/dev/shm"  # of Linux: what is written there goes to no disk
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
 
 
 class Arrivals:
-    """The shared page, as one rank uses it.
-
-    Args:
-        file: Mapped; of `size` times RING words.
-        rank, size: This rank, and how many there are.
-        base: The page's beginning of time.
-    """
+    """The shared page, as one rank uses it: a file of `size` times RING words, mapped."""
 
     def __init__(self, file: int, rank: int, size: int, base: int) -> None:
-        self._map = mmap.mmap(file, self.bytes_of(size))
+        self._map = mmap.mmap(file, _WORD_BYTES * RING * size)
         self._words = memoryview(self._map).cast("Q")
         self._all = numpy.frombuffer(self._map, numpy.uint64).reshape(size, RING)
         self._offset = rank * RING
-        self._base = base
-
-    @staticmethod
-    def bytes_of(size: int) -> int:
-        """Return how large the page of so many ranks is."""
-        return 8 * RING * size
+        self._base = base  # the page's beginning of time
 
     @classmethod
     def open(cls, distributed: DistributedContext) -> Arrivals | None:
@@ -108,7 +98,7 @@ def _create(size: int) -> str:
         folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-", dir=folder)
         with open(file, "wb") as page:
-            page.write(bytes(Arrivals.bytes_of(size)))
+            page.write(bytes(_WORD_BYTES * RING * size))
     except OSError:
         with suppress(OSError):
             os.unlink(path)

@@ -94,7 +94,6 @@ class DeviceClock:
         return cls(make_event, lambda: torch.cuda.synchronize(device))
 
     def mark(self) -> int:
-        """See HostClock."""
         if self.waits:
             self._synchronize()
         event = self._free.pop() if self._free else self._make_event()
@@ -104,13 +103,11 @@ class DeviceClock:
         return self._first + len(self._events) - 1
 
     def count_done(self, marks: Numbers) -> int:
-        """See HostClock."""
         kept = list(self._events)
         events = [kept[mark - self._first] for mark in marks.tolist()]
         return bisect_left(events, True, key=lambda event: not event.query())
 
     def read(self, marks: Numbers) -> Numbers:
-        """See HostClock."""
         indices = [mark - self._first for mark in marks.tolist()]
         events = list(self._events)
         recorded_at = numpy.array(self._recorded_at, numpy.int64)[indices]
@@ -121,7 +118,6 @@ class DeviceClock:
         return numpy.maximum.accumulate(times.astype(numpy.int64))
 
     def forget(self, before: int) -> None:
-        """See HostClock."""
         for _ in range(before - self._first):
             self._free.append(self._events.popleft())
             self._recorded_at.popleft()

@@ -36,17 +36,11 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The marks of an interval.
+    """The marks of an interval."""
 
-    Args:
-        times: Of the marks, in nanoseconds, ascending; the last one is the end of the interval.
-        codes: What begins at each mark but the last.
-        steps: `steps_completed` before the first batch that ends in it.
-    """
-
-    times: Numbers
-    codes: Codes
-    steps: int
+    times: Numbers  # in nanoseconds, ascending; the last one is the end of the interval
+    codes: Codes  # what begins at each mark but the last
+    steps: int  # `steps_completed` before the first batch that ends in it
 
     @property
     def batches(self) -> int:
@@ -61,8 +55,7 @@ class Interval:
     def split(self, last: Numbers) -> Interval:
         """Return the interval with what was exchanged in two parts: waiting and transfer.
 
-        Args:
-            last: When the last rank arrived at each exchange; UNKNOWN: it is not told apart.
+        They meet when the last rank arrived; if that is UNKNOWN, the exchange is not told apart.
         """
         at = numpy.flatnonzero(self.codes == CODES["exchange"])[: len(last)]
         at, last = at[last != UNKNOWN], last[last != UNKNOWN]

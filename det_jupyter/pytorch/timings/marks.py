@@ -87,12 +87,7 @@ class Timings:
         self._mark(_REST)
 
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
-        """Return the function with a timer around it, which other threads pass by.
-
-        Args:
-            part: What it is a part of.
-            function: A function that is called in the loop's thread.
-        """
+        """Return the function with a timer around it, which other threads pass by."""
         code, thread = CODES[part], self._thread
         at, begins, now = self._at, self._begins, self._now
 
@@ -163,10 +158,7 @@ class Timings:
     ) -> Iterator[None]:
         """Time what a trial calls of its context, and write what is left when the block ends.
 
-        Args:
-            context: The trial's.
-            sink: Where to.
-            barrier: Waits for the other ranks; is not called if the block raises.
+        Marks of a device are written after the barrier, which is not called if the block raises.
         """
         mark = None if self._clock.is_host else self._now
         try:

@@ -34,7 +34,7 @@ class NoTimings:
         return batches
 
     def start(self) -> None:
-        """See Timings."""
+        pass
 
     def journaling(
         self, context: Any, sink: RecordSink, barrier: Callable[[], None]
@@ -42,10 +42,10 @@ class NoTimings:
         return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
 
     def journal_batches(self, sink: RecordSink) -> None:
-        """See Timings."""
+        pass
 
     def journal_if_due(self, sink: RecordSink) -> None:
-        """See Timings."""
+        pass
 
 
 AnyTimings = Timings | NoTimings
@@ -53,13 +53,7 @@ NO_TIMINGS = NoTimings()
 
 
 def open_timings(profiling: Profiling, context: Any, steps: int) -> AnyTimings:
-    """Return what times this rank. Collective.
-
-    Args:
-        profiling: Whether it is timed, and which batches have raw rows.
-        context: The trial's.
-        steps: Batches that were trained before.
-    """
+    """Return what times this rank, after so many batches of earlier runs. Collective."""
     if profiling.enabled is False:
         return NO_TIMINGS
     distributed = context.distributed

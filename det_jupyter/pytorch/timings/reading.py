@@ -79,9 +79,7 @@ class Reading:
     def take(self, marks: Marks, samples: list[int]) -> list[StepTimes | BatchTimings]:
         """Return the records of what can be read, and remove it; the last mark stays.
 
-        Args:
-            marks: Of what was done since the last time.
-            samples: Records that all ranks trained, by batch.
+        The samples are the records that all ranks trained, by batch.
         """
         # An interrupt that the trial catches may come between a time and its code; later marks
         # are pairs again.
@@ -155,8 +153,7 @@ class Reading:
     def _own(self, first: int) -> tuple[dict[str, PartTimes], dict[str, float]]:
         """Return the times of the trial's own sections, and its counters.
 
-        Args:
-            first: The first mark that is kept.
+        Marks before the first one that is kept have no time any more.
         """
         taken, counters = self._profiler.take()
         lasted = []

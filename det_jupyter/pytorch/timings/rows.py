@@ -32,10 +32,7 @@ _OF_REPORT = ("from_device", "average_training_metrics", "reduce_metrics")
 def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> BatchTimings | None:
     """Return the batches from index `begin` to `end`, both included; None if there are none.
 
-    Args:
-        interval: Not split.
-        records: How many all ranks trained in each of its batches.
-        begin, end: Indices of batches.
+    The interval is not split; all ranks together trained `records` in each of its batches.
     """
     first = max(begin, interval.steps)
     wanted = slice(first - interval.steps, max(0, end + 1 - interval.steps))

@@ -32,13 +32,7 @@ from det_jupyter.pytorch.trial.definition import (
 def build_trial(
     trial_class: type[PyTorchTrial], context: PyTorchTrialContext, metric: str | None, seed: int
 ) -> PyTorchTrial:
-    """Return the trial, made with all generators seeded.
-
-    Args:
-        trial_class: The user's class.
-        context: What it gets.
-        metric: The searcher's, if there is one.
-        seed: The trial's.
+    """Return the trial, made with all generators seeded; `metric` is the searcher's.
 
     Raises:
         ConfigError: The class, or what it has wrapped, cannot be trained.
@@ -95,10 +89,6 @@ def warn_of_lonely_records(context: PyTorchTrialContext, stream: BatchStream) ->
     """Warn, on the chief, if the last batch of a pass leaves a rank a single record to normalize.
 
     BatchNorm refuses it, or learns its statistics from it, and only when the first pass ends.
-
-    Args:
-        context: Of the trial, which has wrapped its models.
-        stream: Its training data.
     """
     if not context.distributed.is_chief or stream.smallest_share != 1:
         return

@@ -69,8 +69,7 @@ class Events:
     def begin(self) -> Reason | None:
         """Restore the checkpoint and run the validation that it precedes, if there are any.
 
-        Returns:
-            A reason to leave without training.
+        Return a reason to leave without training, if there is one.
         """
         steps = self.start.steps_completed
         self.savepoints.restore()
@@ -105,11 +104,7 @@ class Events:
         return event
 
     def handle(self, steps: int, *, has_stepped: bool) -> Reason | None:
-        """Do what is due after this batch.
-
-        Args:
-            steps: Batches trained.
-            has_stepped: An optimizer has stepped in this run.
+        """Do what is due after this batch; `has_stepped`: an optimizer has, in this run.
 
         Returns:
             A reason to leave, if there is one. The state is saved then.
@@ -189,8 +184,7 @@ class Events:
     def _at_target(self, steps: int) -> Reason | None:
         """Report a target that is reached, and follow the search to the next one.
 
-        Returns:
-            A reason to leave, if there is no next one.
+        Return a reason to leave if there is no next one.
         """
         searcher = self.core.searcher
         while steps >= self.schedule.target:  # two lengths may be the same number of batches

@@ -32,11 +32,7 @@ class Interruption:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], run: int) -> Interruption | None:
-        """Return the interruption of a run; None if it has none.
-
-        Args:
-            environment: The rank's.
-            run: The number of the run, from 1.
+        """Return the interruption of a run, counted from 1; None if it has none.
 
         Raises:
             ConfigError: The variable is not understood.

@@ -53,25 +53,20 @@ class Loop:
     """Trains one trial, on one rank of its gang.
 
     Args:
-        trial: Made with `context`, which has wrapped what is trained.
-        core: This rank's journal, collectives, storage and control page.
-        origin: Goes into checkpoints, so that the trial can be built from them.
-        interruption: Where the run is interrupted, to verify that it resumes; None for never.
-        rehearsal: Measures the run, if that is all it is for.
         wants_to_leave: Returns whether the user at this rank's keyboard wants to leave. Called at
             exchanges, on every rank.
         on_first_step: Called after the first optimizer step of this run.
     """
 
-    trial: PyTorchTrial
+    trial: PyTorchTrial  # made with `context`
     context: PyTorchTrialContext
-    core: Context
+    core: Context  # this rank's journal, collectives, storage and control page
     rules: Rules
     start: Start
-    origin: Origin
+    origin: Origin  # goes into checkpoints, so that the trial can be built from them
     _: KW_ONLY
-    interruption: Interruption | None = None
-    rehearsal: Rehearsal | None = None
+    interruption: Interruption | None = None  # to verify that the run resumes
+    rehearsal: Rehearsal | None = None  # if the run is only measured
     wants_to_leave: Callable[[], bool] = lambda: False
     on_first_step: Callable[[], None] = lambda: None
 

@@ -29,8 +29,6 @@ class LiveOrders:
     """The orders to one run. All ranks call every method after the same batches.
 
     Args:
-        context: The trial's.
-        core: This rank's journal and orders.
         after_batch: The calls after each batch; a profile adds one while it is recorded.
     """
 
@@ -77,12 +75,7 @@ class LiveOrders:
         return min((due for due in known if due > steps), default=sys.maxsize)
 
     def carry_out(self, steps: int, *, are_new: bool = False) -> None:
-        """Do what is due after this batch.
-
-        Args:
-            steps: Batches trained.
-            are_new: There are orders to take; the same on all ranks.
-        """
+        """Do what is due after this batch; `are_new`: there are orders to take, on all ranks."""
         if are_new:
             self._take(steps)
         if not self._open:

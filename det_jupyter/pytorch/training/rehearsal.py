@@ -66,13 +66,7 @@ class Plan:
 
 
 class Rehearsal:
-    """Measures a run, on one rank.
-
-    Args:
-        plan: How.
-        core: This rank's journal and collectives.
-        clock: Seconds from any moment on.
-    """
+    """Measures a run, on one rank."""
 
     def __init__(
         self, plan: Plan, core: Context, *, clock: Callable[[], float] = time.perf_counter

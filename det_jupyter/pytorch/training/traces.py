@@ -74,11 +74,7 @@ class Tracer:
         self._written: tuple[Path, int] | Exception = RuntimeError("nothing was written")
 
     def start(self, *, has_own_profiler: bool) -> None:
-        """Begin with the next batch.
-
-        Args:
-            has_own_profiler: The trial has called `context.set_profiler`.
-        """
+        """Begin with the next batch, unless the trial has called `context.set_profiler`."""
         if has_own_profiler:
             self._fail(
                 "the trial has a profiler of its own (context.set_profiler), and torch.profiler "

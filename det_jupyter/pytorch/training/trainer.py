@@ -137,8 +137,6 @@ class Trainer:
         """Train by these rules. Collective.
 
         Args:
-            rules: The length of the training, and what happens besides.
-            start: Where the training begins.
             ends_at_length: The run ends at the rules' length, not at a search's target.
             is_kept: The checkpoints of the run remain after it.
         """

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
-
-
-class Stoppable(Protocol):
-    """An object with `set_stop_requested`: a trial's context."""
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to end the trial."""
+from det_jupyter.pytorch.trial.info import TrialInfo
 
 
 class EarlyStopping(PyTorchCallback):
@@ -31,7 +25,7 @@ class EarlyStopping(PyTorchCallback):
 
     def __init__(
         self,
-        context: Stoppable,
+        context: TrialInfo,
         metric: str,
         patience: int,
         *,

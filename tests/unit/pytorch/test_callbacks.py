@@ -12,6 +12,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
+from det_jupyter.pytorch.trial.info import TrialInfo
 
 HOOKS: dict[str, tuple[Any, ...]] = {
     "on_trial_startup": (3, None),
@@ -236,13 +237,6 @@ def test_state_of_a_callback_that_is_gone_is_ignored_with_a_warning() -> None:
         Callbacks({}).load_state_dict({"gone": {"count": 5}, "stateless": {}})
 
 
-class Stop:
-    requested = False
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        self.requested = stop_requested
-
-
 @pytest.mark.parametrize(
     ("values", "options", "stops_after"),
     [
@@ -258,34 +252,34 @@ class Stop:
 def test_early_stopping_asks_to_stop_after_too_many_stale_validations(
     values: list[float], options: dict[str, Any], stops_after: int | None
 ) -> None:
-    context = Stop()
+    context = TrialInfo()
     early = EarlyStopping(context, "error", patience=2, **options)
     seen = []
     for value in values:
         early.on_validation_end({"error": value})
-        seen.append(context.requested)
+        seen.append(context.get_stop_requested())
     assert seen == [stops_after is not None and n >= stops_after for n in range(1, len(seen) + 1)]
 
 
 def test_early_stopping_goes_on_counting_after_a_pause() -> None:
-    before, context = EarlyStopping(Stop(), "error", patience=2), Stop()
+    before, context = EarlyStopping(TrialInfo(), "error", patience=2), TrialInfo()
     before.on_validation_end({"error": 1.0})
     before.on_validation_end({"error": 1.5})
     after = EarlyStopping(context, "error", patience=2)
     after.load_state_dict(before.state_dict())
     after.on_validation_end({"error": 1.2})
-    assert context.requested
+    assert context.get_stop_requested()
 
 
 def test_early_stopping_names_the_metrics_that_there_are() -> None:
-    early = EarlyStopping(Stop(), "eror", patience=1)
+    early = EarlyStopping(TrialInfo(), "eror", patience=1)
     with pytest.raises(ConfigError, match="EarlyStopping waits for 'eror'; the validation has er"):
         early.on_validation_end({"error": 1.0})
 
 
 def test_early_stopping_tells_all_that_is_wrong_with_its_arguments() -> None:
     with pytest.raises(ConfigError) as caught:
-        EarlyStopping(Stop(), "error", patience=0, min_delta=-1.0)
+        EarlyStopping(TrialInfo(), "error", patience=0, min_delta=-1.0)
     assert caught.value.problems == [
         "EarlyStopping: got patience 0, expected at least 1",
         "EarlyStopping: got min_delta -1.0, expected at least 0",

@@ -12,7 +12,7 @@ import pytest
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import ProfilerContext
 from det_jupyter.pytorch.timings import arrivals
-from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.arrivals import RING, Arrivals
 from det_jupyter.pytorch.timings.clocks import DeviceClock
 from det_jupyter.pytorch.timings.intervals import UNKNOWN
 from det_jupyter.pytorch.timings.marks import Timings
@@ -205,13 +205,13 @@ def test_without_room_for_a_page_there_is_none(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
     page = Path(arrivals._create(2))
-    assert page.stat().st_size == Arrivals.bytes_of(2)
-    assert page.stat().st_blocks * 512 >= Arrivals.bytes_of(2)
+    assert page.stat().st_size == 8 * RING * 2
+    assert page.stat().st_blocks * 512 >= 8 * RING * 2
 
 
 def pages(path: Path, size: int) -> list[Arrivals]:
     with path.open("w+b") as file:
-        file.truncate(Arrivals.bytes_of(size))
+        file.truncate(8 * RING * size)
         return [Arrivals(file.fileno(), rank, size, base=0) for rank in range(size)]
 
 
