@@ -60,7 +60,7 @@ class CaptureError(DetError):
     """Something that the trial refers to cannot be sent to the ranks."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
 
 

@@ -31,7 +31,6 @@ def advise(
     setting: Setting,
     straggler: Straggler | None = None,
 ) -> Cause:
-    """Return a cause with evidence and advice."""
     rank, because = None, None
     if kind == "straggler" and straggler is not None:
         rank, because = straggler.ranks[0], straggler.because

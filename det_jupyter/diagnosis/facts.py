@@ -64,16 +64,13 @@ class Setting:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return len(self.places)
 
     @property
     def is_on_gpus(self) -> bool:
-        """Whether its ranks compute on GPUs."""
         return any(place.gpu for place in self.places)
 
     def agents(self) -> list[str]:
-        """Return the agents that it runs on."""
         return list(dict.fromkeys(place.agent_id for place in self.places))
 
 
@@ -181,7 +178,6 @@ class Facts:
 
 
 def kind_of(part: str) -> CauseKind:
-    """Return which kind of cause a part of the time belongs to."""
     return KIND_OF.get(part, "residual")
 
 

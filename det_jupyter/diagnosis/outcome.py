@@ -78,7 +78,6 @@ class Found:
         return max(0.0, saved - also)
 
     def what(self, recipe: str) -> str:
-        """Return what the cost is of."""
         if recipe == REPLAY:
             return "loading data"
         is_known = _OPTIMIZER in self.shares
@@ -102,7 +101,6 @@ def not_worth_it(recipe: Recipe, found: Found) -> LeftOut | None:
 
 
 def build_rows(recipes: Sequence[Recipe], found: Found, slots: int) -> list[Row]:
-    """Return a row for each recipe that ran."""
     return [
         Row(
             recipe=recipe,

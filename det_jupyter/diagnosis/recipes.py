@@ -51,7 +51,6 @@ class Recipe:
 
     @property
     def is_remedy(self) -> bool:
-        """Whether it is a way to train."""
         return self.effect != "diagnostic only"
 
 
@@ -63,7 +62,8 @@ def find_recipes(slots: int, optimizations: Mapping[str, Any]) -> list[Recipe | 
         optimizations: The section of its configuration.
     """
     frequency = optimizations.get("aggregation_frequency") or 1
-    present = _compression(optimizations.get("gradient_compression"))
+    given = optimizations.get("gradient_compression")
+    present = "fp16" if given is True else str(given or "none")
     found = [
         Recipe(name=AS_IS, title="as it is"),
         Recipe(name=REPLAY, title="recorded batches", rehearsal="replay=16"),
@@ -150,7 +150,3 @@ def _compressed(kind: str) -> Recipe:
         optimizations={"gradient_compression": kind},
         rehearsal=f"warmup={_LOW_RANK_AFTER}" if low_rank else "",
     )
-
-
-def _compression(given: Any) -> str:
-    return "fp16" if given is True else str(given or "none")

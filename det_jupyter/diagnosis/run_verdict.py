@@ -40,7 +40,6 @@ class RunVerdict:
         return self._window.add_times(rank, times)
 
     def add_sample(self, agent_id: str, sample: SystemSample) -> None:
-        """Add a sample of one of its machines."""
         self._window.add_sample(agent_id, sample)
 
     def judge(self, at: float, *, is_last: bool = False) -> Verdict | None:

@@ -42,9 +42,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def _import_the_rest() -> None:
     """Import what the first submission needs, so that its cell returns at once."""
     for module in IMPORTED_LATER:
-        with suppress(
-            ImportError
-        ):  # such as of anywidget; what needs it reports that it is missing
+        with suppress(ImportError):  # such as of anywidget; what needs it reports that
             importlib.import_module(f"det_jupyter.notebook.{module}")
     from det_jupyter.notebook.handles.door import open_page_door
 

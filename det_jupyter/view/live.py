@@ -41,14 +41,12 @@ class LiveExperiment:
         self.reasons: dict[int, Reason] = {}
 
     def set_cluster(self, cluster: ClusterView) -> None:
-        """Replace slots and queue."""
         own = [e for e in cluster.queue if e.experiment_id == self.experiment.id]
         own.sort(key=lambda entry: entry.position)
         self.cluster = cluster
         self.reasons = {entry.trial_id: entry.reason for entry in own}
 
     def apply(self, item: FeedItem) -> None:
-        """Bring the copy forward by one item."""
         if item.seq <= self.seq:
             return
         self.seq = item.seq

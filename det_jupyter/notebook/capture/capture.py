@@ -62,7 +62,7 @@ def capture(
     """
     if given is None:
         if problem := find_entrypoint_problem(entrypoint, namespace):
-            raise ConfigError([problem])
+            raise ConfigError(problem)
         given = namespace[entrypoint]
     blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
@@ -191,10 +191,8 @@ def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
     is_class = isinstance(survey.values[entrypoint], type)
     place = "build_training_data_loader" if is_class else entrypoint
     raise CaptureError(
-        [
-            f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in "
-            f"{place} instead, or pass --allow-large (in Python, allow_large=True)"
-        ]
+        f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in {place} "
+        "instead, or pass --allow-large (in Python, allow_large=True)"
     )
 
 
@@ -209,7 +207,7 @@ def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, Pac
     except Exception as error:  # each name can be pickled, yet not all of them together
         message = str(error).strip().partition("\n")[0]
         raise CaptureError(
-            [f"{entrypoint} cannot travel to the ranks: {message} ({type(error).__name__})"]
+            f"{entrypoint} cannot travel to the ranks: {message} ({type(error).__name__})"
         ) from error
 
 

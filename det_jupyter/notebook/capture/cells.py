@@ -133,20 +133,13 @@ class _Bindings(ast.NodeVisitor):
             else:
                 self.names[alias.asname or alias.name] = True
 
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
-        self._bind(node.name)
-        self.generic_visit(node)
-
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:
-        self._bind(node.name)
-
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        self._bind(node.rest)
-        self.generic_visit(node)
-
-    def _bind(self, name: str | None) -> None:
+    def _visit_pattern(self, node: ast.MatchAs | ast.MatchStar | ast.MatchMapping) -> None:
+        name = node.rest if isinstance(node, ast.MatchMapping) else node.name
         if name is not None:
             self.names[name] = True
+        self.generic_visit(node)
+
+    visit_MatchAs = visit_MatchStar = visit_MatchMapping = _visit_pattern
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Attribute) and (body := _magic_body(node.func.attr, node)):

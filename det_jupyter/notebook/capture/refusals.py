@@ -27,20 +27,7 @@ class RefusedError(Exception):
 
 _MAKE = "make it in {trial}.__init__ instead"
 _OPEN = "open it in {trial}.__init__ instead"
-_FILE = Refusal("an open file belongs to this process", _OPEN)
-_SOCKET = Refusal("a socket belongs to this process", _OPEN)
 _DATABASE = Refusal("a database connection belongs to this process", _OPEN)
-_GENERATOR = Refusal("a generator runs once, in this process", _MAKE)
-_COROUTINE = Refusal("a running coroutine belongs to this process", _MAKE)
-_LOCK = Refusal("a lock works only among the threads of this process", _MAKE)
-_QUEUE = Refusal("a queue works only inside this process", _MAKE)
-_THREAD = Refusal("threads and what ties them together belong to this process", _MAKE)
-_PROCESS = Refusal("it belongs to this process and its children", _MAKE)
-_STREAM = Refusal("a CUDA stream or event belongs to this process", _MAKE)
-_SHELL = Refusal(
-    "it is the notebook's own shell", "the ranks have none: leave it out of the trial"
-)
-_WIDGET = Refusal("a widget belongs to this notebook", "report metrics instead")
 _HANDLE = Refusal(
     "it is a handle of this notebook",
     "give the trial what it needs from it as a hyperparameter or a plain value",
@@ -49,51 +36,49 @@ BY_NAME_ONLY = Refusal(
     "pickle knows it only by its name in this notebook",
     "define it in a module beside the notebook",
 )
-
-_REFUSED = {
-    "_io._IOBase": _FILE,
-    "_socket.socket": _SOCKET,
-    "sqlite3.Connection": _DATABASE,
-    "sqlite3.Cursor": _DATABASE,
-    "builtins.generator": _GENERATOR,
-    "builtins.async_generator": _GENERATOR,
-    "builtins.coroutine": _COROUTINE,
-    "_asyncio.Future": _COROUTINE,
-    "asyncio.futures.Future": _COROUTINE,
-    "_thread.lock": _LOCK,
-    "_thread.RLock": _LOCK,
-    "threading.Condition": _LOCK,
-    "threading.Semaphore": _LOCK,
-    "threading.Event": Refusal("an event works only among the threads of this process", _MAKE),
-    "threading.Barrier": _THREAD,
-    "threading.Thread": _THREAD,
-    "_thread._local": _THREAD,
-    "concurrent.futures._base.Executor": _THREAD,
-    "concurrent.futures._base.Future": _THREAD,
-    "queue.Queue": _QUEUE,
-    "_queue.SimpleQueue": _QUEUE,
-    "subprocess.Popen": _PROCESS,
-    "multiprocessing.connection._ConnectionBase": _PROCESS,
-    "multiprocessing.managers.BaseManager": _PROCESS,
-    "multiprocessing.pool.Pool": _PROCESS,
-    "multiprocessing.process.BaseProcess": _PROCESS,
-    "multiprocessing.queues.Queue": _QUEUE,
-    "multiprocessing.queues.SimpleQueue": _QUEUE,
-    "multiprocessing.synchronize.Event": _PROCESS,
-    "multiprocessing.synchronize.Condition": _PROCESS,
-    "multiprocessing.synchronize.SemLock": _PROCESS,
-    "torch.utils.data.dataloader._BaseDataLoaderIter": Refusal(
+_TYPES: dict[Refusal, str] = {
+    Refusal("an open file belongs to this process", _OPEN): "_io._IOBase",
+    Refusal("a socket belongs to this process", _OPEN): "_socket.socket",
+    _DATABASE: "sqlite3.Connection sqlite3.Cursor",
+    Refusal("a generator runs once, in this process", _MAKE): (
+        "builtins.generator builtins.async_generator"
+    ),
+    Refusal("a running coroutine belongs to this process", _MAKE): (
+        "builtins.coroutine _asyncio.Future asyncio.futures.Future"
+    ),
+    Refusal("a lock works only among the threads of this process", _MAKE): (
+        "_thread.lock _thread.RLock threading.Condition threading.Semaphore"
+    ),
+    Refusal("an event works only among the threads of this process", _MAKE): "threading.Event",
+    Refusal("threads and what ties them together belong to this process", _MAKE): (
+        "threading.Barrier threading.Thread _thread._local concurrent.futures._base.Executor "
+        "concurrent.futures._base.Future"
+    ),
+    Refusal("a queue works only inside this process", _MAKE): (
+        "queue.Queue _queue.SimpleQueue multiprocessing.queues.Queue "
+        "multiprocessing.queues.SimpleQueue"
+    ),
+    Refusal("it belongs to this process and its children", _MAKE): (
+        "subprocess.Popen multiprocessing.connection._ConnectionBase "
+        "multiprocessing.managers.BaseManager multiprocessing.pool.Pool "
+        "multiprocessing.process.BaseProcess multiprocessing.synchronize.Event "
+        "multiprocessing.synchronize.Condition multiprocessing.synchronize.SemLock"
+    ),
+    Refusal(
         "an iterator over a DataLoader is tied to its workers in this process",
         "leave it out, and return the DataLoader from build_training_data_loader",
+    ): "torch.utils.data.dataloader._BaseDataLoaderIter",
+    Refusal("a CUDA stream or event belongs to this process", _MAKE): (
+        "torch.Stream torch.Event torch.cuda.streams.Stream torch.cuda.streams.Event"
     ),
-    "torch.Stream": _STREAM,
-    "torch.Event": _STREAM,
-    "torch.cuda.streams.Stream": _STREAM,
-    "torch.cuda.streams.Event": _STREAM,
-    "IPython.core.interactiveshell.InteractiveShell": _SHELL,
-    "ipywidgets.widgets.widget.Widget": _WIDGET,
-    "anywidget.widget.AnyWidget": _WIDGET,
+    Refusal(
+        "it is the notebook's own shell", "the ranks have none: leave it out of the trial"
+    ): "IPython.core.interactiveshell.InteractiveShell",
+    Refusal("a widget belongs to this notebook", "report metrics instead"): (
+        "ipywidgets.widgets.widget.Widget anywidget.widget.AnyWidget"
+    ),
 }
+_REFUSED = {name: refusal for refusal, names in _TYPES.items() for name in names.split()}
 _ALLOWED = {"_io.BytesIO", "_io.StringIO"}  # files in memory only
 _HANDLE_MODULES = ("client", "notebook", "session", "server")
 # Database drivers are many; nearly all of them call these classes alike, and none can be pickled.

@@ -55,17 +55,13 @@ def present_folder() -> Path:
         return folder
     except UnicodeEncodeError:
         raise CaptureError(
-            [
-                f"the name of the folder that this notebook runs in is not UTF-8: "
-                f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
-            ]
+            "the name of the folder that this notebook runs in is not UTF-8: "
+            f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
         ) from None
     except FileNotFoundError:
         raise CaptureError(
-            [
-                "the folder that this notebook runs in is not there any more; "
-                "os.chdir() into one that is, or restart the kernel"
-            ]
+            "the folder that this notebook runs in is not there any more; "
+            "os.chdir() into one that is, or restart the kernel"
         ) from None
 
 

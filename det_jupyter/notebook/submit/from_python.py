@@ -117,7 +117,7 @@ def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
     try:
         if not isinstance(config, str | Path):
             needed = "expected a dict, YAML, or the path of a file with YAML"
-            raise ConfigError([f"config: got {config!r:.60}, {needed}"])
+            raise ConfigError(f"config: got {config!r:.60}, {needed}")
         text = str(config)
         if isinstance(config, Path) or text.rstrip().endswith(_FILES):
             text, where = read_file(Path(config)), f"{config}: "

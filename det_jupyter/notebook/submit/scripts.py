@@ -39,7 +39,7 @@ def keep_script(line: str, text: str, cell: str) -> str:
     """
     path = _path_of(line)
     if path.endswith(".py") and (problem := find_syntax_error(text, path)):
-        raise ConfigError([problem])
+        raise ConfigError(problem)
     again = " (instead of the one before)" if path in SCRIPTS else ""
     SCRIPTS[path] = Script(text, cell)
     lines = count(len(text.splitlines()), "line")
@@ -61,7 +61,6 @@ def _path_of(line: str) -> str:
 
 
 def list_scripts() -> str:
-    """Return the scripts of this kernel, a line each."""
     if not SCRIPTS:
         return "no scripts yet; write %%det_script train.py above the code of one"
     return "\n".join(

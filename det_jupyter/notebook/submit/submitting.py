@@ -128,7 +128,6 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
 
 
 def template_named(name: str) -> dict[str, Any]:
-    """Return what is in a template."""
     return connection.client().template(name).config
 
 

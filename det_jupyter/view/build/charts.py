@@ -109,7 +109,6 @@ def rounded(value: float | None) -> float | None:
 
 
 def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) -> Series:
-    """Return a curve with at most `limit` points."""
     places = landmarks(curve.values, limit)
     finite = _finite(curve.values)
     return Series(
@@ -140,12 +139,10 @@ def without_averages(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def group_of(curve: Curve) -> str:
-    """Return the group's name in the legend."""
     return "training" if curve.group in _TRAINING_GROUPS else curve.group
 
 
 def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
-    """Return the metrics of each group."""
     names: dict[str, set[str]] = {}
     for curve in curves:
         names.setdefault(group_of(curve), set()).add(curve.name)
@@ -174,12 +171,10 @@ def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
 
 
 def has_metric(curves: Sequence[Curve], searcher_metric: str) -> bool:
-    """Return whether the searcher's metric is among the curves."""
     return any(is_searchers(curve, searcher_metric) for curve in curves)
 
 
 def is_searchers(curve: Curve, metric: str) -> bool:
-    """Return whether a curve is of the searcher metric."""
     return curve.group == "validation" and curve.name == metric
 
 

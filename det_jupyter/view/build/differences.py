@@ -50,40 +50,31 @@ def source_differences(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[SourceDifference]:
     """Return what differs between two captured sources: changed, then gone, then added."""
-    same = [name for name in before if before[name] == after.get(name)]
-    olds = {name: text for name, text in before.items() if name not in same}
-    news = {name: text for name, text in after.items() if name not in same}
-    pairs = list(_pairs(olds, news))
+    olds = {name: text for name, text in before.items() if text != after.get(name)}
+    news = {name: text for name, text in after.items() if text != before.get(name)}
     return [
         SourceDifference(before=old, after=new, lines=lines)
-        for old, new in pairs
+        for old, new in _pairs(olds, news)
         if (lines := _unified(old, olds.get(old, ""), new, news.get(new, "")))
     ]
 
 
 def _pairs(olds: dict[str, str], news: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the names that belong together; empty for one that has no counterpart."""
-    taken: set[str] = set()
-    alone: list[str] = []
     found = {name: name for name in olds if name in news and not _is_cell(name)}
     for old, new in _alike(olds, news):
         if old not in found and new not in found.values():
             found[old] = new
-    for old in olds:
-        if old in found:
-            taken.add(found[old])
-            yield old, found[old]
-        else:
-            alone.append(old)
-    yield from ((old, "") for old in alone)
-    yield from (("", new) for new in news if new not in taken)
+    yield from ((old, found[old]) for old in olds if old in found)
+    yield from ((old, "") for old in olds if old not in found)
+    yield from (("", new) for new in news if new not in found.values())
 
 
 def _alike(olds: dict[str, str], news: dict[str, str]) -> list[tuple[str, str]]:
     """Return pairs of cells that may be versions of one cell, the most alike first."""
     names = {text: _defined(text) for text in (*olds.values(), *news.values())}
     scored = [
-        (_likeness(olds[old], olds[old] == news[new], news[new], names), old, new)
+        (_likeness(olds[old], news[new], names), old, new)
         for old in filter(_is_cell, olds)
         for new in filter(_is_cell, news)
     ]
@@ -91,8 +82,8 @@ def _alike(olds: dict[str, str], news: dict[str, str]) -> list[tuple[str, str]]:
     return [(old, new) for score, old, new in scored if score >= _LEAST_ALIKE]
 
 
-def _likeness(old: str, is_same: bool, new: str, names: Mapping[str, frozenset[str]]) -> float:
-    if is_same:
+def _likeness(old: str, new: str, names: Mapping[str, frozenset[str]]) -> float:
+    if old == new:
         return 2 + _SAME_NAMES
     lines = SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).ratio()
     union = names[old] | names[new]
@@ -116,12 +107,6 @@ def _is_cell(name: str) -> bool:
 
 
 def _unified(old: str, before: str, new: str, after: str) -> list[str]:
-    return list(
-        unified_diff(
-            before.splitlines(),
-            after.splitlines(),
-            fromfile=old or "/dev/null",
-            tofile=new or "/dev/null",
-            lineterm="",
-        )
-    )
+    old, new = old or "/dev/null", new or "/dev/null"
+    lines = before.splitlines(), after.splitlines()
+    return list(unified_diff(*lines, fromfile=old, tofile=new, lineterm=""))

@@ -54,13 +54,11 @@ def makes_room_for(trial: TrialView) -> int | None:
 
 
 def status_word(trial: TrialView, status: Status) -> str:
-    """Return the word for a trial's status."""
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
     return "Making room" if is_making_room else STATUS_WORDS[status]
 
 
 def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
-    """Return the status that follows from a state, and those of the gangs that there are."""
     if state in _ENDED:
         return _ENDED[state]
     if state not in (State.ACTIVE, State.PAUSED):
@@ -72,18 +70,15 @@ def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
 
 
 def searcher_of(experiment: ExperimentView) -> dict[str, Any]:
-    """Return the `searcher` section."""
     searcher = experiment.config.get("searcher")
     return searcher if isinstance(searcher, dict) else {}
 
 
 def metric_of(experiment: ExperimentView) -> str:
-    """Return the name of the searcher's metric."""
     return str(searcher_of(experiment).get("metric", ""))
 
 
 def direction_of(experiment: ExperimentView) -> Direction:
-    """Return which values of the searcher's metric are better."""
     smaller = searcher_of(experiment).get("smaller_is_better", True)
     return Direction.of(smaller_is_better=bool(smaller))
 

@@ -89,7 +89,6 @@ def build_search(
     steps_per_epoch: Mapping[int, float],
     importance: ImportanceView | None = None,
 ) -> Search:
-    """Return what the view shows of the search."""
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
     space = experiment.config.get("hyperparameters")
     axes, places = place_trials(
@@ -272,22 +271,21 @@ def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
     """Return the remarks, failures first; trials with the same remark share one."""
     metric = metric_of(experiment)
     brackets = experiment.search.brackets if experiment.search is not None else []
-    failed: dict[str, list[int]] = {}
-    leaving: dict[str, list[int]] = {}
-    worst: dict[str, list[int]] = {}
+    said: dict[tuple[int, str], list[int]] = {}  # trials, by a sentence and its place
     for trial, row in zip(experiment.trials, rows, strict=True):
         if row["status"] == "failed" and trial.failure is not None:
             sentence = f"failed: {one_line(trial.failure.error)}"
-            failed.setdefault(sentence, []).append(trial.id)
+            said.setdefault((0, sentence), []).append(trial.id)
         elif (taker := makes_room_for(trial)) is not None:
-            leaving.setdefault(f"must make room for experiment {taker}", []).append(trial.id)
+            sentence = f"must make room for experiment {taker}"
+            said.setdefault((1, sentence), []).append(trial.id)
         elif row["status"] not in ("failed", "canceled"):
             for where in _places_without_metric(row, brackets):
                 sentence = f"reported no {metric}{where}: counted as the worst"
-                worst.setdefault(sentence, []).append(trial.id)
-    others = [*leaving.items(), *worst.items()]
-    return [_remark(*said, is_failure=True) for said in failed.items()] + [
-        _remark(*said, is_failure=False) for said in others
+                said.setdefault((2, sentence), []).append(trial.id)
+    return [
+        _remark(sentence, said[place, sentence], is_failure=place == 0)
+        for place, sentence in sorted(said, key=lambda key: key[0])
     ]
 
 

@@ -41,12 +41,21 @@ _RANGES = ("int", "double", "log", "categorical")
 def build_comparison(
     compared: Sequence[Compared], now: float, notes: Sequence[str] = ()
 ) -> ComparisonState:
-    """Return what a comparison shows at the time `now`."""
     sides = [_side(each, look) for look, each in enumerate(compared)]
     charts, more = _charts(compared, sides)
     code = _fitting(code_differences(compared))
     of_trials = compared[0].is_trial
     what = "trials of one search" if of_trials else "experiments"
+    words = [side["status_word"].lower() for side in sides]
+    states = Fact(name="state", values=words, best=[])
+    tables = [
+        Table(title="Results", facts=[states, *result_facts(compared, now)], empty=""),
+        _table("Hyperparameters", hyperparameters(compared), "All hyperparameters are equal."),
+    ]
+    if not of_trials:
+        rest = "The rest of the configuration is equal."
+        tables.append(_table("Configuration", configuration(compared), rest))
+        tables.append(_table("Versions", versions(compared), "All versions are equal."))
     return ComparisonState(
         title=_title(compared),
         as_of=now,
@@ -55,29 +64,10 @@ def build_comparison(
         charts=charts,
         more_metrics=more,
         no_metrics="" if charts else "No metrics were reported.",
-        tables=[
-            Table(title="Results", facts=[_states(sides), *result_facts(compared, now)], empty=""),
-            _table("Hyperparameters", hyperparameters(compared), "All hyperparameters are equal."),
-            *(
-                []
-                if of_trials
-                else [
-                    _table(
-                        "Configuration",
-                        configuration(compared),
-                        "The rest of the configuration is equal.",
-                    ),
-                    _table("Versions", versions(compared), "All versions are equal."),
-                ]
-            ),
-        ],
+        tables=tables,
         code=code,
         no_code="" if code else f"The code of these {what} is the same.",
     )
-
-
-def _states(sides: Sequence[Side]) -> Fact:
-    return Fact(name="state", values=[side["status_word"].lower() for side in sides], best=[])
 
 
 def hyperparameters(compared: Sequence[Compared]) -> dict[str, list[Any]]:

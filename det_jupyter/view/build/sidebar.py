@@ -136,7 +136,6 @@ def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:
 def build_trials(
     trials: Sequence[TrialView], experiments: Mapping[int, ExperimentRow]
 ) -> TrialNews:
-    """Return the lines of trials that hold slots."""
     return TrialNews(trials=[_trial(t, experiments.get(t.experiment_id)) for t in trials])
 
 

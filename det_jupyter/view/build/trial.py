@@ -40,7 +40,6 @@ def build_trial(
     reasons: Mapping[int, Reason],
     now: float,
 ) -> Trial:
-    """Return what the view shows of one trial of the experiment."""
     allocation = trial.allocation
     status = trial_status(trial, experiment.state)
     ranks = [] if allocation is None else allocation.ranks
@@ -65,7 +64,6 @@ def build_trial(
 
 
 def build_changes(trial: TrialView) -> list[Change]:
-    """Return what the view shows of a trial's changes."""
     return [
         Change(
             id=change.id,
@@ -79,7 +77,6 @@ def build_changes(trial: TrialView) -> list[Change]:
 
 
 def build_verdict(found: FoundVerdict) -> Verdict:
-    """Return what the view shows of a verdict."""
     return Verdict(
         kind=found.kind,
         word=VERDICT_WORDS[found.kind],

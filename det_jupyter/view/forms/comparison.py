@@ -26,7 +26,6 @@ _WIDTH = 28  # of a column of text
 
 
 def comparison_html(state: ComparisonState) -> str:
-    """Return the comparison as a card."""
     more = state["more_metrics"]
     left_out = f"{count(len(more), 'more metric')}: {', '.join(more)}" if more else ""
     parts = [
@@ -79,7 +78,6 @@ def _line(line: str) -> str:
 
 
 def comparison_text(state: ComparisonState) -> str:
-    """Return the comparison in plain text."""
     parts = [one_line(state["title"]), *map(one_line, state["notes"])]
     for table in state["tables"]:
         parts += ["", *_text_table(table, state["sides"])]

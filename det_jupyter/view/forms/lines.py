@@ -65,7 +65,6 @@ def _rung(search: Search, row: Row) -> str:
 
 
 def remark_lines(search: Search) -> list[str]:
-    """Return what a reader should know of some trials."""
     texts = [remark["text"] for remark in search["remarks"]]
     if more := search["num_more_remarks"]:
         texts.append(count(more, "more remark"))

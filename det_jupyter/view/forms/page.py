@@ -31,7 +31,6 @@ REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
 
 
 def escaped(text: str) -> str:
-    """Return text as HTML."""
     return escape(printable(text))
 
 
@@ -71,7 +70,6 @@ def _mark(series: Series) -> str:
 
 
 def details(title: str, body: str) -> str:
-    """Return HTML that is shown on demand."""
     return f'<details style="margin:4px 0"><summary>{escaped(title)}</summary>{body}</details>'
 
 

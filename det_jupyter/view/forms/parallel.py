@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from det_jupyter.view.forms.rungs import worth_drawing
-from det_jupyter.view.forms.svg import COLORS, label, tick_text, ticks
+from det_jupyter.view.forms.svg import COLORS, label, share_of, tick_text, ticks
 from det_jupyter.view.model.experiment import Axis, Row, Search
 from det_jupyter.words import printable
 
@@ -32,7 +33,7 @@ class _Line:
     marks: list[tuple[float, str]]
 
     def y(self, value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - min(1.0, max(0.0, self.share(value))))
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - self.share(value))
 
 
 def svg_parallel(search: Search, rows: Sequence[Row]) -> str:
@@ -69,7 +70,7 @@ def _axes(search: Search, rows: Sequence[Row]) -> Iterator[_Line]:
     metrics = [row["best"] for row in rows if row["best"] is not None]
     smaller = search["smaller_is_better"]
     low, high = worth_drawing(metrics, smaller_is_better=smaller)
-    upward = _linear(low, high)
+    upward = partial(share_of, low=low, high=high)
     yield _Line(
         name=search["metric"],
         x=_WIDTH - _SIDE,
@@ -85,21 +86,17 @@ def _scale(axis: Axis) -> tuple[Callable[[float], float], list[tuple[float, str]
         marks = [(float(i), labels[i]) for i in range(0, len(labels), every)]
         return lambda value: (value + 0.5) / max(1, len(labels)), marks
     if axis["scale"] == "linear" or not 0 < low < high:
-        return _linear(low, high), [(tick, tick_text(tick)) for tick in ticks(low, high)]
+        return partial(share_of, low=low, high=high), [
+            (tick, tick_text(tick)) for tick in ticks(low, high)
+        ]
     first, last = math.log10(low), math.log10(high)
-    inner = _linear(first, last)
     powers = range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)
     every = math.ceil(len(powers) / _MAX_LABELS) or 1
     values = [10.0**power for power in powers[::every]] if len(powers) > 1 else [low, high]
     return (
-        lambda value: inner(math.log10(value)) if value > 0 else 0.0,
+        lambda value: share_of(math.log10(value), first, last) if value > 0 else 0.0,
         [(value, tick_text(float(f"{value:.3g}"))) for value in values],
     )
-
-
-def _linear(low: float, high: float) -> Callable[[float], float]:
-    half = high / 2 - low / 2  # halved so that huge differences do not overflow
-    return lambda value: (value / 2 - low / 2) / half if half > 0 else 0.5
 
 
 def _path(axes: Sequence[_Line], values: Sequence[float | None]) -> str:

@@ -54,5 +54,4 @@ def key_id(key: str) -> int:
 
 
 def in_place(key: str, card: str) -> str:
-    """Return the card in a place of that name."""
     return f'<det-experiment key="{escape(key)}" style="display:block">{card}</det-experiment>'

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, tick_text, ticks
+from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, share_of, tick_text, ticks
 from det_jupyter.view.model.experiment import MARKS, Mark, Row, Search, Tone
 from det_jupyter.words import count, printable
 
@@ -17,8 +17,6 @@ _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
 _GAP = 16  # between brackets
 _GOLDEN = 0.618034  # neighbours in order of creation are far apart
-
-
 _COLORS: dict[Tone, str] = {
     "brand": COLORS[0],
     "good": COLORS[2],
@@ -74,7 +72,6 @@ def svg_rungs(search: Search) -> str:
 
 
 def rung_legend(search: Search) -> str:
-    """Return what the marks in the picture mean, as HTML."""
     used = {mark for row in search["rows"] if row["bracket"] is not None for mark in row["marks"]}
     return "".join(_key(mark) for mark in MARKS if mark in used)
 
@@ -114,13 +111,14 @@ class _Frame:
         bottom = _HEIGHT - _BOTTOM - (_STRIP if self.has_strip else 0)
         if metric is None:
             return _HEIGHT - _STRIP / 2
-        share = (metric / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
-        share = min(1.0, max(0.0, share))
+        share = share_of(metric, self.low, self.high)
         return _TOP + (bottom - _TOP) * (share if self.smaller_is_better else 1 - share)
 
     def axes(self, search: Search) -> str:
         parts = [
-            label(self.lefts[0] - 5, self.y(v) + 3, "end", tick_text(v)) for v in self._ticks()
+            label(self.lefts[0] - 5, self.y(tick) + 3, "end", tick_text(tick))
+            for tick in ticks(self.low, self.high)
+            if self.low <= tick <= self.high
         ]
         if self.has_strip:
             parts.append(label(self.lefts[0] - 5, self.y(None) + 3, "end", "none"))
@@ -137,9 +135,6 @@ class _Frame:
                     + label(middle, 22, "middle", facts)
                 )
         return "".join(parts)
-
-    def _ticks(self) -> list[float]:
-        return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high]
 
 
 def rung_sentences(search: Search) -> list[str]:

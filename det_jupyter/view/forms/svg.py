@@ -45,7 +45,6 @@ def color(series: Series) -> str:
 
 
 def is_dashed(series: Series) -> bool:
-    """Return whether a curve is dashed."""
     return not series["is_faint"] and series["look"] >= len(COLORS)
 
 
@@ -69,6 +68,12 @@ def padded(low: float, high: float) -> tuple[float, float]:
     return max(low - pad, -_HUGE), min(high + pad, _HUGE)
 
 
+def share_of(value: float, low: float, high: float) -> float:
+    """Return where a value is in a range, from 0 to 1; the middle if the range has no width."""
+    half = high / 2 - low / 2  # halved so that huge differences do not overflow
+    return min(1.0, max(0.0, (value / 2 - low / 2) / half)) if half > 0 else 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
     """Where steps and values lie in the picture."""
@@ -87,9 +92,7 @@ class _Frame:
         return self.left + (_WIDTH - self.left - _RIGHT) * step / self.last_step
 
     def y(self, value: float) -> float:
-        """Return the height; values are halved so that huge differences do not overflow."""
-        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - min(1.0, max(0.0, share)))
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - share_of(value, self.low, self.high))
 
     def point(self, step: float, value: float | None) -> Point | None:
         return None if value is None else (self.x(step), self.y(value))
@@ -121,13 +124,11 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """Return the number beside a tick."""
     size = abs(value)
     return f"{value:.6g}" if size == 0 or 1e-4 <= size < 1e6 else number(value)
 
 
 def label(x: float, y: float, anchor: str, text: str) -> str:
-    """Return small text in a picture."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
         f'fill="currentColor">{escape(text)}</text>'

@@ -48,7 +48,6 @@ def shares_text(shares: Sequence[TimeShare]) -> str:
 
 
 def verdict_html(verdict: Verdict) -> str:
-    """Return a verdict as self-contained HTML."""
     sign = _SIGNS.get(verdict["kind"], "◆")
     bar = svg_shares(verdict["shares"])
     rows = [[escaped(one["word"]), _percent(one["share"])] for one in _seen(verdict["shares"])]
