@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from det_jupyter.wire.verdict import CauseKind
 
-# A part that is not named (a newer program's, say) is residual.
+# A part that is not named (callbacks, the rest, a newer program's) is residual.
 KIND_OF: Mapping[str, CauseKind] = {
     "dataloader_next": "input",
     "to_device": "transfer",
@@ -23,8 +23,6 @@ KIND_OF: Mapping[str, CauseKind] = {
     "reduce_metrics": "communication",
     "checkpoint": "checkpoint",
     "validation": "validation",
-    "callbacks": "residual",
-    "rest": "residual",
 }
 PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not of every batch
 

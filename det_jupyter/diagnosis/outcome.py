@@ -101,32 +101,25 @@ def not_worth_it(recipe: Recipe, found: Found) -> LeftOut | None:
 
 
 def build_rows(recipes: Sequence[Recipe], found: Found, slots: int) -> list[Row]:
-    return [
-        Row(
-            recipe=recipe,
-            verdict=f"failed: {found.failures[recipe.name]}",
-            detail=found.details.get(recipe.name, ""),
-        )
-        if recipe.name in found.failures
-        else _row(recipe, found, slots)
-        for recipe in recipes
-        if recipe.name in found.failures or recipe.name in found.rates
-    ]
+    ran = found.failures.keys() | found.rates.keys()
+    return [_row(recipe, found, slots) for recipe in recipes if recipe.name in ran]
 
 
 def _row(recipe: Recipe, found: Found, slots: int) -> Row:
+    detail = found.details.get(recipe.name, "")
+    if recipe.name in found.failures:
+        return Row(recipe=recipe, verdict=f"failed: {found.failures[recipe.name]}", detail=detail)
     rates, noise = found.rates[recipe.name], found.noise
     ratio = None if recipe.name == AS_IS else ratio_of(rates, found.rates[AS_IS])
     sign = sign_of(ratio, noise) if ratio and not recipe.is_alone else None
-    efficiency = _efficiency(recipe, rates, found, slots)
     return Row(
         recipe=recipe,
         records_per_s=median(rates.values()),
         ratio=ratio,
         sign=sign,
-        efficiency=efficiency,
+        efficiency=_efficiency(recipe, rates, found, slots),
         verdict=_in_words(recipe, ratio, sign, noise, found, slots),
-        detail=found.details.get(recipe.name, ""),
+        detail=detail,
     )
 
 
@@ -187,17 +180,13 @@ def _unknown(sentence: str, at: float) -> Verdict:
 def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
     assert row.ratio is not None
     name, share = row.recipe.name, found.cost(row.recipe.name, row.ratio)
-    remedies = [r for r in rows if r.recipe.after == name and r.sign == "gain"]
-    remedies.sort(key=lambda r: -(r.ratio.middle if r.ratio else 0))
-    is_vain = not remedies and any(r.recipe.after == name for r in rows)
-    advice = (
-        ["no remedy that was tried gained anything"]
-        if is_vain
-        else [
-            f"try {r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
-            for r in remedies
-        ]
-    )
+    tried = [r for r in rows if r.recipe.after == name]
+    advice = [
+        f"try {r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
+        for r in _best_first(tried)
+    ]
+    if tried and not advice:
+        advice = ["no remedy that was tried gained anything"]
     evidence = [
         f"{found.what(name)} takes {_percent(share)} of the time: "
         f"with {row.recipe.title} it trains {row.ratio} as fast"
@@ -209,6 +198,12 @@ def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
         timed = sum(found.shares.get(part, 0.0) for part in _PARTS[name])
         evidence.append(f"by its own timings, rank 0 waits for that {_percent(timed)} of its time")
     return Cause(kind=_KINDS[name], share=share, evidence=evidence, advice=advice)
+
+
+def _best_first(rows: Sequence[Row]) -> list[Row]:
+    """Return those that gained something."""
+    gains = [row for row in rows if row.sign == "gain"]
+    return sorted(gains, key=lambda row: -(row.ratio.middle if row.ratio else 0))
 
 
 def _residual(efficiency: Ratio, slots: int) -> Cause:
@@ -243,10 +238,7 @@ def _percent(fraction: float) -> str:
 
 def yaml_lines(rows: Sequence[Row]) -> str:
     """Return YAML: of each key the best change that keeps the results; others are comments."""
-    gains = sorted(
-        (row for row in rows if row.recipe.is_remedy and row.sign == "gain"),
-        key=lambda row: -(row.ratio.middle if row.ratio else 0),
-    )
+    gains = _best_first([row for row in rows if row.recipe.is_remedy])
     lines = [
         f"# in build_training_data_loader: {row.detail}  # {_said(row)}"
         for row in gains

@@ -55,12 +55,7 @@ class Recipe:
 
 
 def find_recipes(slots: int, optimizations: Mapping[str, Any]) -> list[Recipe | LeftOut]:
-    """Return all recipes, in the order in which they run, or why one makes no sense.
-
-    Args:
-        slots: Of the trial.
-        optimizations: The section of its configuration.
-    """
+    """Return all recipes in the order in which they run, or why one makes no sense."""
     frequency = optimizations.get("aggregation_frequency") or 1
     given = optimizations.get("gradient_compression")
     present = "fp16" if given is True else str(given or "none")
@@ -119,16 +114,14 @@ def _or_left_out(
         return LeftOut(recipe, "the trial has 1 slot, so it exchanges nothing")
     if recipe.name in is_set:
         return LeftOut(recipe, is_set[recipe.name])
-    is_of_replicas = {"gradient_compression", "tensor_fusion_threshold"} & set(
-        recipe.optimizations
-    )
-    if is_of_replicas and optimizations.get("sharding"):
+    of_replicas = {"gradient_compression", "tensor_fusion_threshold"} & recipe.optimizations.keys()
+    if of_replicas and optimizations.get("sharding"):
         return LeftOut(recipe, f"with sharding: {optimizations['sharding']} it has no effect")
     return recipe
 
 
 def _bucket(size_mb: int, optimizations: Mapping[str, Any]) -> Recipe:
-    tunes = bool(optimizations.get("auto_tune_tensor_fusion"))
+    tunes = optimizations.get("auto_tune_tensor_fusion")
     return Recipe(
         name=f"bucket_{size_mb}",
         title=f"tensor_fusion_threshold: {size_mb}",

@@ -55,13 +55,7 @@ class Found:
 
 
 def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Found:
-    """Return what limits the run.
-
-    Args:
-        facts: What was measured.
-        setting: What is known of it.
-        shown: Kinds of causes that the last verdict has.
-    """
+    """Return what limits the run; `shown` has the kinds of causes of the last verdict."""
     straggler = find_straggler(facts, setting)
     shares = divide(facts, straggler)
     losses = [

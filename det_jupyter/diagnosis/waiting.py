@@ -61,8 +61,7 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
     """Return the rank that the others wait for, if it is always the same one."""
     if len(facts.ranks) == 1:
         return None
-    slow = _slow_ranks(facts.ranks)
-    if not slow:
+    if not (slow := _slow_ranks(facts.ranks)):
         return None
     others = [rank for rank in facts.ranks if rank not in slow]
     share = fmean(rank.wait for rank in others) - slow[0].wait
@@ -109,53 +108,39 @@ def _machine_evidence(
 ) -> list[str]:
     place = setting.places[slow.rank]
     places = [setting.places[rank.rank] for rank in others]
-    return [
-        *_clock_evidence(place, places, facts),
-        *_stranger_evidence(place, places),
-        *_kind_evidence(place, places),
-        *_cpu_evidence(place, places, facts),
-    ]
+    found = _clock_evidence(place, places, facts)
+    if place.strangers and not any(other.strangers for other in places):
+        found.append(f"other processes use its GPU: {', '.join(place.strangers[:3])}")
+    kinds = {other.kind for other in places}
+    if place.kind not in kinds:
+        found.append(f"it runs on {place.kind}, the others on {', '.join(sorted(kinds))}")
+    agents = {other.agent_id for other in places} - {place.agent_id}
+    own = facts.host(place.agent_id, "cpu_util_simple")
+    rest = mean_of(facts.host(agent_id, "cpu_util_simple") for agent_id in agents)
+    if own is not None and rest is not None and own >= CPU_FULL > rest:
+        found.append(
+            f"the CPU of {place.agent_id} is full ({own:.0f} %), that of the others {rest:.0f} %"
+        )
+    return found
 
 
 def _clock_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[str]:
+    def own_and_rest(name: str) -> tuple[float | None, float | None]:
+        return facts.gpu(place, name), mean_of(facts.gpu(other, name) for other in others)
+
     found = []
     for name, why in (
         ("gpu_throttled_thermal", "its temperature"),
         ("gpu_throttled_power", "its power limit"),
         ("gpu_throttled_hardware", "the hardware"),
     ):
-        own, rest = facts.gpu(place, name), mean_of(facts.gpu(other, name) for other in others)
+        own, rest = own_and_rest(name)
         if own is not None and own - (rest or 0.0) > THROTTLED:
             found.append(f"its GPU's clock is lowered {own:.0%} of the time, because of {why}")
-    own, rest = (
-        facts.gpu(place, "gpu_clock"),
-        mean_of(facts.gpu(other, "gpu_clock") for other in others),
-    )
+    own, rest = own_and_rest("gpu_clock")
     if own and rest and own < LOWER_CLOCK * rest:
         found.append(f"its GPU's clock is {own:.0f} MHz, that of the others {rest:.0f} MHz")
     return found
-
-
-def _stranger_evidence(place: Place, others: Sequence[Place]) -> list[str]:
-    if not place.strangers or any(other.strangers for other in others):
-        return []
-    return [f"other processes use its GPU: {', '.join(place.strangers[:3])}"]
-
-
-def _kind_evidence(place: Place, others: Sequence[Place]) -> list[str]:
-    kinds = {other.kind for other in others}
-    if place.kind in kinds:
-        return []
-    return [f"it runs on {place.kind}, the others on {', '.join(sorted(kinds))}"]
-
-
-def _cpu_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[str]:
-    agents = {other.agent_id for other in others} - {place.agent_id}
-    own = facts.host(place.agent_id, "cpu_util_simple")
-    rest = mean_of(facts.host(agent_id, "cpu_util_simple") for agent_id in agents)
-    if own is None or rest is None or own < CPU_FULL or rest >= CPU_FULL:
-        return []
-    return [f"the CPU of {place.agent_id} is full ({own:.0f} %), that of the others {rest:.0f} %"]
 
 
 def _only_gets_less_cpu(

@@ -20,11 +20,7 @@ _MEMORY = ("memory_pss", "memory_rss", "gpu_memory")  # of the first two, the fi
 
 
 class Window:
-    """What was reported of one run.
-
-    Args:
-        setting: Says which sources of samples are its own.
-    """
+    """What was reported of one run; its setting says which sources of samples are its own."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import keyword
 import re
 from typing import TYPE_CHECKING, Any
@@ -99,9 +98,6 @@ class DetMagics(Magics):
             from det_jupyter.notebook.submit.preview import preview_cell
 
             return preview_cell(cell, options, self.shell)
-        return self._submit_or_check(cell, options)
-
-    def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:
         from det_jupyter.notebook.submit.submitting import dry_run, submit_cell
 
         shell = self.shell

@@ -26,11 +26,9 @@ _DEBUGGERS = {"pdb", "ipdb", "Pdb"}
 
 
 def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
-    """Return one line for each mistake.
+    """Return one line for each mistake in a trial or function, and in `functions`.
 
-    Args:
-        value: The trial class or function.
-        functions: Those that travel by value, with the notebook's globals.
+    These are what travels by value, with the notebook's globals.
     """
     methods = _methods_of(value)
     found = [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]

@@ -34,9 +34,7 @@ class Lookups:
     def words(self, question: str, ask: Ask) -> list[str]:
         """Return the answer to a question, or what is known of it yet.
 
-        Args:
-            question: Its name.
-            ask: Called with a client in a thread; only one at a time for a question.
+        `ask` is called with a client in a thread, one at a time for a question.
         """
         with self._lock:
             is_fresh = time.monotonic() - self._asked_at.get(question, -_FRESH_S) < _FRESH_S

@@ -50,12 +50,12 @@ class Cursor:
     document: dict[str, Any]
 
     @property
-    def given(self) -> set[str]:
-        """The keys that the section has already."""
+    def given(self) -> dict[str, Any]:
+        """What the section has already."""
         place: Any = self.document
         for key in self.section:
             place = place.get(key) if isinstance(place, dict) else None
-        return set(place) if isinstance(place, dict) else set()
+        return place if isinstance(place, dict) else {}
 
 
 @dataclass(slots=True)
@@ -144,18 +144,14 @@ class _Scanner:
         """Return where the end of the last line is."""
         if self.flows:
             top = self.flows[-1]
-            key = top.key if top.is_mapping else self._list_key()
-            section = self._section() if top.is_mapping else self._section()[:-1]
-            typed = top.text.lstrip()
+            section, key, typed = self._section(), top.key, top.text.lstrip()
+            if not top.is_mapping:  # a list is the value of the key before it
+                section, key = section[:-1], section[-1] if section else None
         else:
             section, key, typed = self._section(), self.key, self.value
             if key is not None and section and section[-1] == key and not typed:
                 section = section[:-1]  # its value may still be written on this line
         return Cursor(section=section, key=key, typed=typed, document=self.document)
-
-    def _list_key(self) -> str | None:
-        section = self._section()
-        return section[-1] if section else None
 
 
 def _is_closed(text: str) -> bool:
@@ -163,11 +159,7 @@ def _is_closed(text: str) -> bool:
 
 
 def find_cursor(text: str) -> Cursor:
-    """Return where the end of `text` is.
-
-    Args:
-        text: The YAML before the cursor.
-    """
+    """Return where the end of `text`, the YAML before the cursor, is."""
     scanner = _Scanner()
     for line in _content(text):
         scanner.take(line)
@@ -186,16 +178,18 @@ def _content(text: str) -> Iterator[str]:
 def words_at(cursor: Cursor, metric_names: MetricNames) -> list[str]:
     """Return what may be written at the cursor, keys with their colon.
 
-    Args:
-        cursor: Where.
-        metric_names: Called only where the name of a metric is asked for.
+    `metric_names` is called only where the name of a metric is asked for.
     """
     if cursor.section[:1] == ("hyperparameters",):
         return _in_hyperparameters(cursor)
     if cursor.key is not None:
         return _values(cursor, metric_names)
-    fitting = [name for name in _keys(cursor) if name not in cursor.given]
-    return [f"{name}: " for name in fitting]
+    known = known_keys(".".join(cursor.section), cursor.document)
+    return [
+        f"{name}: "
+        for name, key in known.items()
+        if key.path not in NO_MEANING and name not in cursor.given
+    ]
 
 
 def _in_hyperparameters(cursor: Cursor) -> list[str]:
@@ -203,15 +197,8 @@ def _in_hyperparameters(cursor: Cursor) -> list[str]:
         return list(TYPES)
     if cursor.key is not None or len(cursor.section) < 2:
         return []
-    keys = TYPES.get(_given_type(cursor), ("type",))
+    keys = TYPES.get(str(cursor.given.get("type", "")), ("type",))
     return [f"{key}: " for key in keys if key not in cursor.given]
-
-
-def _given_type(cursor: Cursor) -> str:
-    place = cursor.document
-    for key in cursor.section:
-        place = place.get(key, {})
-    return str(place.get("type", ""))
 
 
 def _values(cursor: Cursor, metric_names: MetricNames) -> list[str]:
@@ -220,8 +207,3 @@ def _values(cursor: Cursor, metric_names: MetricNames) -> list[str]:
         entrypoint = cursor.document.get("entrypoint")
         return metric_names(entrypoint_text(entrypoint) if entrypoint else None)
     return list(choices(path))
-
-
-def _keys(cursor: Cursor) -> list[str]:
-    found = known_keys(".".join(cursor.section), cursor.document)
-    return [name for name, field in found.items() if field.path not in NO_MEANING]

@@ -90,19 +90,22 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     view = live.experiment
     if view.search is not None and view.search.max_trials > 1:
         return _search_fields(view, view.search)
-    steps = sum(trial.steps_completed for trial in view.trials)
+    unit, steps = "batches", sum(trial.steps_completed for trial in view.trials)
     totals = [_total(trial, view.config) for trial in view.trials]
     known = [total for total in totals if total is not None]
     total = sum(known) if known and len(known) == len(totals) else None
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
-    state = "" if view.state == "ACTIVE" and steps else f" ({_phase(live)})"
-    prefix = f"{view.name}{state}"
+    runs = [t.allocation for t in view.trials if t.allocation is not None]
+    is_active = view.state == "ACTIVE"
+    state = (
+        "" if is_active and steps else f" ({runs[0].state if is_active and runs else view.state})"
+    )
     if not steps and view.state.is_terminal:  # a script need not report any
-        done = sum(trial.state == "COMPLETED" for trial in view.trials)
-        num = len(view.trials)
-        return {"n": done, "total": num, "unit": "trials", "prefix": prefix, "postfix": metric}
-    return {"n": steps, "total": total, "unit": "batches", "prefix": prefix, "postfix": metric}
+        unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)
+        total = len(view.trials)
+    prefix = f"{view.name}{state}"
+    return {"n": steps, "total": total, "unit": unit, "prefix": prefix, "postfix": metric}
 
 
 def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
@@ -129,13 +132,6 @@ def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
         return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
     length: dict[str, int] = config["searcher"].get("max_length") or {}
     return length.get("batches")
-
-
-def _phase(live: LiveExperiment) -> str:
-    allocations = [t.allocation for t in live.experiment.trials if t.allocation is not None]
-    if live.experiment.state == "ACTIVE" and allocations:
-        return str(allocations[0].state)
-    return str(live.experiment.state)
 
 
 def _is_notebook() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +39,7 @@ class Caller:
     @property
     def names(self) -> Mapping[str, Any]:
         """What an entrypoint may name."""
-        return ChainMap(dict(self.given), dict(self.namespace)) if self.given else self.namespace
+        return {**self.namespace, **self.given} if self.given else self.namespace
 
 
 def present_folder() -> Path:
@@ -66,10 +65,7 @@ def present_folder() -> Path:
 
 
 def notebook_path(caller: Caller) -> str | None:
-    """Return the path of the script, or the notebook's if the front end gives it.
-
-    JupyterLab and VS Code do.
-    """
+    """Return the path of the script, or the notebook's: JupyterLab and VS Code give it."""
     if caller.shell is None:
         script = os.path.abspath(caller.namespace.get("__file__") or "")
         return printable(script) if os.path.isfile(script) else None

@@ -19,7 +19,6 @@ from det_jupyter.notebook.submit.caller import Caller
 from det_jupyter.notebook.submit.submitting import storage_of_master, submit_draft, template_named
 
 _SHORT = {"slots": "resources.slots_per_trial"}
-_FILES = (".yaml", ".yml")
 
 
 def submit(
@@ -103,12 +102,7 @@ def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:
 def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
     """Return what the configuration says, and what its problems begin with.
 
-    Args:
-        config: The configuration.
-        problems: What else is wrong; goes into the reading, or into its error.
-
-    Raises:
-        ConfigError: It cannot be read.
+    Other `problems` go into the reading, or into the ConfigError if it cannot be read.
     """
     if isinstance(config, Mapping):
         document = _plain(config, "", problems)
@@ -119,7 +113,7 @@ def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
             needed = "expected a dict, YAML, or the path of a file with YAML"
             raise ConfigError(f"config: got {config!r:.60}, {needed}")
         text = str(config)
-        if isinstance(config, Path) or text.rstrip().endswith(_FILES):
+        if isinstance(config, Path) or text.rstrip().endswith((".yaml", ".yml")):
             text, where = read_file(Path(config)), f"{config}: "
     except ConfigError as error:
         raise ConfigError(problems + error.problems) from None

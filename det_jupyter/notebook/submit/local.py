@@ -54,22 +54,20 @@ def _another_way(entrypoint: Imported | Program | Command) -> str:
     """Return why --local cannot try the entrypoint, and what can."""
     if isinstance(entrypoint, Imported):
         top = entrypoint.name.partition(".")[0]
-        if f"{entrypoint.module.replace('.', '/')}.py" in SCRIPTS:
-            return (
-                "--local tries classes of this notebook; run the script's code in a cell without "
-                f"%%det_script, and write `entrypoint: {top}`"
-            )
-        return (
-            "--local tries classes of this notebook; import it, "
-            f"`from {entrypoint.module} import {top}`, and write `entrypoint: {top}`"
+        is_script = f"{entrypoint.module.replace('.', '/')}.py" in SCRIPTS
+        how = (
+            "run the script's code in a cell without %%det_script"
+            if is_script
+            else f"import it, `from {entrypoint.module} import {top}`"
         )
+        return f"--local tries classes of this notebook; {how}, and write `entrypoint: {top}`"
     if isinstance(entrypoint, Program):
         target = f"-m {entrypoint.target}" if entrypoint.is_module else entrypoint.target
         line = shlex.join(["python3", *target.split(maxsplit=1), *entrypoint.args])
-        return f"--local cannot run a command in this kernel; run it beside it: `!{line}`"
-    line = (
-        entrypoint.argv[2] if entrypoint.argv[:2] == ("sh", "-c") else shlex.join(entrypoint.argv)
-    )
+    elif entrypoint.argv[:2] == ("sh", "-c"):
+        line = entrypoint.argv[2]
+    else:
+        line = shlex.join(entrypoint.argv)
     return f"--local cannot run a command in this kernel; run it beside it: `!{line}`"
 
 

@@ -16,15 +16,10 @@ from det_jupyter.words import count
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script of the notebook.
-
-    Args:
-        text: What is in it.
-        cell: Where it is from: "In [5]".
-    """
+    """A script of the notebook."""
 
     text: str
-    cell: str
+    cell: str  # where it is from: "In [5]"
 
 
 SCRIPTS: dict[str, Script] = {}  # of this kernel, by their paths in a context

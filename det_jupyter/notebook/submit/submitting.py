@@ -39,19 +39,12 @@ from det_jupyter.words import count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """An experiment that was checked and captured, and is not submitted yet.
-
-    Args:
-        config: Its effective configuration.
-        capsule: Its code.
-        plan: Its context directory, if there is one.
-        notices: What its user should know, beside the notices of the configuration.
-    """
+    """An experiment that was checked and captured, and is not submitted yet."""
 
     config: ExperimentConfig
     capsule: Capsule
-    plan: ContextPlan | None
-    notices: list[str]
+    plan: ContextPlan | None  # its context directory, if there is one
+    notices: list[str]  # beside those of the configuration
 
 
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:

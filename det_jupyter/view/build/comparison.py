@@ -20,7 +20,7 @@ from det_jupyter.view.build.charts import (
     without_averages,
 )
 from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.experiment import Chart, Row, Search, Series
+from det_jupyter.view.model.experiment import Chart, Search, Series
 from det_jupyter.wire import Curve
 
 MAX_CHARTS = 4
@@ -81,12 +81,9 @@ def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int]
         looks[trial_id] = next(look for look in free if look not in looks.values())
     if chosen_id is not None:
         looks.setdefault(chosen_id, NUM_BEST)
-    others = [row["id"] for row in _living_first(order) if row["id"] not in looks]
+    living_first = sorted(order, key=lambda row: not row["num_slots"])
+    others = [row["id"] for row in living_first if row["id"] not in looks]
     return looks, dict.fromkeys(others[:NUM_FAINT])
-
-
-def _living_first(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: not row["num_slots"])
 
 
 def _series(curves: Sequence[Curve], looks: dict[int, int], pace: Pace) -> list[Series]:

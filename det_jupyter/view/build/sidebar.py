@@ -45,12 +45,7 @@ _HOLDING: tuple[Status, ...] = ("running", "starting", "pausing", "stopping")
 
 
 def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
-    """Return an experiment's line in the list.
-
-    Args:
-        row: What the master lists of it.
-        entry: Its first trial in the front of a queue, if one is there.
-    """
+    """Return a line of the list; `entry` is its first trial in the front of a queue, if any."""
     status = experiment_status(row.state, row.gangs, row.num_trials)
     is_waiting = status == "queued"
     sentence = entry.reason.sentence if entry is not None else IN_LINE

@@ -26,11 +26,7 @@ class WaitingNews:
         return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
 
     def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
-        """Return why no trial of the experiment runs, if that is news.
-
-        Args:
-            reasons: Why its trials wait, the next to start first.
-        """
+        """Return the first of the reasons why its trials wait, if none runs and that is news."""
         states = {t.id: trial_status(t, experiment.state) for t in experiment.trials}
         waiting = [
             reason

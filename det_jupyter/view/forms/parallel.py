@@ -37,11 +37,9 @@ class _Line:
 
 
 def svg_parallel(search: Search, rows: Sequence[Row]) -> str:
-    """Return the picture of these trials, best first; nothing if no hyperparameter varies.
+    """Return the picture of those trials that have a metric, which come best first.
 
-    Args:
-        search: Has the axes.
-        rows: Those with a metric are drawn.
+    It is empty if no hyperparameter varies.
     """
     rows = [row for row in rows if row["best"] is not None]
     if not search["axes"] or not rows:
@@ -75,7 +73,7 @@ def _axes(search: Search, rows: Sequence[Row]) -> Iterator[_Line]:
         name=search["metric"],
         x=_WIDTH - _SIDE,
         share=(lambda value: 1 - upward(value)) if smaller else upward,
-        marks=[(tick, tick_text(tick)) for tick in ticks(low, high)],
+        marks=_marks(low, high),
     )
 
 
@@ -86,9 +84,7 @@ def _scale(axis: Axis) -> tuple[Callable[[float], float], list[tuple[float, str]
         marks = [(float(i), labels[i]) for i in range(0, len(labels), every)]
         return lambda value: (value + 0.5) / max(1, len(labels)), marks
     if axis["scale"] == "linear" or not 0 < low < high:
-        return partial(share_of, low=low, high=high), [
-            (tick, tick_text(tick)) for tick in ticks(low, high)
-        ]
+        return partial(share_of, low=low, high=high), _marks(low, high)
     first, last = math.log10(low), math.log10(high)
     powers = range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)
     every = math.ceil(len(powers) / _MAX_LABELS) or 1
@@ -97,6 +93,10 @@ def _scale(axis: Axis) -> tuple[Callable[[float], float], list[tuple[float, str]
         lambda value: share_of(math.log10(value), first, last) if value > 0 else 0.0,
         [(value, tick_text(float(f"{value:.3g}"))) for value in values],
     )
+
+
+def _marks(low: float, high: float) -> list[tuple[float, str]]:
+    return [(tick, tick_text(tick)) for tick in ticks(low, high)]
 
 
 def _path(axes: Sequence[_Line], values: Sequence[float | None]) -> str:

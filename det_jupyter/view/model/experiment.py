@@ -8,7 +8,7 @@ the static card and the plain text say the same.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 from det_jupyter.view.model.cluster import Cluster, Wait
 from det_jupyter.view.model.verdict import Verdict
@@ -27,21 +27,10 @@ Status = Literal[
     "failed",
 ]
 Verb = Literal["pause", "activate", "kill"]
-VERBS: tuple[Verb, ...] = ("pause", "activate", "kill")
+VERBS: tuple[Verb, ...] = get_args(Verb)
 
-STATUS_WORDS: dict[Status, str] = {
-    "queued": "Queued",
-    "starting": "Starting",
-    "running": "Running",
-    "pausing": "Pausing",
-    "paused": "Paused",
-    "resting": "Resting",
-    "stopping": "Stopping",
-    "completed": "Completed",
-    "stopped": "Stopped early",
-    "canceled": "Canceled",
-    "failed": "Failed",
-}
+STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
+STATUS_WORDS["stopped"] = "Stopped early"
 ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "failed")
 
 Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
