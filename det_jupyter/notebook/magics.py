@@ -63,7 +63,7 @@ class DetMagics(Magics):
         `entrypoint: train:main`, in the YAML of `%%det_experiment`. The file is written nowhere
         else.
         """
-        from det_jupyter.notebook.submit.scripts import keep_script, list_scripts
+        from det_jupyter.notebook.submit.contexts import keep_script, list_scripts
 
         if cell is None and line.strip():
             raise LineError(f"%det_script lists scripts; %%det_script {line.strip()} makes one")

@@ -73,10 +73,8 @@ def _bindings(source: str) -> Mapping[str, bool]:
 
 def _parse(source: str) -> ast.Module | None:
     for attempt in _spellings(source):
-        try:
+        with suppress(SyntaxError, ValueError):
             return ast.parse(attempt)
-        except (SyntaxError, ValueError):
-            continue
     return None
 
 

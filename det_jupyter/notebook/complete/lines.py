@@ -1,21 +1,34 @@
-"""Which words fit at a place of our magics' lines, and of the YAML below them."""
+"""Which words fit at a place of our magics' lines, and of the YAML below them.
+
+Some are the master's, if one runs already. It is asked in a thread, for which Tab waits 40 ms at
+most. If the answer takes longer, Tab gets the one of the last time, and this one the next time.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
+import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import DetError
-from det_jupyter.notebook.complete import lookups
 from det_jupyter.notebook.complete.yaml_words import find_cursor, words_at
 from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.completing import options_of, words_after
 from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
+from det_jupyter.wire import ExperimentQuery
+
+_PATIENCE_S = 0.04
+_FRESH_S = 5.0
+_SOURCES = 3  # experiments whose metrics are offered
+
+Ask = Callable[[Client], list[str]]
 
 
 def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
@@ -59,9 +72,63 @@ def _yaml_words(text: str) -> tuple[list[str], str]:
     return words_at(cursor, _metrics), cursor.typed
 
 
+class Lookups:
+    """Answers by question, each asked again when it is some seconds old."""
+
+    def __init__(self, connect: Callable[[], Client | None]) -> None:
+        self._connect = connect
+        self._answers: dict[str, list[str]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def words(self, question: str, ask: Ask) -> list[str]:
+        """Return the answer to a question, or what is known of it yet.
+
+        `ask` is called with a client in a thread, one at a time for a question.
+        """
+        with self._lock:
+            is_fresh = time.monotonic() - self._asked_at.get(question, -_FRESH_S) < _FRESH_S
+            if not is_fresh:
+                self._asked_at[question] = time.monotonic()
+        if not is_fresh:
+            thread = threading.Thread(
+                target=self._find_out, args=(question, ask), name="det-complete", daemon=True
+            )
+            thread.start()
+            thread.join(_PATIENCE_S)
+        return self._answers.get(question, [])
+
+    def _find_out(self, question: str, ask: Ask) -> None:
+        client = self._connect()
+        if client is not None:
+            with suppress(DetError):  # it ends just now: what was known stays
+                self._answers[question] = ask(client)
+
+
+QUESTIONS: dict[str, Ask] = {  # experiments come newest first, trials that wait in their order
+    "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
+    "templates": lambda c: [template.name for template in c.templates()],
+    "agents": lambda c: [agent.id for pool in c.pools() for agent in pool.agents],
+    "pools": lambda c: [pool.name for pool in c.pools()],
+    "trials": lambda c: [str(entry.trial_id) for entry in c.cluster().queue],
+}
+
+
+def metric_names(client: Client, entrypoint: str | None) -> list[str]:
+    """Return the metrics that the newest experiment of this class has validated by."""
+    rows = client.find(ExperimentQuery(archived=True)).rows
+    names: dict[str, None] = {}
+    for row in [row for row in rows if entrypoint in (None, row.entrypoint)][:_SOURCES]:
+        names[row.metric] = None
+        for curve in client.curves(row.id, max_points=4):
+            if curve.group == "validation":
+                names[curve.name] = None
+    return list(names)
+
+
 @cache
-def _lookups() -> lookups.Lookups:
-    return lookups.Lookups(_running_master)
+def _lookups() -> Lookups:
+    return Lookups(_running_master)
 
 
 def _running_master() -> Client | None:
@@ -72,16 +139,16 @@ def _running_master() -> Client | None:
         return None
 
 
-def _look_up(question: str, ask: lookups.Ask) -> list[str]:
+def _look_up(question: str, ask: Ask) -> list[str]:
     return _lookups().words(question, ask)
 
 
 def _metrics(entrypoint: str | None) -> list[str]:
-    ask = partial(lookups.metric_names, entrypoint=entrypoint)
+    ask = partial(metric_names, entrypoint=entrypoint)
     return _look_up(f"metrics of {entrypoint}", ask)
 
 
 _KNOWN: dict[str, Callable[[], list[str]]] = {
     "keys": lambda: list(all_paths()),
-    **{name: partial(_look_up, name, ask) for name, ask in lookups.QUESTIONS.items()},
+    **{name: partial(_look_up, name, ask) for name, ask in QUESTIONS.items()},
 }

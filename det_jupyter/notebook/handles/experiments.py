@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
@@ -13,11 +14,13 @@ from det_jupyter.client.moments import When
 from det_jupyter.client.tables import Rows
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles import connection
-from det_jupyter.notebook.handles.comparison import NotebookComparison
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
+from det_jupyter.notebook.handles.show import can_draw, front
 from det_jupyter.verbs.cluster_tables import MOST_ROWS
 from det_jupyter.verbs.finding import found_text
+from det_jupyter.view.build.results import Compared
+from det_jupyter.view.forms.place import in_place
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentRows, ExperimentView, Sort, State
 
@@ -126,6 +129,29 @@ class FoundExperiments(list["NotebookExperiment"]):
 
     def __repr__(self) -> str:
         return found_text(self._found, most=MOST_ROWS)
+
+
+class NotebookComparison(Comparison):
+    """A comparison that shows itself as a widget where there is a front end."""
+
+    def __init__(self, compared: Sequence[Compared], notes: Sequence[str] = ()) -> None:
+        super().__init__(compared, notes)
+        self._key = f"comparison-{uuid.uuid4().hex}"
+        self._widget: Any = None
+
+    def _repr_mimebundle_(
+        self, **kwargs: Any
+    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        forms = {"text/plain": repr(self), "text/html": in_place(self._key, self._repr_html_())}
+        where = front()
+        if self._widget is None and where in ("places", "outputs") and can_draw():
+            from det_jupyter.notebook.handles.widget import ComparisonWidget
+
+            self._widget = ComparisonWidget(self.state, self._key)
+        if self._widget is None or where != "outputs":
+            return forms
+        live, metadata = self._widget._repr_mimebundle_()
+        return {**live, **forms}, metadata
 
 
 class NotebookExperiment(Experiment):

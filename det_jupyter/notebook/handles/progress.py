@@ -98,9 +98,8 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
     runs = [t.allocation for t in view.trials if t.allocation is not None]
     is_active = view.state == "ACTIVE"
-    state = (
-        "" if is_active and steps else f" ({runs[0].state if is_active and runs else view.state})"
-    )
+    phase = runs[0].state if is_active and runs else view.state
+    state = "" if is_active and steps else f" ({phase})"
     if not steps and view.state.is_terminal:  # a script need not report any
         unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)
         total = len(view.trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from det_jupyter.client.asking import ask_for
@@ -12,23 +13,10 @@ from det_jupyter.client.previewing import preview_draft
 from det_jupyter.config import parse_part
 from det_jupyter.notebook.capture.capture import traps_of
 from det_jupyter.notebook.handles import connection
+from det_jupyter.notebook.handles.cluster import Shown
 from det_jupyter.notebook.submit.submitting import read_draft
 from det_jupyter.verbs.preview import render_page, render_text
 from det_jupyter.wire import PreviewRequest, PreviewView
-
-
-class Preview:
-    """What a search would train; shows itself as a table, in a notebook with a picture."""
-
-    def __init__(self, view: PreviewView, at: float) -> None:
-        self.view = view
-        self._at = at
-
-    def __repr__(self) -> str:
-        return render_text(self.view, self._at)
-
-    def _repr_html_(self) -> str:
-        return render_page(self.view, self._at)
 
 
 def preview(
@@ -36,7 +24,7 @@ def preview(
     *,
     template: str | None = None,
     seconds_per_batch: float | None = None,
-) -> Preview:
+) -> Shown[PreviewView]:
     """Return what a search would train: trials per rung, training in all, hours on these slots.
 
     Args:
@@ -52,10 +40,10 @@ def preview(
     request = ask_for(
         PreviewRequest, config=document, template=template, seconds_per_batch=seconds_per_batch
     )
-    return Preview(connection.client().preview(request), time.time())
+    return preview_shown(connection.client().preview(request), time.time())
 
 
-def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Preview:
+def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Shown[PreviewView]:
     """Return what the search in a cell would train; print what is probably not meant.
 
     Raises:
@@ -66,4 +54,9 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Preview:
     entrypoint = str(draft.merged().get("entrypoint"))
     for notice in view.notices + traps_of(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
-    return Preview(view, time.time())
+    return preview_shown(view, time.time())
+
+
+def preview_shown(view: PreviewView, at: float) -> Shown[PreviewView]:
+    """Return a preview that shows itself as a table, in a notebook with a picture."""
+    return Shown(view, partial(render_text, at=at), partial(render_page, at=at))

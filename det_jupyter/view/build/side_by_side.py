@@ -162,14 +162,13 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
     """Return sentences on what is compared where that is not obvious."""
     notes = []
-    searches = [one for one in compared if _stand_in(one)]
+    searches = [
+        f"{one.experiment.id} by trial {one.trial.id} of {len(one.experiment.trials)}"
+        for one in compared
+        if one.trial is not None and _stand_in(one)
+    ]
     if searches:
-        parts = ", ".join(
-            f"{one.experiment.id} by trial {one.trial.id} of {len(one.experiment.trials)}"
-            for one in searches
-            if one.trial is not None
-        )
-        notes.append(f"A search is compared by its best trial: {parts}.")
+        notes.append(f"A search is compared by its best trial: {', '.join(searches)}.")
     metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
     if len(metrics) > 1:
         by = {m: [str(o.id) for o in compared if metric_of(o.experiment) == m] for m in metrics}
@@ -179,10 +178,9 @@ def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
             "the curves show every metric of those that reported it."
         )
     drawn = {series["trial_id"] for chart in charts for series in chart["series"]}
-    silent = [one for one in compared if one.id not in drawn]
+    silent = [one.label for one in compared if one.id not in drawn]
     if silent and charts:
-        names = ", ".join(one.label for one in silent)
-        notes.append(f"No metrics were reported by {names}.")
+        notes.append(f"No metrics were reported by {', '.join(silent)}.")
     return notes
 
 

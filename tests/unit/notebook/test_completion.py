@@ -11,7 +11,7 @@ from IPython.core.completer import CompletionContext
 from det_jupyter.client import Client
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.notebook.complete import lines, matcher
-from det_jupyter.notebook.complete.lookups import Lookups
+from det_jupyter.notebook.complete.lines import Lookups
 from det_jupyter.wire import ExperimentQuery, ExperimentRows
 from tests.unit.verbs.finding_samples import rows_found
 
@@ -156,7 +156,7 @@ def test_a_master_that_has_just_ended_is_no_error() -> None:
 
 
 def test_metrics_come_from_the_experiments_of_the_class() -> None:
-    from det_jupyter.notebook.complete.lookups import metric_names
+    from det_jupyter.notebook.complete.lines import metric_names
     from det_jupyter.wire import Curve
 
     class Master:

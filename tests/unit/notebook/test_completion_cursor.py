@@ -58,4 +58,4 @@ def test_what_is_written_before_is_known() -> None:
 @given(st.text(alphabet="ab: \n{}[],'\"#-&*|>!?%@\t", max_size=60))
 def test_no_text_is_too_wrong(text: str) -> None:
     cursor = find_cursor(text)
-    assert isinstance(cursor.given, set)
+    assert isinstance(cursor.given, dict)

@@ -15,7 +15,7 @@ from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
-from det_jupyter.notebook.submit.preview import Preview
+from det_jupyter.notebook.submit.preview import preview_shown
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.verbs.grammar import parse
 from det_jupyter.verbs.table import det_parser, line_parser
@@ -192,7 +192,7 @@ def preview_of(**changes: Any) -> PreviewView:
 
 
 def test_a_preview_says_who_trains_how_long() -> None:
-    assert repr(Preview(preview_of(), NOON)).splitlines() == [
+    assert repr(preview_shown(preview_of(), NOON)).splitlines() == [
         "adaptive_asha: 16 trials, judged by error",
         "",
         "train for    trials that end there  bracket 1  bracket 2",
@@ -209,7 +209,7 @@ def test_a_preview_says_who_trains_how_long() -> None:
 
 def test_a_preview_shows_the_ranges_and_what_the_first_trials_get() -> None:
     ranges = [PlannedRange(name="lr", range="0.0001 to 0.1", samples=["0.02", "<3>"])]
-    shown = Preview(preview_of(ranges=ranges), NOON)
+    shown = preview_shown(preview_of(ranges=ranges), NOON)
     assert repr(shown).splitlines()[2:4] == [
         "hyperparameter  range          such as",
         "lr              0.0001 to 0.1  0.02, <3>",
@@ -224,18 +224,18 @@ def test_a_preview_shows_the_ranges_and_what_the_first_trials_get() -> None:
 )  # fmt: skip
 def test_a_preview_with_a_pace_says_when_it_is_done(seconds: float, words: str) -> None:
     pace = Pace(unit="batches", seconds_per_unit=0.02, source="measured in experiment 12")
-    text = repr(Preview(preview_of(pace=pace, seconds=seconds), NOON))
+    text = repr(preview_shown(preview_of(pace=pace, seconds=seconds), NOON))
     assert text.splitlines()[-1] == (
         f"On 4 slots, 2 trials at once: {words} (0.02 s a batch, measured in experiment 12)."
     )
 
 
 def test_a_preview_shows_its_brackets_as_a_picture() -> None:
-    page = Preview(preview_of(metric="<b>"), NOON)._repr_html_()
+    page = preview_shown(preview_of(metric="<b>"), NOON)._repr_html_()
     assert page.count("<rect") == 5
     assert "16 trials, judged by &lt;b&gt;" in page
     flat = preview_of(trials=planned(b58=3), brackets=[PlannedBracket(trials=planned(b58=3))])
-    assert "<svg" not in Preview(flat, NOON)._repr_html_()
+    assert "<svg" not in preview_shown(flat, NOON)._repr_html_()
 
 
 def test_problems_name_their_line_or_their_template() -> None:

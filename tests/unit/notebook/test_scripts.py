@@ -10,8 +10,13 @@ import pytest
 from det_jupyter.entrypoints import parse_entrypoint
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.notebook.submit import local
-from det_jupyter.notebook.submit.contexts import list_files, plan_surroundings
-from det_jupyter.notebook.submit.scripts import SCRIPTS, keep_script, list_scripts
+from det_jupyter.notebook.submit.contexts import (
+    SCRIPTS,
+    keep_script,
+    list_files,
+    list_scripts,
+    plan_surroundings,
+)
 
 
 @pytest.fixture(autouse=True)
