@@ -40,8 +40,6 @@ def load_capsule(
     they write to it.
 
     Args:
-        capsule: What to load.
-        blobs: The store of its blobs.
         code_dir: Folder for its local modules. Capsules with the same modules may share one: a
             file that was changed there is written again.
         as_main: True in a rank: the captured names become `__main__`, and captured modules take

@@ -61,7 +61,6 @@ class Program:
     Args:
         target: Path of the script, or name of the module.
         is_module: Whether it is run as by `python -m`.
-        args: Its arguments.
         launcher: The launcher that starts it for each slot; None: it is started by itself.
     """
 

@@ -104,7 +104,6 @@ class RankFailed(DetError):
     """A rank ended with an error.
 
     Args:
-        message: What happened, in one line.
         rank: The first rank that failed.
         exit_code: Exit status of that process (negative: killed by that signal).
         remote_traceback: The traceback as it was printed in the rank.

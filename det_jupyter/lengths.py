@@ -21,8 +21,9 @@ from typing import Any, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from det_jupyter.bounds import MAX_COUNT
+
 Unit = Literal["batches", "records", "epochs"]
-MAX_AMOUNT = 2**53  # the last whole number that a float, JavaScript's numbers too, can count to
 UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
 
 
@@ -93,8 +94,8 @@ def parse_length(value: Any) -> Length:
     if isinstance(value, dict) and len(value) == 1:
         unit, amount = next(iter(value.items()))
     if unit in UNITS and _is_whole(amount):
-        if amount > MAX_AMOUNT:
-            raise ValueError(f"expected at most {MAX_AMOUNT} {unit}")
+        if amount > MAX_COUNT:
+            raise ValueError(f"expected at most {MAX_COUNT} {unit}")
         return Length(unit, int(amount))
     raise ValueError(
         'expected exactly one of "batches", "records" or "epochs" with a whole number '
@@ -155,13 +156,9 @@ class TrainingUnits:
         """Return the epoch that the batch with this index (from 0) belongs to."""
         if not self.records_per_epoch:
             return batch_idx // self.batches_per_epoch
-        # The first guess is off by rounding only, so this walks a step or two.
-        epoch = min(batch_idx, batch_idx * self.global_batch_size // self.records_per_epoch)
-        while self.epoch_end(epoch + 1) <= batch_idx:
-            epoch += 1
-        while self.epoch_end(epoch) > batch_idx:
-            epoch -= 1
-        return epoch
+        # The last epoch that ends, exactly, before the batch does.
+        records = (batch_idx + 1) * self.global_batch_size
+        return min(batch_idx, (records - 1) // self.records_per_epoch)
 
     def is_epoch_start(self, batch_idx: int) -> bool:
         """Return whether this batch is the first of its epoch."""

@@ -104,7 +104,6 @@ class StepTimes:
         first: `steps_completed` after the first batch of the interval.
         batches: Number of batches that ended in it; 0 if it was all validation, for example.
         samples: Records that all ranks together trained in it.
-        seconds: Length of the interval.
         counters: How much the user's own counters grew.
     """
 

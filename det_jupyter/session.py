@@ -87,8 +87,6 @@ class Session:
         """Return the JSON answer to POST.
 
         Args:
-            path: Below the API's root.
-            body: JSON-ready data.
             repeatable: Asking twice is the same as once, so a request that may have been carried
                 out by a master that died before it answered is made again.
 

@@ -20,8 +20,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from det_jupyter.bounds import MAX_COUNT
 from det_jupyter.entrypoints import parse_entrypoint
-from det_jupyter.lengths import MAX_AMOUNT, Length
+from det_jupyter.lengths import Length
 
 MAX_TITLE = 200
 
@@ -85,7 +86,7 @@ def _title(value: Any) -> Any:
 
 
 def _plain_number(value: float) -> Any:
-    return int(value) if float(value).is_integer() and abs(value) <= MAX_AMOUNT else value
+    return int(value) if float(value).is_integer() and abs(value) <= MAX_COUNT else value
 
 
 _ENTRYPOINT = (
@@ -98,8 +99,8 @@ Text = StrictStr
 Bool = StrictBool
 Title = Annotated[StrictStr, BeforeValidator(_title)]
 Int = Annotated[int, BeforeValidator(_refuse_lookalikes)]
-Count = Annotated[Int, Field(ge=0, le=MAX_AMOUNT)]
-PositiveInt = Annotated[Int, Field(ge=1, le=MAX_AMOUNT)]
+Count = Annotated[Int, Field(ge=0, le=MAX_COUNT)]
+PositiveInt = Annotated[Int, Field(ge=1, le=MAX_COUNT)]
 Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
 AbsolutePath = Annotated[StrictStr, Field(pattern=r"^/[^\x00]*$")]
 EntrypointValue = Annotated[

@@ -48,9 +48,6 @@ class CheckpointContext(Part):
     """The checkpoints of one trial. Every rank may read.
 
     Args:
-        storage: Stores them.
-        sink: Gets a CheckpointSaved for each.
-        distributed: This rank's place.
         belongs_to: Ids of experiment and trial, for the metadata of each.
     """
 
@@ -179,7 +176,6 @@ class CheckpointContext(Part):
 
         Args:
             storage_id: The checkpoint's uuid.
-            ckpt_dir: The folder.
             download_mode: Whether the ranks of a computer share one copy.
             selector: Returns whether to copy a relative path (that of a folder ends with "/"). A
                 shared copy has what any of the ranks selects.

@@ -29,13 +29,7 @@ class Context:
     """The parts of the Core API. In a `with` block it is the current context.
 
     Args:
-        distributed: This rank's place, and collectives.
-        train: Reports of metrics and progress.
-        checkpoint: Saving and restoring state.
-        preempt: The request to leave.
-        searcher: The length to train.
         sink: Gets the records of all parts.
-        profiler: Sections and counters of the user's own.
         orders: Changes and profiles that a user asks for; None outside of experiments.
         note_batch: Called before each batch with the number begun; writes to memory.
         info: The trial that this process is a rank of; None in a plain script or notebook.

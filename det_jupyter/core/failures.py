@@ -37,9 +37,6 @@ def failure_of(
     """Return the record of a failure. Waits a moment if another rank has caused it.
 
     Args:
-        error: What ends the rank.
-        explanation: The error as the user should read it.
-        rank: The rank.
         is_echo: Whether another rank has caused it.
         is_early: Whether no batch was trained, in this run or an earlier one. Such a failure
             repeats, unless another process has caused it: a data-loader worker may be killed when

@@ -29,7 +29,6 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
 
     Args:
         where: The call, for messages.
-        folder: The folder.
         selector: Says what to take; None: everything. A folder that it leaves out is still looked
             into, if that is possible.
 

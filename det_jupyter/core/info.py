@@ -29,9 +29,6 @@ class TrialInfo:
     Where Determined says container, an agent is meant: the slots of one computer.
 
     Args:
-        plan: The plan of the gang.
-        config: The experiment's effective configuration.
-        device: The device of this rank.
         data_dir: det_jupyter's folder on this computer.
         container_rank: Index of this agent among those of the gang.
     """
@@ -171,7 +168,6 @@ def container_rank(plan: GangPlan, rank: int | None = None) -> int:
     """Return the index of this process's agent among those of the gang.
 
     Args:
-        plan: The gang.
         rank: The rank, where the agent has not named itself in the environment.
     """
     agents = _agents(plan)

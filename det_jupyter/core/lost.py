@@ -24,12 +24,7 @@ _LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by w
 
 
 class PeerFailed(RuntimeError):
-    """Another rank failed in a collective step. That rank raises the cause.
-
-    Args:
-        rank: The rank that failed.
-        error: Its error, as text.
-    """
+    """Another rank failed in a collective step. That rank raises the cause."""
 
     def __init__(self, rank: int, error: str) -> None:
         super().__init__(rank, error)

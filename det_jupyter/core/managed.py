@@ -51,9 +51,6 @@ class Run:
     """A run of a trial, as the processes find it that work for it.
 
     Args:
-        plan: The gang.
-        folder: The run's folder.
-        data_dir: det_jupyter's folder on this computer.
         store: File over which the ranks of this start find each other.
         secret: Known to the processes of this start only.
     """
@@ -92,7 +89,6 @@ class Run:
         """Return the trial, as a process of this run sees it.
 
         Args:
-            rank: The process's rank, if it is known.
             device: The rank's; by default that of the first slot.
         """
         return TrialInfo(
@@ -139,10 +135,6 @@ class Process:
     """What a process that the agent has started gives to `core.init()` in a script.
 
     Args:
-        run: The run that it works for.
-        rank: Its rank.
-        device: Its device.
-        journal: Its journal.
         on_steps: Called with the steps completed at each report.
         join: Connects the ranks, where the agent has started one for each slot. Called by
             `core.init()` without `distributed`, at most once. None: this process is by itself.
@@ -218,15 +210,7 @@ def managed_context(
     journal: Journal,
     on_steps: Callable[[int], None],
 ) -> Context:
-    """Return the context of a process that works for a run.
-
-    Args:
-        run: The run.
-        distributed: The place of this rank, and collectives.
-        device: The rank's.
-        journal: The rank's.
-        on_steps: Called with the steps completed at each report.
-    """
+    """Return the context of a process that works for a run."""
     plan = run.plan
     info = run.info(distributed.rank, device)
     config = info.config

@@ -25,9 +25,6 @@ class SearcherOperation:
     Args:
         target: The length, from the trial's beginning.
         full_length: The trial's; progress is a fraction of it.
-        metric: Name of the searcher metric.
-        is_chief: Whether this is the chief, who reports.
-        train: Gets the reports.
     """
 
     def __init__(
@@ -80,9 +77,6 @@ class SearcherOperation:
         """Report that the training has come to the operation's length, and the metric there.
 
         The metric counts as a validation if none was reported at this step.
-
-        Args:
-            searcher_metric: The value of the searcher metric.
 
         Raises:
             ValueError: It is no number.

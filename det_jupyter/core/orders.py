@@ -20,7 +20,6 @@ class OrdersContext:
         planned: Those that it begins with, on every rank.
         page: The chief's control page; None on other ranks and outside of experiments.
         file: Where the agent writes orders.
-        distributed: The ranks.
     """
 
     def __init__(

@@ -27,8 +27,6 @@ class PreemptContext(Part):
 
     Args:
         page: The run's control page; None outside of experiments.
-        distributed: The ranks.
-        mode: Which ranks may ask.
     """
 
     def __init__(

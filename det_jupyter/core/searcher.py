@@ -49,10 +49,7 @@ class SearcherContext(Part):
         target: How far to train, counted from the trial's beginning.
         is_last: Whether the run ends there.
         page: The chief's control page; None on other ranks and outside of experiments.
-        distributed: The ranks.
         sink: Gets the chief's report that the target is reached.
-        train: Gets the reports of operations; None: there are no operations.
-        metric: Name of the searcher metric.
         full_length: The trial's length, if it is known; by default the target.
         on_leave: Called when a rank has to leave instead of getting another operation.
     """

@@ -26,12 +26,8 @@ class Offer:
     """What a rank has for a checkpoint.
 
     Args:
-        rank: The rank.
-        found: What is in its folder.
         source: Which folder it is, if all of it is offered: the same one may be another rank's
             too, and is stored once. None: it is this rank's alone.
-        is_none: Whether the rank has no folder.
-        metadata: The rank's part of it.
     """
 
     rank: int
@@ -67,7 +63,6 @@ def find_conflicts(offers: Sequence[Offer], digests: Sequence[Digests]) -> list[
     """Return what of the files cannot be stored together, a line for each.
 
     Args:
-        offers: Of all ranks.
         digests: Of all ranks: of those of its files that others have, too.
     """
     problems = []

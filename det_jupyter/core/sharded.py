@@ -43,12 +43,7 @@ _OWN_FOLDERS = ".ranks"  # in the draft, until the ranks' files are put together
 
 
 class ShardedCheckpoint:
-    """One checkpoint of all ranks.
-
-    Args:
-        distributed: The ranks.
-        begin: Makes the draft, on the chief.
-    """
+    """One checkpoint of all ranks."""
 
     def __init__(
         self,

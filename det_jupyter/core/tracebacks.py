@@ -75,7 +75,6 @@ class CodeNames:
         """Return the error with its traceback, and those of its causes.
 
         Args:
-            error: What was raised.
             code: The code at fault, if the stack has no frame of it.
         """
         summary = traceback.TracebackException.from_exception(error)

@@ -23,12 +23,12 @@ from det_jupyter.core.values import (
     shown,
     to_json_value,
 )
+from det_jupyter.direction import Direction
 from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     Progress,
     RunEnded,
-    to_finite,
 )
 
 logger = logging.getLogger(__name__)
@@ -40,15 +40,13 @@ class BestValidation:
     """The best searcher metric in this process.
 
     Args:
-        metric: Name of the searcher metric.
-        smaller_is_better: Whether smaller values of it are.
         value: The experiment's best when this run began; None: there was none.
     """
 
     def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
         self.metric = metric
         self.value = value
-        self._best = min if smaller_is_better else max
+        self._direction = Direction.of(smaller_is_better=smaller_is_better)
         self._has_warned = False
 
     def note(self, metrics: Mapping[str, Any]) -> None:
@@ -61,9 +59,7 @@ class BestValidation:
                 self.metric,
                 ", ".join(map(repr, metrics)) or "nothing",
             )
-        value = to_finite(metrics.get(self.metric))
-        if value is not None:
-            self.value = value if self.value is None else self._best(self.value, value)
+        self.value = self._direction.best([self.value, metrics.get(self.metric)])
 
 
 class EarlyExitReason(Enum):
@@ -77,8 +73,6 @@ class TrainContext(Part):
     """Reports of the chief. Values are checked alike in experiments and outside.
 
     Args:
-        sink: Gets the reports.
-        distributed: This rank's place.
         on_steps: Called with the steps completed at each report and each `note_steps`.
         best: The searcher metric; None outside of experiments.
         tensorboard: Folder for files that TensorBoard shows; by default `tensorboard`.
@@ -166,9 +160,7 @@ class TrainContext(Part):
         """Report metrics of any group: "training", "validation", or a name of your own.
 
         Args:
-            group: The group.
             steps_completed: Batches trained since the beginning of the trial.
-            metrics: The values.
             trained: The same amount of training by unit: batches, records, epochs.
 
         Raises:
@@ -197,7 +189,6 @@ class TrainContext(Part):
         """Report the progress of the trial, as a fraction of its length.
 
         Args:
-            progress: Between 0 and 1.
             steps_completed: Batches trained; by default, those of the last report.
         """
         self._check_chief("report_progress")

@@ -70,11 +70,7 @@ def deepspeed_command(
     command: tuple[str, ...],
     hostfile: Path,
 ) -> tuple[str, ...]:
-    """Return the command line of `deepspeed`, which starts each rank through wrap_rank.
-
-    Args:
-        hostfile: Has a line for each computer.
-    """
+    """Return the command line of `deepspeed`, which starts each rank through wrap_rank."""
     # It numbers the devices that it shows to its ranks from 0 on, though ours may be others.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     shown = ("env", f"CUDA_VISIBLE_DEVICES={devices}") if devices is not None else ()

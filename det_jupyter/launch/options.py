@@ -39,7 +39,6 @@ def parse_command_line(words: list[str], arity: Mapping[str, int]) -> CommandLin
     """Split a launcher's command line.
 
     Args:
-        words: It.
         arity: Of the options that the launcher understands, 1 if a value follows, or 0; their
             names as `nproc_per_node`, which stands for `--nproc-per-node`, too, or `np` for `-np`.
 

@@ -65,7 +65,6 @@ def start_ranks(
     """Start this computer's ranks, wait for them, and return the exit code.
 
     Args:
-        name: The launcher's.
         variables: For each rank, in addition to torchrun's.
     """
     port, run = computers.port(), computers.run

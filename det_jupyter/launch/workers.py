@@ -128,7 +128,6 @@ def run_workers(
     """Run the workers to their end. Call it in the main thread.
 
     Args:
-        name: The launcher's, for messages.
         run: The run of an experiment; gets the record of the first failure.
         is_quiet: Whether a failure is not reported, only returned.
 

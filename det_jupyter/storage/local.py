@@ -48,17 +48,9 @@ class _OpenFolder:
     def is_open(self) -> bool:
         return self in self._all
 
-    def try_lock(self) -> bool:
-        """Return whether the lock was free, and is held now.
-
-        Raises:
-            OSError: This file system locks no folders, as some network file systems do not.
-        """
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    def lock(self) -> None:
+        """Take the lock, or raise an OSError: BlockingIOError if another process holds it."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Drop the lock, too."""
@@ -199,19 +191,20 @@ def _try_lock(path: Path) -> _OpenFolder | None:
     """Return the folder with its lock held; None if it is gone or taken.
 
     Raises:
-        OSError: This file system locks no folders.
+        OSError: This file system locks no folders, as some network file systems do not.
     """
     try:
         folder = _OpenFolder(path)
     except FileNotFoundError:
         return None
-    is_locked = False
     try:
-        is_locked = folder.try_lock()
-    finally:
-        if not is_locked:
-            folder.close()
-    return folder if is_locked else None
+        folder.lock()
+    except BaseException as error:
+        folder.close()
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return folder
 
 
 def _make_locked(folder: Path) -> _OpenFolder:

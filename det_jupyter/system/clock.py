@@ -20,12 +20,7 @@ def since_boot() -> float:
 
 
 class ClockWatch:
-    """Compares the clock with one that has no steps.
-
-    Args:
-        wall: Returns UTC seconds.
-        steady: Returns seconds from any start.
-    """
+    """Compares the clock with one that has no steps."""
 
     def __init__(
         self,

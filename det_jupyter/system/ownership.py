@@ -42,7 +42,6 @@ def make_private(folder: Path, remedy: str) -> None:
     """Make the folder if it does not exist, and make it private to the user.
 
     Args:
-        folder: Its absolute path.
         remedy: What the user can do if that fails; the end of the message.
 
     Raises:

@@ -126,8 +126,6 @@ def take_lock(
     for a moment.
 
     Args:
-        path: The lock file.
-        timeout_s: How long to try.
         is_hopeless: Returns whether the present holder will keep it.
     """
     import fcntl  # Windows has none; only the training library runs there

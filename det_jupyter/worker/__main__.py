@@ -20,9 +20,8 @@ SPEC_VARIABLE = "DET_RANK_SPEC"
 
 def main() -> None:
     """Run the rank or the kernel."""
-    spec_file = os.environ.pop(
-        SPEC_VARIABLE, None
-    )  # processes that user code starts must not inherit it
+    # Processes that user code starts must not inherit it.
+    spec_file = os.environ.pop(SPEC_VARIABLE, None)
     if spec_file is None:
         from ipykernel.kernelapp import IPKernelApp
 

@@ -1,4 +1,4 @@
-"""The end of a user's program: its exit code as an error, and what Python does at the end."""
+"""The end of a rank: exit codes as errors, what is reported, and what Python does at the end."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from signal import Signals
+from types import CodeType
 from typing import NoReturn
 
+from det_jupyter.core import failures
+from det_jupyter.core.lost import is_lost_peer
+from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
+from det_jupyter.printed import last_lines
+from det_jupyter.records import RankFailure
+from det_jupyter.wire import RankSpec
 
+_LAST_LINES = 10  # that a rank printed before its error
 _PATIENCE_S = 5.0  # for the exit handlers of a program that has failed
 
 
 class ExitedWith(DetError):
-    """A program or command ended with an exit code that is not 0.
-
-    Args:
-        message: What ended, and how.
-        code: The exit code, from 1 to 255.
-    """
+    """A program or command ended with an exit code that is not 0."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -76,6 +80,44 @@ def _signal(number: int) -> str:
         name = Signals(number).name
         return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name
     return f"signal {number}"
+
+
+def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
+    """Explain the error, even if its own methods raise."""
+    explanation = failures.explain(names, error, code)
+    # What has called sys.exit has said why; Python prints no traceback either.
+    return replace(explanation, traceback="") if isinstance(error, ExitedWith) else explanation
+
+
+def make_failure(
+    spec: RankSpec, error: BaseException, explanation: Explanation, *, trained: int, printed: str
+) -> RankFailure:
+    """Return the record of a failure. Waits a moment if another rank has caused it."""
+    message, was_killed = explanation.error, False
+    if isinstance(error, ExitedWith):
+        message, was_killed = _with_last_line(message, printed), error.was_killed
+    shown = _last_printed(printed, explanation) + explanation.traceback
+    return failures.failure_of(
+        error,
+        replace(explanation, error=message, traceback=shown),
+        rank=spec.place.rank,
+        is_echo=spec.place.world_size > 1 and is_lost_peer(error),
+        is_early=trained == 0 and spec.plan.checkpoint is None and not was_killed,
+    )
+
+
+def _with_last_line(message: str, output: str) -> str:
+    """Return the message with the last line of the output, which is likely to say why."""
+    line = last_lines(output, 1, most=300).strip()
+    return message if not line or line in message else f"{message}; it printed at last: {line}"
+
+
+def _last_printed(output: str, explanation: Explanation) -> str:
+    """Return the last lines of the output, if the explanation lacks them."""
+    text = last_lines(output, _LAST_LINES, most=300)
+    if not text.strip() or text in explanation.printed:
+        return ""
+    return f"It printed at last:\n{text}\n\n"
 
 
 def finish_python() -> None:

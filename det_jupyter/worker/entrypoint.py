@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -35,11 +36,7 @@ def load_entrypoint(
     """Return the class or function that each rank trains or calls.
 
     Args:
-        capsule: The trial's.
-        blobs: The store of its blobs.
-        code_dir: Folder for its local modules.
         work_dir: The folder that ranks work in; its modules take precedence over others.
-        entrypoint: What the configuration names.
 
     Raises:
         ConfigError: There is no such module or name, it cannot be read, or it is no class or
@@ -148,12 +145,17 @@ def _no_such_module(name: str, missing: str, folder: Path) -> str:
     prefix = f"{parent}." if parent else ""
     near = get_close_matches(missing.rpartition(".")[2], found, 1)
     hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-    has = ", ".join(f"{prefix}{each}" for each in found[:_MAX_NAMES]) or "none"
-    more = f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else ""
+    has = listed([f"{prefix}{each}" for each in found])
     return (
         f"entrypoint: there is no module {missing} in the folder that ranks work in, nor an "
-        f"installed one{hint} (modules there: {has}{more})"
+        f"installed one{hint} (modules there: {has})"
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
 
 
 def _no_such_name(entrypoint: Imported, owner: Any, part: str) -> str:
@@ -169,7 +171,7 @@ def _no_such_name(entrypoint: Imported, owner: Any, part: str) -> str:
     )
     near = get_close_matches(part, made, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    has = ", ".join(made[:_MAX_NAMES]) or "none"
+    has = listed(made)
     place = _file_of(owner) if isinstance(owner, ModuleType) else owner.__name__
     return f"entrypoint: {place} has no {part}{hint} (classes and functions there: {has})"
 

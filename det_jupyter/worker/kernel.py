@@ -8,24 +8,202 @@
 Signals, standard streams and `__main__` belong to the trainer. Before each execution the kernel's
 namespace gets the trial's present variables. Cells run between two bytecodes of the trainer, so
 without clients the kernel costs the training nothing.
+
+It is IPython's kernel, without the parts that would change the process. This module imports all
+that a kernel needs, so that its thread imports nothing. A data loader may fork a worker at any
+time, and a worker that is forked during another thread's import waits for that import for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import importlib
 import json
+import logging
 import secrets
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+from ipykernel import iostream, kernelapp
+from ipykernel.displayhook import ZMQDisplayHook
+from ipykernel.iostream import IOPubThread, OutStream
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core import history, interactiveshell
+from IPython.core.magics import script
 
 from det_jupyter.system.paths import write_private
-from det_jupyter.worker.guest_kernel import serve
 
 _SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]
+
+
+def _import_without_debugpy() -> None:
+    """Import ipykernel without debugpy, which a rank cannot use.
+
+    [m] debugpy doubles the start time of a kernel, and prints into the rank's output.
+    """
+    if "debugpy" not in sys.modules:
+        sys.modules["debugpy"] = None  # type: ignore[assignment]  # the import system's "no"
+        importlib.import_module("ipykernel.debugger")
+        del sys.modules["debugpy"]
+
+
+_import_without_debugpy()
+for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.platform.asyncio"):
+    importlib.import_module(_late)
+
+
+class _NoExits:
+    """Takes the place of `atexit`: the exits of the process are the trainer's, and it may not
+    wait for the kernel's thread in them."""
+
+    register = unregister = staticmethod(lambda *arguments: None)
+
+
+for _module in (history, interactiveshell, iostream, kernelapp, script):
+    vars(_module)["atexit"] = _NoExits
+
+_RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
+
+
+class _GuestShell(ZMQInteractiveShell):
+    def init_sys_modules(self) -> None:
+        """Leave `__main__` to the trainer, whose classes are pickled by that name."""
+
+
+class _GuestKernel(IPythonKernel):
+    shell_class = _GuestShell
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)  # type: ignore[no-untyped-call]
+        self._thread = threading.get_ident()  # where cells run
+
+    async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Reply, and stay."""
+        content = {"status": "ok", "restart": parent["content"].get("restart", False)}
+        assert self.session is not None
+        self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Interrupt the cell, if one runs. SIGINT would reach the trainer and its workers.
+
+        Called in the thread of the control channel, while the cell runs in the kernel's.
+        """
+        _interrupt_cell(self._thread)
+        assert self.session is not None
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+
+def _interrupt_cell(thread: int) -> None:
+    """Raise KeyboardInterrupt in a cell; between cells it would end the kernel."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not _RUN_CODE:
+        frame = frame.f_back
+    if frame is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt)
+        )
+
+
+class _GuestIOPubThread(IOPubThread):
+    """Sends the output of cells, but not that of processes that cells fork.
+
+    For those ipykernel opens a TCP port, and prints whatever other users of the computer send to
+    it into the rank's output, in any size, as a "Bad pipe message".
+    """
+
+    def _setup_pipe_in(self) -> None:
+        """Open no port."""
+
+    def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        if self._is_master_process():  # type: ignore[no-untyped-call]
+            super()._really_send(msg, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class _StreamByThread:
+    """A text stream that writes to `theirs` in one thread, and to `ours` in all others."""
+
+    def __init__(self, ours: TextIO, theirs: Any, thread_id: int) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._thread_id = thread_id
+
+    def write(self, text: str) -> int:
+        """Write to the calling thread's stream."""
+        written: int = self._current().write(text)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._current(), name)
+
+    def _current(self) -> Any:
+        return self._theirs if threading.get_ident() == self._thread_id else self._ours
+
+
+def _split_streams(make: Callable[[str], Any]) -> None:
+    """Give the calling thread standard streams of its own."""
+    thread_id = threading.get_ident()
+    for name in ("stdout", "stderr"):
+        ours = getattr(sys, name)
+        setattr(sys, name, _StreamByThread(ours, make(name), thread_id))
+
+
+class _GuestApp(IPKernelApp):
+    kernel_class = _GuestKernel
+
+    def init_iopub(self, *args: Any) -> None:
+        """Start our thread; ipykernel has no setting for its class."""
+        kernelapp.IOPubThread = _GuestIOPubThread  # type: ignore[attr-defined]  # imported there
+        super().init_iopub(*args)  # type: ignore[no-untyped-call]
+
+    def init_io(self) -> None:
+        """Capture what this thread prints. The descriptors stay the rank's output."""
+        _split_streams(
+            lambda name: OutStream(self.session, self.iopub_thread, name, watchfd=False)
+        )
+        self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
+
+    def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: this would change the process, or is for the user's own sessions."""
+
+    init_signal = _leave_alone  # only possible in the main thread
+    init_poller = _leave_alone  # ends the process with its notebook server
+    init_crash_handler = _leave_alone  # sys.excepthook
+    init_pdb = _leave_alone
+    init_path = _leave_alone  # sys.path
+    init_gui_pylab = _leave_alone  # MPLBACKEND
+    init_extensions = _leave_alone  # the user's, made for notebooks
+    init_code = _leave_alone  # the user's startup files
+    load_config_file = _leave_alone
+    log_connection_info = _leave_alone
+
+
+def _serve(connection_file: Path, namespace: Namespace) -> None:
+    """Run a kernel in this thread until the process ends."""
+    app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
+    app.config.HistoryManager.enabled = False  # cells do not go into the user's history
+    excepthook = sys.excepthook
+    app.initialize([])  # type: ignore[no-untyped-call]
+    sys.excepthook = excepthook
+    # Front ends offer widgets to every kernel; refusals would be errors in the rank's output.
+    for name in ("Comm", "ipykernel.comm"):
+        logging.getLogger(name).disabled = True
+    shell = app.shell
+    assert shell is not None
+
+    def refresh() -> None:
+        shell.user_ns.update(namespace())
+
+    shell.events.register("pre_execute", refresh)
+    refresh()
+    app.start()  # type: ignore[no-untyped-call]
 
 
 class RankKernel:
@@ -34,7 +212,6 @@ class RankKernel:
     Args:
         connection_file: Written when the kernel starts.
         sockets: Prefix of the paths of the five IPC sockets; has to be short.
-        namespace: Returns the variables for an execution.
     """
 
     def __init__(self, connection_file: Path, sockets: str, namespace: Namespace) -> None:
@@ -58,7 +235,7 @@ class RankKernel:
         asyncio.set_event_loop(asyncio.new_event_loop())
         try:
             self._write_connection_file()
-            serve(self._connection_file, self._namespace)
+            _serve(self._connection_file, self._namespace)
         except Exception:  # the rank trains on without a kernel
             traceback.print_exc()
 

@@ -43,7 +43,6 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     """Make this process the rank of `spec`.
 
     Args:
-        spec: The rank.
         parent_pid: The fork server or agent that started this process; it ends with that one.
     """
     if os.getpgrp() != os.getpid():
@@ -62,8 +61,6 @@ def environment(
     The scheduler's devices take precedence over the user's own CUDA_VISIBLE_DEVICES.
 
     Args:
-        plan: The gang's.
-        place: The rank's place in it.
         captured: Values of the variables that the configuration only names.
     """
     own = _own_variables(plan, place)
@@ -175,11 +172,6 @@ def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) 
     The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
     agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
     What a program has started dies too, also in other process groups.
-
-    Args:
-        spec: The rank.
-        after_s: When to call `then`.
-        then: Called once, in the same thread.
     """
     threading.Thread(
         target=_watch, args=(spec, after_s, then), name="lifeline", daemon=True

@@ -27,10 +27,8 @@ from det_jupyter.context.modules import describe_syntax_error
 from det_jupyter.entrypoints import Program
 from det_jupyter.errors import ConfigError
 from det_jupyter.worker.endings import check_exit, finish_python
-from det_jupyter.worker.entrypoint import put_first
+from det_jupyter.worker.entrypoint import listed, put_first
 from det_jupyter.worker.work import ProcessRun
-
-_MAX_LISTED = 8
 
 
 class ProgramRun(ProcessRun):
@@ -107,9 +105,7 @@ def _check_there(path: Path, target: str) -> None:
             raise ConfigError(f"entrypoint: {target} cannot be read; its mode forbids it")
         return
     there = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-    more = f" and {len(there) - _MAX_LISTED} more" if len(there) > _MAX_LISTED else ""
-    has = f"{', '.join(there[:_MAX_LISTED])}{more}" if there else "none"
     raise ConfigError(
         f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
-        f"there: {has}); the context directory has to contain it"
+        f"there: {listed(there)}); the context directory has to contain it"
     )

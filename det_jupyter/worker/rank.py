@@ -45,14 +45,19 @@ from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
 from det_jupyter.worker.command import CommandRun
-from det_jupyter.worker.endings import ExitedWith, finish_failed, leave_copy
+from det_jupyter.worker.endings import (
+    ExitedWith,
+    explain,
+    finish_failed,
+    leave_copy,
+    make_failure,
+)
 from det_jupyter.worker.entrypoint import load_entrypoint
-from det_jupyter.worker.failures import explain, make_failure
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline
 from det_jupyter.worker.program import ProgramRun
 from det_jupyter.worker.variables import left_out
-from det_jupyter.worker.work import FunctionReason, FunctionRun, Work, steps_noted
+from det_jupyter.worker.work import FunctionReason, FunctionRun, steps_noted
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
@@ -86,7 +91,8 @@ class Rank:
         self.workplace = spec.plan.workplace(self.folder)
         self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
-        self.work: Work | None = None
+        # All have: trial, steps_completed, trained (steps in this run), live() for the kernel.
+        self.work: pytorch.PlannedRun | FunctionRun | ProgramRun | CommandRun | None = None
         self._num_notices = 0
 
     def live(self) -> int:

@@ -23,8 +23,7 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
-from det_jupyter.worker.prompt_store import PromptStore
-from det_jupyter.worker.proofs import check_members
+from det_jupyter.worker.groups import PromptStore, check_members
 
 Met = tuple[Store, int, int]  # store, rank, world size
 
@@ -66,11 +65,7 @@ def join(
     """Connect the ranks and return this rank's context. Collective.
 
     Args:
-        place: The rank's.
-        backend: The backend for gradients.
-        device: The rank's.
         store: File over which the ranks of this start exchange their addresses.
-        secret: Known to the ranks of this start only.
 
     Raises:
         PeerRefused: A process outside of the gang has connected.
@@ -80,8 +75,7 @@ def join(
         torch.cuda.set_device(device)
     if place.world_size == 1:
         return DistributedContext()
-    if place.master_addr.startswith("127."):  # several agents, perhaps, but one computer
-        _stay_on_loopback()
+    _stay_on_loopback(place)
     dist.init_process_group(
         backend,
         store=_store(store, place.world_size, backend),
@@ -119,14 +113,14 @@ def _check_cuda_is_fresh() -> None:
         )
 
 
-def _stay_on_loopback() -> None:
-    """Have gloo and NCCL use the loopback interface, unless the user has set another.
+def _stay_on_loopback(place: RankPlace) -> None:
+    """Have gloo and NCCL use the loopback interface on one computer, unless the user says another.
 
     The computer's name may not resolve, and other interfaces may have a firewall.
     """
-    names = {name for _, name in socket.if_nameindex()}
-    for loopback in ("lo", "lo0"):
-        if loopback in names:
+    if place.master_addr.startswith("127."):  # of several agents, perhaps
+        names = {name for _, name in socket.if_nameindex()}
+        for loopback in names & {"lo", "lo0"}:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
 
@@ -167,18 +161,13 @@ def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], Distribute
     end the group and make another. `init_method="env://"`, which is the default, means the gang's
     own store instead of a port that is open to every user.
 
-    Args:
-        spec: The rank.
-        device: The rank's.
-
     Raises:
         LaunchError: The rank cannot use its GPU.
     """
     place, secret = spec.place, bytes.fromhex(spec.secret)
     if device.type == "cuda":
         _check_cuda_is_fresh()
-    if place.master_addr.startswith("127."):
-        _stay_on_loopback()
+    _stay_on_loopback(place)
     met: list[str] = []  # the names of the groups' stores
     by_port = _rendezvous_handlers["env"]
 

@@ -13,31 +13,12 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, FunctionType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from det_jupyter.calls import call
 from det_jupyter.control import ControlPage
 from det_jupyter.core import Context, StepCounter
 from det_jupyter.pytorch.training.events import Reason
-
-
-class Work(Protocol):
-    """The training of a trial, or the call of a function.
-
-    Attributes:
-        trial: The user's trial; None before it exists.
-        steps_completed: Steps since the beginning of the trial.
-        trained: Steps in this run.
-    """
-
-    @property
-    def trial(self) -> Any: ...
-    @property
-    def steps_completed(self) -> int: ...
-    @property
-    def trained(self) -> int: ...
-    def live(self) -> dict[str, Any]:
-        """Return the present variables, for the rank's kernel."""
 
 
 def steps_noted(page: ControlPage, world_size: int) -> int:
@@ -50,10 +31,9 @@ class ProcessRun:
 
     Args:
         steps: Returns the steps completed since the beginning of the trial, as far as known.
-        first: Steps completed before this run.
     """
 
-    trial = None  # see Work
+    trial = None  # that has a code of its own
 
     def __init__(self, *, steps: Callable[[], int], first: int) -> None:
         self._steps = steps
@@ -76,7 +56,7 @@ FunctionReason = Reason | Literal["invalid_hp"]
 class FunctionRun:
     """One call of the user's function, on one rank of its gang."""
 
-    trial = None  # see Work
+    trial = None  # that has a code of its own
 
     def __init__(self, function: FunctionType, context: Context, counter: StepCounter) -> None:
         self._function = function

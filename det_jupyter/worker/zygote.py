@@ -158,7 +158,6 @@ class ForkServer:
     """Forks gangs and reports the exits of their ranks.
 
     Args:
-        connection: The socket to the agent.
         run_rank: Called in a forked rank; never returns.
     """
 
@@ -202,9 +201,8 @@ class ForkServer:
         allocation_id = request.gang.plan.allocation_id
         pids: list[int] = []
         try:
-            is_late = (
-                time.monotonic() > request.until
-            )  # this process was stopped, and the agent waits no more
+            # If this process was stopped for long, the agent waits no more.
+            is_late = time.monotonic() > request.until
             reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
                 for spec in request.specs():

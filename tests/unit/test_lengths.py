@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.lengths import MAX_AMOUNT, Length, TrainingUnits, parse_length
+from det_jupyter.bounds import MAX_COUNT
+from det_jupyter.lengths import Length, TrainingUnits, parse_length
 
 units = st.builds(
     TrainingUnits,
@@ -83,6 +84,6 @@ def test_what_is_no_length(value: object) -> None:
 
 
 def test_a_length_is_at_most_what_a_float_counts_to() -> None:
-    assert parse_length({"epochs": MAX_AMOUNT}).amount == MAX_AMOUNT
-    with pytest.raises(ValueError, match=f"expected at most {MAX_AMOUNT} epochs"):
-        parse_length({"epochs": MAX_AMOUNT + 1})
+    assert parse_length({"epochs": MAX_COUNT}).amount == MAX_COUNT
+    with pytest.raises(ValueError, match=f"expected at most {MAX_COUNT} epochs"):
+        parse_length({"epochs": MAX_COUNT + 1})

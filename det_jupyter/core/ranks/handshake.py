@@ -19,7 +19,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch.distributed as dist
@@ -34,40 +34,19 @@ LENGTH = struct.Struct("<I")
 MOST_BYTES = 1024 * 1024  # of JSON: 100 bytes per rank
 MARK_BYTES = 32
 _VERDICT_S = 5.0  # that a guest waits for it beyond the host's own limit
+# What the host says is raised by its guests; any other kind: it has ended.
+_FAILURES = {"conflict": ValueError, "late": WaitTimeout, "refused": PeerRefused}
 
 
-def _failure(kind: str, text: str) -> Exception:
-    match kind:
-        case "conflict":
-            return ValueError(text)
-        case "late":
-            return WaitTimeout(text)
-        case "refused":
-            return PeerRefused(text)
-    return dist.DistNetworkError(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Guest:
-    """A rank that comes to the chief.
-
-    Args:
-        place: Its place.
-        secret: The one that it has; the chief may have another.
-    """
-
-    place: Place
-    secret: bytes = field(repr=False)
-
-
-def introduce(sock: socket.socket, guest: Guest, deadline: float, where: str) -> Link:
+def introduce(
+    sock: socket.socket, place: Place, secret: bytes, deadline: float, where: str
+) -> Link:
     """Return the connection with the chief once all ranks have come. Closes nothing.
 
     Args:
         sock: Connected with the chief.
-        guest: This process.
+        secret: The one that it has; the chief may have another.
         deadline: Monotonic; the chief's own may be later, and then counts.
-        where: Where the chief is, for messages.
 
     Raises:
         EOFError: What has answered did not begin: connect again.
@@ -76,12 +55,12 @@ def introduce(sock: socket.socket, guest: Guest, deadline: float, where: str) ->
     word, nonce, remaining_s = CHALLENGE.unpack(_read(sock, CHALLENGE.size, deadline, where))
     if word != WORD:
         raise LaunchError(
-            f"distributed: rank {guest.place.rank} has met another program instead of rank 0 "
+            f"distributed: rank {place.rank} has met another program instead of rank 0 "
             f"at {where}; give all ranks another pub_port"
         )
     own = secrets.token_bytes(16)
-    words = {"place": asdict(guest.place), "name": own_name(), "nonce": own.hex()}
-    sock.sendall(signed(guest.secret, b"hello" + nonce, words))
+    words = {"place": asdict(place), "name": own_name(), "nonce": own.hex()}
+    sock.sendall(signed(secret, b"hello" + nonce, words))
     late = max(deadline, time.monotonic() + remaining_s + _VERDICT_S)
     try:
         (length,) = LENGTH.unpack(_read(sock, LENGTH.size, late, where))
@@ -89,19 +68,19 @@ def introduce(sock: socket.socket, guest: Guest, deadline: float, where: str) ->
         mark = _read(sock, MARK_BYTES, late, where)
     except (EOFError, ConnectionError):
         raise dist.DistNetworkError(
-            f"distributed: rank 0 has ended, or has refused rank {guest.place.rank}, before all "
+            f"distributed: rank 0 has ended, or has refused rank {place.rank}, before all "
             "ranks had come"
         ) from None
-    if not hmac.compare_digest(mark, mark_of(guest.secret, b"verdict" + own, data)):
+    if not hmac.compare_digest(mark, mark_of(secret, b"verdict" + own, data)):
         raise PeerRefused(
-            f"distributed: rank {guest.place.rank} and what it has met as rank 0 do not know the "
+            f"distributed: rank {place.rank} and what it has met as rank 0 do not know the "
             "same secret; they are of different jobs, or DET_JUPYTER_SECRET is not the same"
         )
     verdict = json.loads(data)
     if verdict["kind"]:
-        raise _failure(verdict["kind"], verdict["text"])
-    up, down = keys_of(guest.secret, nonce + own)
-    return Link(sock, verdict["text"], (up, down) if is_signed(sock, guest.secret) else None)
+        raise _FAILURES.get(verdict["kind"], dist.DistNetworkError)(verdict["text"])
+    up, down = keys_of(secret, nonce + own)
+    return Link(sock, verdict["text"], (up, down) if is_signed(sock, secret) else None)
 
 
 def is_signed(sock: socket.socket, secret: bytes) -> bool:

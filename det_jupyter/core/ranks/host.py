@@ -53,11 +53,7 @@ class Host:
 
     Args:
         listener: Does not block; the caller closes it.
-        place: The chief's place.
-        secret: Of these ranks.
-        where: Where it listens, for messages.
         deadline: Monotonic, until all must have come.
-        timeout_s: The same as it was given.
     """
 
     def __init__(

@@ -20,11 +20,11 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from det_jupyter.core.ranks.handshake import Guest, introduce
+from det_jupyter.core.ranks.handshake import introduce
 from det_jupyter.core.ranks.host import Host
 from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.place import Place
@@ -40,6 +40,8 @@ _JOB_VARIABLES = (
 )  # fmt: skip
 _LONGEST_PATH = 100  # of a socket, in bytes; the system's limit is 104 to 108
 _POLL_S = 0.005
+# The chief does not listen yet, or not any more: a job before this one.
+_NOT_THERE = (ConnectionError, FileNotFoundError, EOFError, BlockingIOError)
 _OTHER_CHIEF_S = 3.0  # for its answer, if a process listens at our place already
 
 
@@ -142,11 +144,6 @@ def _secret_of_user() -> bytes:
 def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | None]:
     """Connect the ranks: the chief with each, the others with the chief. Collective.
 
-    Args:
-        meeting: Where; the same on all ranks.
-        place: This process's.
-        timeout_s: How long to wait until all are there.
-
     Returns:
         By rank, the connections of this one; None where there is none.
 
@@ -169,15 +166,15 @@ def _host(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> 
     try:
         listener = _listen(meeting, place)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LaunchError(
-                f"distributed: rank 0 cannot wait for the others at {meeting}: another program "
-                "does (another job, or a second process with rank 0); give all ranks another "
-                "pub_port, or end that program"
-            ) from None
+        problem = (
+            "another program does (another job, or a second process with rank 0); give all ranks "
+            "another pub_port, or end that program"
+            if error.errno == errno.EADDRINUSE
+            else f"{error.strerror}; chief_ip has to be an address of the computer that rank 0 is "
+            "on"
+        )
         raise LaunchError(
-            f"distributed: rank 0 cannot wait for the others at {meeting}: {error.strerror}; "
-            "chief_ip has to be an address of the computer that rank 0 is on"
+            f"distributed: rank 0 cannot wait for the others at {meeting}: {problem}"
         ) from None
     try:
         host = Host(listener, place, meeting.secret, str(meeting), deadline, timeout_s)
@@ -218,26 +215,21 @@ def _listen(meeting: Meeting, place: Place) -> socket.socket:
 def _ask_other_chief(meeting: Meeting, place: Place) -> None:
     """Return if no process answers at our place."""
     deadline = time.monotonic() + _OTHER_CHIEF_S
-    with suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError):
-        sock = _connect(meeting)
-        try:
-            introduce(sock, Guest(place, meeting.secret), deadline, str(meeting)).sock.close()
-        finally:
-            sock.close()
+    nobody = suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError)
+    with nobody, closing(_connect(meeting)) as sock:
+        introduce(sock, place, meeting.secret, deadline, str(meeting))
 
 
 def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> Link:
     """Return the connection with the chief, once all have come."""
     while True:
-        sock = None
-        try:
+        with suppress(*_NOT_THERE):
             sock = _connect(meeting)
-            return introduce(sock, Guest(place, meeting.secret), deadline, str(meeting))
-        except (ConnectionError, FileNotFoundError, EOFError, BlockingIOError):
-            _close(sock)  # it does not listen yet, or does not any more: a job before this one
-        except BaseException:
-            _close(sock)
-            raise
+            try:
+                return introduce(sock, place, meeting.secret, deadline, str(meeting))
+            except BaseException:
+                sock.close()
+                raise
         if time.monotonic() > deadline:
             raise WaitTimeout(
                 f"distributed: rank 0 of {place.size} has not come to {meeting} within "
@@ -245,11 +237,6 @@ def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) ->
                 "with the same chief_ip and pub_port?"
             )
         time.sleep(_POLL_S)
-
-
-def _close(sock: socket.socket | None) -> None:
-    if sock is not None:
-        sock.close()
 
 
 def _connect(meeting: Meeting) -> socket.socket:

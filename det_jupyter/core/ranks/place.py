@@ -100,11 +100,7 @@ def _misfits(values: Mapping[str, int], called: Mapping[str, str]) -> list[str]:
 
 
 def find_conflicts(members: Sequence[tuple[Place, str]]) -> list[str]:
-    """Return what does not fit among these processes; local places only once all have come.
-
-    Args:
-        members: Place and name of each process that has come so far.
-    """
+    """Return what does not fit among these processes; local places only once all have come."""
     sizes = {place.size for place, _ in members}
     if len(sizes) > 1:
         return [

@@ -65,7 +65,6 @@ def read_place(variables: Mapping[str, str], names: Names, maker: str) -> Place:
     """Return the place by the variables.
 
     Args:
-        variables: The environment.
         names: Of each field, the variables that may hold it, the first that is set counts.
         maker: Who sets them, for messages: "torchrun".
 

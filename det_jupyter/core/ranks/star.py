@@ -39,9 +39,7 @@ class StarExchange:
     Args:
         links: By index in the group: connections with all others on the first rank; elsewhere
             with the first. None where there is none. They belong to this object.
-        index: This rank's index in the group.
         ranks: The ranks of the group, for messages.
-        timeout_s: How long a collective waits for other ranks.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class StarExchange:
         payload = b"" if self._index else _dump(value)
         with self._collective(Kind.BROADCAST):
             if not self._index:
-                self._send_down(Kind.BROADCAST, {place: [payload] for place in self._links})
+                self._send(Kind.BROADCAST, {place: [payload] for place in self._links})
                 return value
             got = self._receive_down(Kind.BROADCAST)
         return pickle.loads(got)
@@ -92,7 +90,7 @@ class StarExchange:
                 got: Buffer = self._receive_down(Kind.REDUCE)
             else:
                 got = _reduced(self._collect(Kind.REDUCE, own), tensor.dtype, operation)
-                self._send_down(Kind.REDUCE, {place: [got] for place in self._links})
+                self._send(Kind.REDUCE, {place: [got] for place in self._links})
         tensor.copy_(_tensor(got, tensor.dtype).view(tensor.shape))
 
     def close(self) -> None:
@@ -109,11 +107,11 @@ class StarExchange:
         with self._collective(kind):
             if self._index:
                 self._send_up(kind, payload)
-                parts = _split(self._receive_down(kind), len(self._ranks) - 1)
+                parts = _split(memoryview(self._receive_down(kind)), len(self._ranks) - 1)
                 parts.insert(self._index, payload)
                 return parts
             parts = self._collect(kind, payload)
-            self._send_down(kind, {place: _packed(parts, without=place) for place in self._links})
+            self._send(kind, {place: _packed(parts, without=place) for place in self._links})
             return parts
 
     @contextmanager
@@ -145,22 +143,21 @@ class StarExchange:
         self.close()
 
     def _send_up(self, kind: Kind, payload: bytes) -> None:
-        link = self._links[0]
-        link.post(kind, self._number, [payload])
         try:
-            self._wait({0}, self._sends, select.POLLOUT)
+            self._send(kind, {0: [payload]})
         except dist.DistNetworkError:
             with suppress(PeerGone):  # the chief may have sent the reason
-                while (frame := link.receive()) is not None:
+                while (frame := self._links[0].receive()) is not None:
                     self._check_frame(0, kind, frame)
             raise
 
-    def _send_down(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
+    def _send(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
         for place, payload in payloads.items():
             self._links[place].post(kind, self._number, payload)
-        self._wait(set(payloads), self._sends, select.POLLOUT)
+        self._wait(set(payloads), lambda place: self._links[place].send(), select.POLLOUT)
 
     def _collect(self, kind: Kind, own: bytes) -> list[Buffer]:
+        """Return the payloads of all to which there are links, and this rank's own."""
         parts: list[Buffer] = [own] * len(self._ranks)
 
         def receives(place: int) -> bool:
@@ -173,20 +170,8 @@ class StarExchange:
         self._wait(set(self._links), receives, select.POLLIN)
         return parts
 
-    def _receive_down(self, kind: Kind) -> memoryview:
-        got: list[memoryview] = []
-
-        def receives(place: int) -> bool:
-            frame = self._links[0].receive()
-            if frame is not None:
-                got.append(self._check_frame(0, kind, frame))
-            return frame is not None
-
-        self._wait({0}, receives, select.POLLIN)
-        return got[0]
-
-    def _sends(self, place: int) -> bool:
-        return self._links[place].send()
+    def _receive_down(self, kind: Kind) -> Buffer:
+        return self._collect(kind, b"")[0]
 
     def _wait(self, places: set[int], is_done: Callable[[int], bool], event: int) -> None:
         """Call `is_done` for each until it returns True, whenever its socket is ready."""

@@ -33,7 +33,6 @@ from det_jupyter.core.ranks.handshake import (
     LENGTH,
     MARK_BYTES,
     WORD,
-    Guest,
     introduce,
     mark_of,
     own_name,
@@ -780,13 +779,13 @@ def test_a_chiefs_words_may_come_in_parts_and_each_has_a_limit() -> None:
     challenge = CHALLENGE.pack(WORD, bytes(16), 0.0)
     sock: Any = Pieces(challenge[:10], challenge[10:] + LENGTH.pack(2) + b"{}" + bytes(32))
     with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not know"):
-        introduce(sock, Guest(place(1, 2), SECRET), time.monotonic() + 30, "there")
+        introduce(sock, place(1, 2), SECRET, time.monotonic() + 30, "there")
     begun, later = sock.limits_s[:2], sock.limits_s[2:]
     assert 0 < max(begun) <= 30
     assert 0 < max(later) <= 30  # the chief's own limit is over sooner
     late: Any = Pieces()
     with pytest.raises(EOFError):
-        introduce(late, Guest(place(1, 2), SECRET), time.monotonic() - 30, "there")
+        introduce(late, place(1, 2), SECRET, time.monotonic() - 30, "there")
     assert late.limits_s == [0.001]
 
 
