@@ -240,20 +240,3 @@ def fill_cached(cached: Any, state: tuple[Callable[[Any, Any], object], Any]) ->
     fill, function_state = state
     fill(cached.__wrapped__, function_state)
     update_wrapper(cached, cached.__wrapped__)
-
-
-__all__ = [
-    "NotebookGlobals",
-    "blobs_of",
-    "cell_labels",
-    "code_key",
-    "code_of",
-    "fill_cached",
-    "load_capsule",
-    "notebook_globals",
-    "private_blobs_of",
-    "rebuild_cached",
-    "rebuild_storage",
-    "rebuild_tensor",
-    "rebuild_typed_storage",
-]

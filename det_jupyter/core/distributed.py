@@ -219,19 +219,15 @@ class DistributedContext:
         return self.rank == 0
 
     def get_rank(self) -> int:
-        """Return `rank`."""
         return self.rank
 
     def get_local_rank(self) -> int:
-        """Return `local_rank`."""
         return self.local_rank
 
     def get_size(self) -> int:
-        """Return `size`."""
         return self.size
 
     def get_num_agents(self) -> int:
-        """Return `cross_size`."""
         return self.cross_size
 
     def gather(self, value: T) -> list[T] | None:

@@ -9,9 +9,9 @@ import os
 import socket
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -39,10 +39,11 @@ class TrialInfo:
     data_dir: Path
     container_rank: int = 0
 
-    task_type: str = field(default="TRIAL", init=False)  # Determined has tasks of other types
-    # Determined's connections are encrypted.
-    master_cert_name: None = field(default=None, init=False)
-    master_cert_file: None = field(default=None, init=False)
+    task_type: ClassVar = "TRIAL"  # Determined has tasks of other types
+    master_cert_name: ClassVar = None  # Determined's connections are encrypted
+    master_cert_file: ClassVar = None
+    _debug: ClassVar = False  # private names of Determined's, which people use
+    _inter_node_network_interface: ClassVar = None
 
     @property
     def trial(self) -> Self:
@@ -150,14 +151,6 @@ class TrialInfo:
     @property
     def _trial_run_id(self) -> int:
         return self.plan.run
-
-    @property
-    def _debug(self) -> bool:
-        return False
-
-    @property
-    def _inter_node_network_interface(self) -> None:
-        return None
 
     def _slots(self) -> list[SlotView]:
         """Return the slots of the gang on this agent."""

@@ -37,7 +37,6 @@ class Journal:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def fileno(self) -> int:
-        """Return the descriptor of the file."""
         return self._descriptor
 
     def write(self, record: Record) -> None:

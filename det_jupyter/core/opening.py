@@ -142,7 +142,6 @@ def _local(distributed: DistributedContext, given: dict[str, Any], length: Lengt
 
 
 def _managed(run: managed.Run, distributed: DistributedContext | None) -> Context:
-    """Return the context of a script in an experiment."""
     atexit.register(end_script)
     process = managed.get_process()
     if distributed is None:
@@ -182,11 +181,7 @@ def _alone(run: managed.Run) -> DistributedContext:
         if sizes
         else f"its run has {num_processes} processes"
     )
-    raise ConfigError(_pass_it(num_slots, found))
-
-
-def _pass_it(num_slots: int, found: str) -> str:
-    return (
+    raise ConfigError(
         f"core.init: got no distributed, but this process is one of several that train on the "
         f"{num_slots} slots of this trial ({found}); pass "
         "distributed=core.DistributedContext.from_torch_distributed(), or a DistributedContext "

@@ -50,7 +50,6 @@ class SearcherOperation:
 
     @property
     def unit(self) -> Unit:
-        """The unit of `length`."""
         return Unit(self._target.unit)
 
     def report_progress(self, length: float) -> None:

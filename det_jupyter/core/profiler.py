@@ -179,7 +179,6 @@ class ProfilerContext:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for another process: it takes nothing."""
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -190,7 +190,6 @@ class SearcherContext(Part):
         return self._follow(found, self._distributed)
 
     def _follow(self, found: tuple[int, bool] | None, together: DistributedContext | None) -> bool:
-        """Take over the chief's target."""
         found = _of_chief(together, found)
         if found is None:
             return False

@@ -106,7 +106,6 @@ class ShardedCheckpoint:
         metadata: Mapping[str, Any] | None,
         selector: Selector | None,
     ) -> Offer:
-        """Return what this rank has."""
         plain = plain_metadata(metadata)
         rank = self._distributed.rank
         if ckpt_dir is None:
@@ -163,7 +162,6 @@ class ShardedCheckpoint:
 
     @contextmanager
     def _discarding(self) -> Iterator[None]:
-        """Discard the draft if the block raises."""
         try:
             yield
         except BaseException:

@@ -47,7 +47,6 @@ class Prefixer:
 
     @property
     def holds(self) -> bool:
-        """Whether a part of a line waits for the rest."""
         return bool(self._held)
 
     def feed(self, data: bytes) -> bytes:
@@ -89,7 +88,6 @@ class Tail:
         self._bytes = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Add what it has printed."""
         self._bytes += data[-_TAIL_BYTES:]
         if len(self._bytes) > 4 * _TAIL_BYTES:
             del self._bytes[:-_TAIL_BYTES]

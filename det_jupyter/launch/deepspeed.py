@@ -30,7 +30,6 @@ _ARITY = {"num_gpus": 1, "num_nodes": 1, "node_rank": 1, "master_addr": 1, "mast
 
 
 def main(words: list[str]) -> int:
-    """Start the ranks, wait for them, and return the exit code."""
     try:
         line = parse_command_line(words, _ARITY)
         if "num_nodes" in line.known:

@@ -28,7 +28,6 @@ _RANKS = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
 
 
 def main(words: list[str]) -> int:
-    """Start the ranks, wait for them, and return the exit code."""
     try:
         line = parse_command_line(words, {"np": 1, "num_proc": 1, "autohorovod": 0})
         job = find_job(line, ("np", "num_proc"))

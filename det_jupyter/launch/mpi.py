@@ -36,7 +36,6 @@ _BINDS = ("bind", "map-by", "map_by")
 
 
 def main(words: list[str]) -> int:
-    """Start the ranks, wait for them, and return the exit code."""
     try:
         line = parse_command_line(words, {"np": 1, "n": 1})
         job = find_job(line, ("np", "n"))

@@ -86,7 +86,6 @@ class Computers:
 
     @property
     def first_rank(self) -> int:
-        """The first rank on this computer."""
         return self.index * self.num_ranks
 
     def _share(self) -> int:
@@ -96,7 +95,6 @@ class Computers:
         return max(1, cores // self.num_ranks)
 
     def port(self) -> int:
-        """Return the port where the ranks meet."""
         return free_port() if self.master_port is None else self.master_port
 
 

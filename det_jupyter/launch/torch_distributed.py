@@ -45,7 +45,6 @@ _ARITY = {
 
 
 def main(words: list[str]) -> int:
-    """Start the ranks, wait for them, and return the exit code."""
     try:
         line = parse_command_line(words, _ARITY)
         computers = find_computers(line)

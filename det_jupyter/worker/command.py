@@ -17,6 +17,7 @@ from typing import Any
 
 from det_jupyter.entrypoints import Command
 from det_jupyter.errors import ConfigError
+from det_jupyter.words import shortened
 from det_jupyter.worker.endings import describe_exit
 from det_jupyter.worker.work import ProcessRun
 
@@ -53,15 +54,13 @@ class CommandRun(ProcessRun):
             self._child.send_signal(number)
 
     def live(self) -> dict[str, Any]:
-        """Return the command, and its process, for the rank's kernel."""
         return {"command": list(self._argv), "process": self._child}
 
 
 def shown(argv: tuple[str, ...]) -> str:
     """Return a command as its author has written it, cut if it is long."""
     text = argv[2] if argv[:2] == ("sh", "-c") and len(argv) == 3 else shlex.join(argv)
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return shortened(text, _SHOWN)
 
 
 def _why_not_started(program: str, error: OSError) -> str:

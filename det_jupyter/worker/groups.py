@@ -44,36 +44,28 @@ class PromptStore(Store):
         _KEPT.append(self)
 
     def set(self, key: str, value: str) -> None:
-        """Write a value."""
         self._file.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Wait for a value and return it."""
         self.wait([key])
         return self._file.get(key)
 
     def add(self, key: str, value: int) -> int:
-        """Add to a counter and return it."""
         return self._file.add(key, value)
 
     def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-        """Replace a value if it equals `expected_value`; return the value afterwards."""
         return self._file.compare_set(key, expected_value, desired_value)
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key and return whether it existed."""
         return self._file.delete_key(key)
 
     def num_keys(self) -> int:
-        """Return the number of keys."""
         return self._file.num_keys()
 
     def check(self, keys: list[str]) -> bool:
-        """Return whether all keys were written."""
         return self._file.check(keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Wait until all keys were written."""
         limit = timeout or self._limit
         deadline = time.monotonic() + limit.total_seconds()
         pause_s, longest_s = _PAUSES_S

@@ -136,7 +136,6 @@ class _StreamByThread:
         self._thread_id = thread_id
 
     def write(self, text: str) -> int:
-        """Write to the calling thread's stream."""
         written: int = self._current().write(text)
         return written
 
@@ -221,7 +220,6 @@ class RankKernel:
         self._started = threading.Lock()  # taken by the first call of `start`, and never released
 
     def start_soon(self) -> None:
-        """Start in half a second."""
         timer = threading.Timer(_SOON_S, self.start)
         timer.daemon = True
         timer.start()

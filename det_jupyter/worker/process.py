@@ -149,7 +149,6 @@ def _stay(number: int, frame: FrameType | None) -> None:
 
 
 def _display(*objects: object, **options: object) -> None:
-    """Print what a notebook would show."""
     for shown in objects:
         print(repr(shown))
 

@@ -77,7 +77,6 @@ class ProgramRun(ProcessRun):
         exec(_compiled(path, target), vars(main))
 
     def live(self) -> dict[str, Any]:
-        """Return the program's global variables."""
         shown = vars(sys.modules["__main__"]).items()
         return {name: value for name, value in shown if not name.startswith("__")}
 

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, code_key
-from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.tracebacks import CodeNames
@@ -123,13 +123,12 @@ class Rank:
         if place.world_size > 1:
             rendezvous.keep_group()
         entrypoint = self._load_entrypoint(named)
-        config = parse_config(plan.config)
         secret = bytes.fromhex(self.spec.secret)
         distributed = rendezvous.join(
             place, backend, self.device, store=self.spec.store, secret=secret
         )
         do = self._train if isinstance(entrypoint, type) else self._call
-        reason = do(entrypoint, config, distributed, kernel.start_soon)
+        reason = do(entrypoint, distributed, kernel.start_soon)
         if self.work is not None:  # every rank: without it, a rank counts as ended too early
             steps = self.work.steps_completed
             self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
@@ -138,11 +137,9 @@ class Rank:
     def _train(
         self,
         trial_class: Any,
-        config: ExperimentConfig,
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> Reason:
-        """Train the trial, and return why it ended."""
         context = core.managed_context(
             core.Run.of(self.spec), distributed, self.device, self.journal, lambda steps: None
         )
@@ -150,7 +147,7 @@ class Rank:
         self.work = run = pytorch.PlannedRun(
             trial_class,
             self.spec.plan,
-            config,
+            parse_config(self.spec.plan.config),
             context,
             self.device,
             data_dir=Path(self.spec.data_dir),
@@ -161,11 +158,9 @@ class Rank:
     def _call(
         self,
         function: Any,
-        config: ExperimentConfig,
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> FunctionReason:
-        """Call the function, and return why it ended."""
         context, counter = core.counted_context(
             core.Run.of(self.spec), distributed, self.device, self.journal, on_first_step
         )
@@ -174,7 +169,6 @@ class Rank:
         return run.run()
 
     def _run(self, named: Program | Command, on_first_step: Callable[[], None]) -> None:
-        """Run the program or command to its end."""
         plan, place = self.spec.plan, self.spec.place
         page = ControlPage(self.folder.control)
         noted = partial(steps_noted, page, len(plan.slots))
@@ -228,7 +222,6 @@ class Rank:
         return error.code if isinstance(error, ExitedWith) else 1
 
     def _printed_before(self) -> str:
-        """Return the end of what this rank printed."""
         with suppress(Exception):  # the user's code may have closed or replaced the streams
             sys.stdout.flush()
             sys.stderr.flush()
@@ -267,7 +260,6 @@ class Rank:
         return CodeNames(labels, [self.code_dir, self.workplace], context)
 
     def _namespace(self) -> dict[str, Any]:
-        """Return the variables of the rank's kernel."""
         rendezvous.use_device(self.device)
         live = self.work.live() if self.work else {}
         return live | {

@@ -98,7 +98,6 @@ def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
 
 
 def left_out(spec: RankSpec) -> list[str]:
-    """Return the variables that are too long to be set."""
     if isinstance(spec.plan.entrypoint, Captured):
         return []
     return [name for name, value in _trial_variables(spec).items() if not _fits(name, value)]

@@ -46,7 +46,6 @@ class ProcessRun:
 
     @property
     def trained(self) -> int:
-        """Steps in this run."""
         return self.steps_completed - self._first
 
 
@@ -98,7 +97,6 @@ class FunctionRun:
         return early or "completed"
 
     def live(self) -> dict[str, Any]:
-        """Return the function's present variables."""
         found = {"context": self._context, "steps_completed": self.steps_completed}
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         return found | _variables_of(self._function, frame)

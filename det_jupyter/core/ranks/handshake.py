@@ -94,7 +94,6 @@ def keys_of(secret: bytes, nonces: bytes) -> tuple[bytes, bytes]:
 
 
 def own_name() -> str:
-    """Return this process's name for messages."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 

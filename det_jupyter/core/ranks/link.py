@@ -76,7 +76,6 @@ class Link:
             _notice_lost_computer(sock)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for it."""
         return self.sock.fileno()
 
     def post(self, kind: Kind, number: int, payload: Sequence[Buffer]) -> None:
@@ -140,7 +139,6 @@ class Link:
             self._room, self._filled = _new_room(length), 0
 
     def close(self) -> None:
-        """Close the socket."""
         self.sock.close()
 
     def _begin_head(self) -> None:

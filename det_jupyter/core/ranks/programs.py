@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -27,38 +27,26 @@ from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.system.ports import free_port
 
 _contexts = count()  # all ranks make theirs in the same order
-Names = Mapping[str, tuple[str, ...]]
+Names = Mapping[str, Sequence[str]]  # of a field: the variables that may hold it
 
-TORCHRUN: Names = {
-    "rank": ("RANK",),
-    "size": ("WORLD_SIZE",),
-    "local_rank": ("LOCAL_RANK",),
-    "local_size": ("LOCAL_WORLD_SIZE",),
-    "cross_rank": ("GROUP_RANK",),
-    "cross_size": ("GROUP_WORLD_SIZE",),
-}
-DEEPSPEED: Names = {
-    "rank": ("RANK",),
-    "size": ("WORLD_SIZE",),
-    "local_rank": ("LOCAL_RANK",),
-    "local_size": ("LOCAL_SIZE", "LOCAL_WORLD_SIZE"),
-    "cross_rank": ("CROSS_RANK", "GROUP_RANK"),
-    "cross_size": ("CROSS_SIZE", "GROUP_WORLD_SIZE"),
-}
-_MPI: tuple[Names, ...] = (
-    {
-        "rank": ("OMPI_COMM_WORLD_RANK",),
-        "size": ("OMPI_COMM_WORLD_SIZE",),
-        "local_rank": ("OMPI_COMM_WORLD_LOCAL_RANK",),
-        "local_size": ("OMPI_COMM_WORLD_LOCAL_SIZE",),
-    },
-    {
-        "rank": ("PMI_RANK",),
-        "size": ("PMI_SIZE",),
-        "local_rank": ("MPI_LOCALRANKID",),
-        "local_size": ("MPI_LOCALNRANKS",),
-    },
+
+def _names(*options: str) -> Names:
+    return {field: names.split() for field, names in zip(FIELDS, options, strict=False)}
+
+
+TORCHRUN = _names(
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
 )
+DEEPSPEED = _names(
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_SIZE LOCAL_WORLD_SIZE",
+    "CROSS_RANK GROUP_RANK",
+    "CROSS_SIZE GROUP_WORLD_SIZE",
+)
+_OPEN_MPI = _names(*(f"OMPI_COMM_WORLD_{name.upper()}" for name in FIELDS[:4]))
+_MPICH = _names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
 def read_place(variables: Mapping[str, str], names: Names, maker: str) -> Place:
@@ -107,7 +95,7 @@ def _read(variables: Mapping[str, str], names: Names) -> tuple[dict[str, int], d
     return found, problems
 
 
-def _set_name(variables: Mapping[str, str], options: tuple[str, ...]) -> str:
+def _set_name(variables: Mapping[str, str], options: Sequence[str]) -> str:
     return next((name for name in options if name in variables), options[0])
 
 
@@ -123,7 +111,7 @@ def find_mpi_place(variables: Mapping[str, str]) -> Place | None:
     Raises:
         ValueError: Some are missing or wrong; the message has all problems.
     """
-    names = next((names for names in _MPI if names["rank"][0] in variables), None)
+    names = next((names for names in (_OPEN_MPI, _MPICH) if names["rank"][0] in variables), None)
     return None if names is None else read_place(variables, names, "mpirun")
 
 

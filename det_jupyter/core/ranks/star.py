@@ -54,11 +54,9 @@ class StarExchange:
         _OPEN.add(self)
 
     def allgather(self, value: Any) -> list[Any]:
-        """Return every rank's value on all ranks."""
         return _load_all(self._share(Kind.ALLGATHER, _dump(value)))
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Return every rank's value on the group's first rank; None elsewhere."""
         payload = _dump(value)
         with self._collective(Kind.GATHER):
             if self._index:
@@ -68,7 +66,6 @@ class StarExchange:
         return _load_all(parts)
 
     def broadcast(self, value: Any) -> Any:
-        """Return the value of the group's first rank."""
         payload = b"" if self._index else _dump(value)
         with self._collective(Kind.BROADCAST):
             if not self._index:
@@ -78,11 +75,9 @@ class StarExchange:
         return pickle.loads(got)
 
     def barrier(self) -> None:
-        """Wait for all ranks of the group."""
         self._share(Kind.BARRIER, b"")
 
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> None:
-        """Replace the CPU tensor by its sum or maximum over the group's ranks, in place."""
         own = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         with self._collective(Kind.REDUCE):
             if self._index:
