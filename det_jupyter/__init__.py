@@ -28,23 +28,21 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.words import LOG_FORMAT
 
 _HOMES = {
-    "LOG_FORMAT": "det_jupyter.words",
-    "InvalidHP": "det_jupyter.errors",
-    "compare": "det_jupyter.notebook.handles.experiments",
-    "experiment": "det_jupyter.notebook.handles.experiments",
-    "experiments": "det_jupyter.notebook.handles.experiments",
-    "get_cluster_info": "det_jupyter.core",
-    "import_from_path": "det_jupyter.core.importing",
-    "jobs": "det_jupyter.notebook.handles.cluster",
-    "preview": "det_jupyter.notebook.submit.preview",
-    "queue": "det_jupyter.notebook.handles.cluster",
-    "slots": "det_jupyter.notebook.handles.cluster",
-    "submit": "det_jupyter.notebook.submit.from_python",
-    "templates": "det_jupyter.notebook.handles.templates",
-    "_jupyter_labextension_paths": "det_jupyter.server.places",
-    "_jupyter_server_extension_points": "det_jupyter.server.places",
-    "load_ipython_extension": "det_jupyter.notebook.extension",
-    "unload_ipython_extension": "det_jupyter.notebook.extension",
+    name: f"det_jupyter.{module}"
+    for module, names in {
+        "core": ["get_cluster_info"],
+        "core.importing": ["import_from_path"],
+        "errors": ["InvalidHP"],
+        "notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
+        "notebook.handles.cluster": ["jobs", "queue", "slots"],
+        "notebook.handles.experiments": ["compare", "experiment", "experiments"],
+        "notebook.handles.templates": ["templates"],
+        "notebook.submit.from_python": ["submit"],
+        "notebook.submit.preview": ["preview"],
+        "server.places": ["_jupyter_labextension_paths", "_jupyter_server_extension_points"],
+        "words": ["LOG_FORMAT"],
+    }.items()
+    for name in names
 }
 _LIBRARIES = ("core", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
 

@@ -129,12 +129,7 @@ def _local(distributed: DistributedContext, given: dict[str, Any], length: Lengt
         checkpoint=CheckpointContext(storage, sink, distributed, {}),
         preempt=PreemptContext(None, distributed),
         searcher=SearcherContext(
-            length,
-            is_last=True,
-            page=None,
-            distributed=distributed,
-            sink=sink,
-            train=train,
+            length, is_last=True, page=None, distributed=distributed, sink=sink, train=train
         ),
         sink=sink,
         profiler=ProfilerContext(sink, train.get_steps),

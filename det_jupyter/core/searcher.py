@@ -83,9 +83,7 @@ class SearcherContext(Part):
         return Unit(self.target.unit)
 
     def operations(
-        self,
-        searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
-        auto_ack: bool = True,
+        self, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief, auto_ack: bool = True
     ) -> Iterator[SearcherOperation]:
         """Yield how far to train, until the search has no more for this run.
 

@@ -24,12 +24,7 @@ from det_jupyter.core.values import (
     to_json_value,
 )
 from det_jupyter.direction import Direction
-from det_jupyter.records import (
-    BatchMetrics,
-    MetricsReported,
-    Progress,
-    RunEnded,
-)
+from det_jupyter.records import BatchMetrics, MetricsReported, Progress, RunEnded
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from det_jupyter.launch.options import CommandLine, WrongUsage, number
 from det_jupyter.launch.place import Run, computers_of, count_gpus, find_run
 from det_jupyter.launch.workers import Worker, exit_code, run_workers
+from det_jupyter.system.paths import write_private
 from det_jupyter.system.rundir import STORE_VARIABLE
 
 _LOOK_S = 0.2
@@ -86,6 +87,4 @@ def _wait(job: Job) -> int:
 
 def _note(job: Job, code: int) -> None:
     if job.ended is not None:
-        draft = job.ended.with_name(job.ended.name + ".new")
-        draft.write_text(str(code))
-        draft.replace(job.ended)
+        write_private(job.ended, str(code))

@@ -21,12 +21,7 @@ from pathlib import Path
 
 from det_jupyter.entrypoints import is_python
 from det_jupyter.launch.gathered import Job, find_job, run_on_chief
-from det_jupyter.launch.options import (
-    find_program,
-    parse_command_line,
-    rank_command,
-    wrapped,
-)
+from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
 from det_jupyter.launch.workers import complain
 
 _NAME = "mpi"
@@ -49,12 +44,7 @@ def main(words: list[str]) -> int:
 
 
 def mpirun_command(
-    program: str,
-    job: Job,
-    options: tuple[str, ...],
-    command: tuple[str, ...],
-    *,
-    is_open: bool,
+    program: str, job: Job, options: tuple[str, ...], command: tuple[str, ...], *, is_open: bool
 ) -> tuple[str, ...]:
     """Return the command line of mpirun, which starts each rank through wrap_rank.
 

@@ -24,13 +24,7 @@ from det_jupyter.launch.options import (
     wrapped,
 )
 from det_jupyter.launch.place import Computers, computers_of, count_gpus, find_run
-from det_jupyter.launch.workers import (
-    RANK_VARIABLES,
-    Worker,
-    complain,
-    exit_code,
-    run_workers,
-)
+from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, exit_code, run_workers
 
 _NAME = "torch_distributed"
 _ARITY = {

@@ -106,10 +106,6 @@ class _Started:
     process: subprocess.Popen[bytes]
     tail: Tail | None
 
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
-
     def signal_group(self, number: int) -> None:
         # EPERM is how macOS says that only a zombie is left
         with suppress(ProcessLookupError, PermissionError):
@@ -216,7 +212,10 @@ def _watch(started: list[_Started], copies: Copies, signals: list[int]) -> _Star
             num_passed_on += 1
             for each in living:
                 # A terminal would send a Ctrl-C to all processes, so all of the worker's get it.
-                each.signal_group(number) if number == signal.SIGINT else each.signal(number)
+                if number == signal.SIGINT:
+                    each.signal_group(number)
+                else:
+                    each.process.send_signal(number)
         for each in [each for each in living if each.process.poll() is not None]:
             living.remove(each)
             if each.process.returncode != 0 and first is None:

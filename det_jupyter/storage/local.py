@@ -37,10 +37,10 @@ class _OpenFolder:
     """An open folder, whose lock one can hold; a forked process finds it closed."""
 
     _all: ClassVar[set[_OpenFolder]] = set()
-    _changes = threading.Lock()  # no fork while one is open, but not among all
+    changes = threading.Lock()  # no fork while one is open, but not among all
 
     def __init__(self, path: Path) -> None:
-        with self._changes:
+        with self.changes:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             self._all.add(self)
 
@@ -54,28 +54,24 @@ class _OpenFolder:
 
     def close(self) -> None:
         """Drop the lock, too."""
-        with self._changes:
+        with self.changes:
             if self.is_open:
                 self._all.remove(self)
                 os.close(self._descriptor)
 
     @classmethod
-    def prepare_forks(cls) -> None:
-        """Have processes that are forked from now on close all."""
-        os.register_at_fork(
-            before=cls._changes.acquire,
-            after_in_parent=cls._changes.release,
-            after_in_child=cls._close_all,
-        )
-
-    @classmethod
-    def _close_all(cls) -> None:
+    def close_all(cls) -> None:
+        """Called in a forked process, which has got `changes` locked."""
         while cls._all:
             os.close(cls._all.pop()._descriptor)
-        cls._changes.release()
+        cls.changes.release()
 
 
-_OpenFolder.prepare_forks()
+os.register_at_fork(
+    before=_OpenFolder.changes.acquire,
+    after_in_parent=_OpenFolder.changes.release,
+    after_in_child=_OpenFolder.close_all,
+)
 
 
 # Inode, size and time of the last change in ns: a file that is changed has another one.

@@ -23,9 +23,7 @@ class ClockWatch:
     """Compares the clock with one that has no steps."""
 
     def __init__(
-        self,
-        wall: Callable[[], float] = time.time,
-        steady: Callable[[], float] = since_boot,
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = since_boot
     ) -> None:
         self._wall = wall
         self._steady = steady

@@ -41,45 +41,35 @@ SECRET_VARIABLE = "DET_JUPYTER_SECRET"
 BEFORE_VARIABLE = "DET_JUPYTER_BEFORE"
 
 
+class _File:
+    """A file of a run, by its name in the folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDir, kind: type[RunDir]) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunDir:
     """Names of the files of one run."""
 
     path: Path
 
-    @property
-    def plan(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def control(self) -> Path:
-        return self.path / "control"
-
-    @property
-    def orders(self) -> Path:
-        return self.path / "orders.json"
-
-    @property
-    def ranks(self) -> Path:
-        return self.path / "ranks.json"
-
-    @property
-    def exit(self) -> Path:
-        return self.path / "exit.json"
-
-    @property
-    def closed(self) -> Path:
-        return self.path / "closed"
+    plan = _File("plan.json")
+    control = _File("control")
+    orders = _File("orders.json")
+    ranks = _File("ranks.json")
+    exit = _File("exit.json")
+    closed = _File("closed")
+    work = _File("work")
 
     def journal(self, rank: int) -> Path:
         return self.path / f"journal-{rank}"
 
     def output(self, rank: int) -> Path:
         return self.path / f"output-{rank}"
-
-    @property
-    def work(self) -> Path:
-        return self.path / "work"
 
     def connection_file(self, rank: int) -> Path:
         return self.path / f"kernel-{rank}.json"

@@ -43,18 +43,15 @@ def check_exit(name: str, error: SystemExit) -> None:
     Raises:
         ExitedWith: It was called with another exit code, or with a message.
     """
-    code = error.code
-    if code is None:
-        return
-    if isinstance(code, int):
-        if code := code & 0xFF:
-            said = f"{name} ended with exit code {code} (sys.exit){_as_signal(code)}"
-            ended = ExitedWith(said, code)
-            raise ended.with_traceback(error.__traceback__) from None
-        return
-    sys.stderr.write(f"{code}\n")  # as Python does
-    ended = ExitedWith(f"{name} ended with exit code 1 (sys.exit): {code}", 1)
-    raise ended.with_traceback(error.__traceback__) from None
+    given = 0 if error.code is None else error.code
+    if isinstance(given, int):
+        code = given & 0xFF
+        said = f"{name} ended with exit code {code} (sys.exit){_as_signal(code)}"
+    else:
+        sys.stderr.write(f"{given}\n")  # as Python does
+        code, said = 1, f"{name} ended with exit code 1 (sys.exit): {given}"
+    if code:
+        raise ExitedWith(said, code).with_traceback(error.__traceback__) from None
 
 
 def describe_exit(name: str, code: int) -> ExitedWith:

@@ -14,11 +14,7 @@ from typing import Any
 from det_jupyter.blobs import BlobStore
 from det_jupyter.calls import find_function_problem
 from det_jupyter.capsule import load_capsule
-from det_jupyter.context.modules import (
-    describe_syntax_error,
-    is_always_pythons,
-    modules_among,
-)
+from det_jupyter.context.modules import describe_syntax_error, is_always_pythons, modules_among
 from det_jupyter.entrypoints import Captured, Imported
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import Capsule

@@ -135,10 +135,6 @@ class _StreamByThread:
         self._theirs = theirs
         self._thread_id = thread_id
 
-    def write(self, text: str) -> int:
-        written: int = self._current().write(text)
-        return written
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._current(), name)
 

@@ -36,6 +36,10 @@ from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 from det_jupyter.worker.variables import set_variables
 
+_OF_TORCHRUN = (
+    "rank", "world_size", "local_rank", "local_world_size", "group_rank", "group_world_size",
+    "master_addr", "master_port",
+)  # fmt: skip
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -66,7 +70,8 @@ def environment(
     own = _own_variables(plan, place)
     chosen = dict(line.split("=", 1) for line in own if "=" in line)
     named = {name: captured[name] for name in own if name in captured}
-    return {**chosen, **named, **_torchrun_variables(place), **_device_variables(plan, place)}
+    torchrun = {name.upper(): str(getattr(place, name)) for name in _OF_TORCHRUN}
+    return {**chosen, **named, **torchrun, **_device_variables(plan, place)}
 
 
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
@@ -84,19 +89,6 @@ def _captured(spec: RankSpec) -> dict[str, str]:
     kept = json.loads(BlobStore(Path(spec.data_dir) / "blobs").read(digest))
     values: dict[str, str] = kept["values"]
     return values
-
-
-def _torchrun_variables(place: RankPlace) -> dict[str, str]:
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_world_size),
-        "GROUP_RANK": str(place.group_rank),
-        "GROUP_WORLD_SIZE": str(place.group_world_size),
-        "MASTER_ADDR": place.master_addr,
-        "MASTER_PORT": str(place.master_port),
-    }
 
 
 def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:

@@ -45,13 +45,7 @@ from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
 from det_jupyter.worker.command import CommandRun
-from det_jupyter.worker.endings import (
-    ExitedWith,
-    explain,
-    finish_failed,
-    leave_copy,
-    make_failure,
-)
+from det_jupyter.worker.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.worker.entrypoint import load_entrypoint
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline

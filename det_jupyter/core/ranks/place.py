@@ -37,8 +37,9 @@ class Place:
             return cls()
         missing = [called[name] for name, value in given.items() if value is None]
         if missing:
+            are = "is" if len(missing) == 1 else "are"
             raise ValueError(
-                f"distributed: {', '.join(missing)} {_is(missing)} missing; give all of "
+                f"distributed: {', '.join(missing)} {are} missing; give all of "
                 f"{', '.join(called.values())}, or none of them for a single process"
             )
         values = {name: value for name, value in given.items() if value is not None}
@@ -55,10 +56,6 @@ class Place:
         """Return the place among the ranks of this computer only."""
         index, size = self.local_rank, self.local_size
         return Place(rank=index, size=size, local_rank=index, local_size=size)
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
