@@ -54,6 +54,7 @@ from det_jupyter.wire import (
     SlotView,
 )
 from tests.processes import processes_of, wait_until
+from tests.unit.master.machine_invariants import check_machine
 
 AGENT = "here"
 RUN = "1.1.1"  # the first run of the first trial of the first experiment
@@ -211,7 +212,7 @@ def bench_with_trial(path: Path) -> Iterator[Bench]:
         asyncio.run(bench.service.submit(make_request()))
         bench.report(gang_started())
         yield bench
-        bench.service.machine.check()
+        check_machine(bench.service.machine)
     finally:
         bench.service.close()
 

@@ -42,6 +42,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.unit.master.machine_invariants import check_machine
 
 HUGE = 10**5000
 NUMBERS: list[Any] = [0, 1, -1, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 2**70,
@@ -292,7 +293,7 @@ def test_any_requests_are_answered(
         body = json.dumps(BODIES["/retention"]).encode() if verb == "retention" else b""
         answer = door.ask("POST", f"{API}/experiments/1/{verb}".encode(), body=body)
         assert answer.status in (200, 404, 409), (verb, answer.body)
-    door.bench.service.machine.check()
+    check_machine(door.bench.service.machine)
     restored = restore_machine(door.bench.store)
     assert restored.dump() == door.bench.service.machine.dump()
     failures = [r for r in caplog.records if r.exc_info and r.name == door_module.__name__]

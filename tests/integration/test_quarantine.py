@@ -63,6 +63,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.unit.master.machine_invariants import check_machine
 
 A, B = 1, 2
 RUNS = {A: "1.1.1", B: "2.2.1"}
@@ -78,7 +79,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         request = make_request(resources={"slots_per_trial": 1})
         asyncio.run(bench.service.submit(request))
     yield bench
-    bench.service.machine.check()
+    check_machine(bench.service.machine)
     bench.service.close()
 
 
@@ -216,7 +217,7 @@ def check_others(bench: Bench, num_trials: int = 2) -> None:
             assert one.service.views.trial(B).steps_completed == 100
             assert one.service.views.trial(B).best_metric == 0.1
             assert not one.service.views.experiment(B).message
-            one.service.machine.check()
+            check_machine(one.service.machine)
             metrics = [item for item in one.store.feed.after(0, B, 1000) if item.kind == "metrics"]
             assert len(metrics) == 3
             trials = one.service.machine.state.trials.values()
@@ -393,7 +394,7 @@ def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Ben
     assert again.commands() == ["kill_gang"]
     again.report(gone(A, code=-9))
     assert state_of(again, A) is State.ERROR
-    again.service.machine.check()
+    check_machine(again.service.machine)
     again.service.close()
 
 

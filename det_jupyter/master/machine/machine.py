@@ -6,19 +6,7 @@ is the only way its state changes. It does no I/O, reads no clock, and draws onl
 that derive from an experiment's seed: the same events give the same state and commands, always.
 That is what makes a restart safe: restore a snapshot, then handle the later events again.
 
-    source        events                                                module
-    user          submitted; pause, activate, cancel, kill              on/users
-                  name, description, labels                             on/details
-                  resources, place in the queue                         on/queue
-                  slots, pools                                          on/pools
-                  archive, delete, continue, retention                  on/ended
-                  search limits, kill of a trial                        on/searches
-                  change or profile of a trial                          on/orders
-    sampler       hyperparameters sampled, trial judged                 on/searches
-    agent         registered, away, lost                                on/agents
-    rank          gang started or exited, records, validations          on/runs
-    clock         stepped                                               on/clock
-    transaction   news set aside                                        rules/giving_up
+Events come from users, samplers, agents, ranks and the clock; HANDLERS says what handles each.
 
     destination   commands
     agents        StartGang, ExtendGang, PassOrders, SignalGang, KillGang, CloseRun
@@ -44,14 +32,17 @@ handlers by the source of the event.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from det_jupyter.errors import DetError
+from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
-from det_jupyter.master.machine.core.events import Event, NewsSetAside
+from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.core.turn import Changes, HandlerFailed, Handlers, Searches, Turn
-from det_jupyter.master.machine.invariants import check
+from det_jupyter.master.machine.core.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.on import (
     agents,
     clock,
@@ -67,20 +58,50 @@ from det_jupyter.master.machine.on import (
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
 from det_jupyter.master.machine.rules.scheduling import place_waiting
 from det_jupyter.master.machine.rules.searching import ask
+from det_jupyter.wire import GangExited, GangStarted
 from det_jupyter.words import error_line
 
-HANDLERS: Handlers = {
-    **users.HANDLERS,
-    **details.HANDLERS,
-    **queue.HANDLERS,
-    **pools.HANDLERS,
-    **ended.HANDLERS,
-    **searches.HANDLERS,
-    **orders.HANDLERS,
-    **agents.HANDLERS,
-    **runs.HANDLERS,
-    **clock.HANDLERS,
-    NewsSetAside: on_news_set_aside,
+HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
+    # from users
+    events.ExperimentSubmitted: users.on_submitted,
+    events.PauseRequested: users.on_pause_requested,
+    events.ActivateRequested: users.on_activate_requested,
+    events.CancelRequested: users.on_end_requested,
+    events.KillRequested: users.on_end_requested,
+    events.DetailsChangeRequested: details.on_details_change_requested,
+    events.ResourcesChangeRequested: queue.on_resources_change_requested,
+    events.MoveRequested: queue.on_move_requested,
+    events.QueueChangesRequested: queue.on_queue_changes_requested,
+    events.SlotsSwitched: pools.on_slots_switched,
+    events.PoolsSet: pools.on_pools_set,
+    events.ArchiveRequested: ended.on_archive_requested,
+    events.DeleteRequested: ended.on_delete_requested,
+    events.ContinueRequested: ended.on_continue_requested,
+    events.RetentionSet: ended.on_retention_set,
+    events.CheckpointsUnwanted: ended.on_checkpoints_unwanted,
+    events.SearchChangeRequested: searches.on_search_change_requested,
+    events.KillTrialRequested: searches.on_kill_trial_requested,
+    events.ProfileRequested: orders.on_profile_requested,
+    events.TrialChangeRequested: orders.on_trial_change_requested,
+    # from samplers
+    events.HparamsSampled: searches.on_hparams_sampled,
+    events.TrialJudged: searches.on_trial_judged,
+    # from agents
+    events.AgentRegistered: agents.on_agent_registered,
+    events.AgentAway: agents.on_agent_away,
+    events.AgentLost: agents.on_agent_lost,
+    events.DevicesReported: pools.on_devices_reported,
+    GangStarted: runs.on_gang_started,
+    GangExited: runs.on_gang_exited,
+    # from ranks
+    events.RecordArrived: runs.on_record_arrived,
+    events.ValidationReported: runs.on_validation_reported,
+    events.LogMatched: ended.on_log_matched,
+    # from the master itself
+    events.ExperimentDeleted: ended.on_experiment_deleted,
+    events.CheckpointsDeleted: ended.on_checkpoints_deleted,
+    events.ClockStepped: clock.on_clock_stepped,
+    events.NewsSetAside: on_news_set_aside,
 }
 
 
@@ -137,10 +158,6 @@ class Machine:
         """Return what passes of the scheduler raised in the last event; see scheduling.py."""
         return self._failures
 
-    def check(self) -> None:
-        """Assert every invariant of the state."""
-        check(self.state, self.indexes, self.pools)
-
     def dump(self) -> str:
         """Return the whole state as JSON, from which another machine goes on as this one would."""
         self.searches.write_into(self.state)
@@ -155,10 +172,6 @@ class Machine:
         for experiment in self.state.living_experiments():
             ask(turn, experiment, self.searches.of(experiment).pending())
         return turn.commands
-
-    def story(self, trial_id: int) -> list[str]:
-        """Return the last events of a trial, in words."""
-        return list(self.state.trials[trial_id].story)
 
 
 __all__ = ["Changes", "Command", "Machine", "ToAgent", "TruncateMetrics"]

@@ -36,6 +36,7 @@ from det_jupyter.wire import (
     RunReport,
     SlotView,
 )
+from tests.unit.master.machine_invariants import check_machine
 
 CAPSULE = Capsule(entrypoint="Digits", payload="a" * 64, sources="b" * 64)
 
@@ -54,7 +55,7 @@ class World:
             self.now += 1.0
             before = parts_of(self.machine.state)
             commands = self.machine.handle(event, self.now)
-            self.machine.check()
+            check_machine(self.machine)
             check_changes(self.machine, before)
         return commands
 

@@ -25,6 +25,7 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -42,7 +43,7 @@ def world() -> Iterator[World]:
     world = World()
     world.tell(registered(slots=2), submitted())
     yield world
-    world.machine.check()
+    check_machine(world.machine)
 
 
 def started_runs(commands: object) -> list[str]:
@@ -210,7 +211,7 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     del old["trials"]["1"]["allocation"]["agent_ids"]
     restored = Machine(MachineState.model_validate(old))
     assert restored.pools["default"].free("box") == ()
-    restored.check()
+    check_machine(restored)
 
 
 # What is wrong with an agent

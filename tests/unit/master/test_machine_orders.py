@@ -29,6 +29,7 @@ from det_jupyter.wire import (
     StartGang,
     TraceView,
 )
+from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -49,7 +50,7 @@ def world() -> Iterator[World]:
     world = World()
     world.tell(registered(slots=2), submitted(), *running())
     yield world
-    world.machine.check()
+    check_machine(world.machine)
 
 
 def change(wanted: Change = HALF) -> TrialChangeRequested:

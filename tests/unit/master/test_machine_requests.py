@@ -26,6 +26,7 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     CAPSULE,
     World,
@@ -50,7 +51,7 @@ CLOSE = CloseRun(allocation_id="1.1.1")
 def world() -> Iterator[World]:
     world = World()
     yield world
-    world.machine.check()
+    check_machine(world.machine)
 
 
 def make_plan(run: int = 1, checkpoint: CheckpointRef | None = None) -> GangPlan:
@@ -424,7 +425,7 @@ def test_one_experiment_s_requests_leave_the_others_alone(world: World) -> None:
 
 def test_a_trial_can_tell_its_story(world: World) -> None:
     world.tell(registered(), submitted(), PauseRequested(experiment_id=1), exited(killed=True))
-    assert world.machine.story(1) == [
+    assert world.trial().story == [
         "#2 run 1 queued",
         "#2 to train to 100 batches",
         "#2 run 1 starts on box",
@@ -432,4 +433,4 @@ def test_a_trial_can_tell_its_story(world: World) -> None:
         "#4 run 1 ended: preempted",
     ]
     world.tell(KillRequested(experiment_id=1))
-    assert world.machine.story(1) == []  # a search may have a million trials
+    assert world.trial().story == []  # a search may have a million trials

@@ -27,6 +27,7 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -51,7 +52,7 @@ def world() -> Iterator[World]:
     world = World()
     world.tell(registered(), submitted())
     yield world
-    world.machine.check()
+    check_machine(world.machine)
 
 
 def plan_in(commands: list[Command]) -> GangPlan:

@@ -48,6 +48,7 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
     ended,
@@ -144,7 +145,7 @@ def world(answers: dict[str, list[Action]]) -> Iterator[World]:
     world.tell(registered(slots=2), submitted(slots=1))
     world.tell(*running("1.1.1", ranks=1), *running("1.2.1", ranks=1))
     yield world
-    world.machine.check()
+    check_machine(world.machine)
 
 
 def seen(world: World) -> list[str]:

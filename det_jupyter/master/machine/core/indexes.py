@@ -103,15 +103,3 @@ class Indexes:
 
     def _listed(self, ids: Iterable[int]) -> list[Trial]:
         return [self._state.trials[trial_id] for trial_id in sorted(ids)]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Indexes):
-            return NotImplemented
-        return self._facts() == other._facts()
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def _facts(self) -> tuple[object, ...]:
-        filled = ({k: set(v) for k, v in d.items() if v} for d in (self._holding, self._living))
-        keys = {key for key in self._submitted if self.submitted(key) is not None}
-        return (*filled, keys)

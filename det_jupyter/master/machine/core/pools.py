@@ -219,23 +219,6 @@ class Pools:
                 yield name
                 self._decided[name] = self._pools[name].version
 
-    def facts(self) -> object:
-        """Return what the pools of equal states agree in."""
-        return {name: _facts(pool) for name, pool in self._pools.items()}
-
-
-def _facts(pool: Pool) -> tuple[object, ...]:
-    waiting, running = pool.waiting(), dict(pool.running)
-    used = {request.group for request in waiting}
-    used |= {gang.request.group for gang in running.values()}
-    groups = {group_id: pool.groups[group_id] for group_id in used}
-    return (
-        dict(pool.agents),
-        groups,
-        running,
-        [(request.id, request.promised) for request in waiting],
-    )
-
 
 def to_rules(config: PoolConfig) -> PoolRules:
     """Return a pool's rules as the scheduler wants them."""

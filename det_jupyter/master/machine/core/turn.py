@@ -6,10 +6,9 @@ to be used any more; rules/giving_up.py says what becomes of the experiment at f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from det_jupyter.master.machine.core.commands import Command, ToAgent
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -142,6 +141,3 @@ class Turn:
         self.pools.note_trial(part)
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]
-
-
-Handlers = Mapping[type[Any], Callable[[Turn, Any], None]]  # by class of event

@@ -15,7 +15,7 @@ from __future__ import annotations
 from det_jupyter.master.machine.core.events import AgentAway, AgentLost, AgentRegistered
 from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn, on_behalf_of
+from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.on.runs import on_gang_exited
 from det_jupyter.master.machine.rules.orders import pass_orders
 from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
@@ -131,10 +131,3 @@ def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
 def _lost(allocation: Allocation, now: float) -> GangExited:
     codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
     return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)
-
-
-HANDLERS: Handlers = {
-    AgentRegistered: on_agent_registered,
-    AgentAway: on_agent_away,
-    AgentLost: on_agent_lost,
-}

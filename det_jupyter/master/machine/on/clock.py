@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from det_jupyter.master.machine.core.events import ClockStepped
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.wire import CheckpointView
 
 
@@ -36,6 +36,3 @@ def _move(
     for name in times:
         if (at := getattr(part, name)) is not None:
             setattr(part, name, at + by_s)
-
-
-HANDLERS: Handlers = {ClockStepped: on_clock_stepped}

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from det_jupyter.config.fields import Title
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.core.events import DetailsChangeRequested
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.wire import ChangeDetails
 
 _MOST_LABELS = 100
@@ -50,6 +50,3 @@ def _find_problems(change: ChangeDetails, num_labels: int) -> list[str]:
     if num_labels > _MOST_LABELS:
         problems.append(f"labels: {num_labels} with those it has, expected at most {_MOST_LABELS}")
     return problems
-
-
-HANDLERS: Handlers = {DetailsChangeRequested: on_details_change_requested}

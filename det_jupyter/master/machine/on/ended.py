@@ -25,7 +25,7 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.state import Experiment
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
@@ -164,15 +164,3 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
     elif agent_id is not None:
         allocation.excludes.append(agent_id)
     turn.touch(trial, f"{policy}: {event.action}")
-
-
-HANDLERS: Handlers = {
-    ArchiveRequested: on_archive_requested,
-    DeleteRequested: on_delete_requested,
-    ExperimentDeleted: on_experiment_deleted,
-    ContinueRequested: on_continue_requested,
-    RetentionSet: on_retention_set,
-    CheckpointsUnwanted: on_checkpoints_unwanted,
-    CheckpointsDeleted: on_checkpoints_deleted,
-    LogMatched: on_log_matched,
-}

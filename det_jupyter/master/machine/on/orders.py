@@ -5,7 +5,7 @@ from __future__ import annotations
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.events import ProfileRequested, TrialChangeRequested
 from det_jupyter.master.machine.core.state import Allocation, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders
 from det_jupyter.wire import AllocationState, ProfileView, State, TrialChangeView
 from det_jupyter.wire.orders import to_text
@@ -51,9 +51,3 @@ def on_trial_change_requested(turn: Turn, event: TrialChangeRequested) -> None:
     trial.changes = [*trial.changes, view]
     turn.touch(trial, f"change requested: {to_text(event.change)}")
     pass_orders(turn, trial)
-
-
-HANDLERS: Handlers = {
-    ProfileRequested: on_profile_requested,
-    TrialChangeRequested: on_trial_change_requested,
-}

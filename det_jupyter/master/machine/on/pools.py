@@ -18,7 +18,7 @@ from det_jupyter.master.machine.core.events import (
     SlotsSwitched,
 )
 from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.wire import AllocationState
 
@@ -84,10 +84,3 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
         )
     turn.state.pools = event.pools
     turn.pools.redefine()
-
-
-HANDLERS: Handlers = {
-    SlotsSwitched: on_slots_switched,
-    PoolsSet: on_pools_set,
-    DevicesReported: on_devices_reported,
-}

@@ -17,7 +17,7 @@ from det_jupyter.master.machine.core.events import (
     ResourcesChangeRequested,
 )
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.queue_checks import (
     anchor_id_of,
@@ -180,10 +180,3 @@ def _waiting(turn: Turn, experiment: Experiment) -> list[Trial]:
         for trial in turn.indexes.living(experiment.id)
         if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
     ]
-
-
-HANDLERS: Handlers = {
-    ResourcesChangeRequested: on_resources_change_requested,
-    MoveRequested: on_move_requested,
-    QueueChangesRequested: on_queue_changes_requested,
-}

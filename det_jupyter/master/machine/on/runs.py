@@ -19,7 +19,7 @@ from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import RecordArrived, ValidationReported
 from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.orders import end_profiles, note_change, note_trace
 from det_jupyter.master.machine.rules.outcome import (
@@ -310,11 +310,3 @@ def _give_up(turn: Turn, trial: Trial, error: str) -> None:
 def _queue_if_active(turn: Turn, trial: Trial) -> None:
     if trial.state is State.ACTIVE and not trial.is_resting:
         queue(turn, trial)
-
-
-HANDLERS: Handlers = {
-    GangStarted: on_gang_started,
-    GangExited: on_gang_exited,
-    ValidationReported: on_validation_reported,
-    RecordArrived: on_record_arrived,
-}

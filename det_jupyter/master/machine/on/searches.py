@@ -14,7 +14,7 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason, SearchChange
@@ -131,11 +131,3 @@ def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once:
     make_leave(turn, trial, at_once=at_once)
     if not trial.holds_slots:
         finish_trial(turn, trial, reason)
-
-
-HANDLERS: Handlers = {
-    HparamsSampled: on_hparams_sampled,
-    TrialJudged: on_trial_judged,
-    SearchChangeRequested: on_search_change_requested,
-    KillTrialRequested: on_kill_trial_requested,
-}

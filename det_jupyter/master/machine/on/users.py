@@ -20,7 +20,7 @@ from det_jupyter.master.machine.core.events import (
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, queue
 from det_jupyter.master.machine.rules.queue_checks import unknown_pool
@@ -168,12 +168,3 @@ def _must_be(experiment: Experiment, state: State, verb: str) -> None:
             f"experiment {experiment.id} is {experiment.state} and cannot be {verb}; "
             f"only one that is {state} can"
         )
-
-
-HANDLERS: Handlers = {
-    ExperimentSubmitted: on_submitted,
-    PauseRequested: on_pause_requested,
-    ActivateRequested: on_activate_requested,
-    CancelRequested: on_end_requested,
-    KillRequested: on_end_requested,
-}

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.lifecycle import is_stopping
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.wire import AllocationState, State
 
 _LATER = 1e12  # after anything that has begun
 
 
-def check(state: MachineState, indexes: Indexes, pools: Pools) -> None:
+def check_machine(machine: Machine) -> None:
     """Assert all of it; the message names the first thing that is wrong."""
-    assert indexes == Indexes(state), "the indexes is not what the state says"
+    state = machine.state
+    fresh = _listed(Indexes(state), state)
+    assert _listed(machine.indexes, state) == fresh, "the indexes are not what the state says"
     for experiment in state.experiments.values():
         _check_experiment(state, experiment)
     for trial in state.trials.values():
         _check_trial(state, trial)
     _check_slots(state)
-    _check_pools(state, pools)
+    _check_pools(state, machine.pools)
 
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:
@@ -80,8 +86,42 @@ def _check_slots(state: MachineState) -> None:
 
 def _check_pools(state: MachineState, pools: Pools) -> None:
     fresh = Pools(state)
-    assert pools.facts() == fresh.facts(), "the live pools are not what the state says"
+    assert _facts(pools) == _facts(fresh), "the live pools are not what the state says"
     for name, pool in fresh.items():
         decisions = pool.decide(_LATER)
         assert not decisions.starts, f"pool {name}: a trial waits although it may start"
         assert not decisions.preemptions, f"pool {name}: a trial should have been asked to leave"
+
+
+def _listed(indexes: Indexes, state: MachineState) -> object:
+    """Return all that indexes answer."""
+    agents = {*state.agents, *state.lost_agents}
+    agents |= {
+        agent_id
+        for trial in state.trials.values()
+        if trial.allocation is not None
+        for agent_id in trial.allocation.agent_ids
+    }
+    return (
+        {agent_id: [trial.id for trial in indexes.holding(agent_id)] for agent_id in agents},
+        indexes.has_holding,
+        {i: [trial.id for trial in indexes.living(i)] for i in state.experiments},
+        {each.key: indexes.submitted(each.key) for each in state.experiments.values()},
+    )
+
+
+def _facts(pools: Pools) -> Mapping[str, object]:
+    """Return what the pools of equal states agree in."""
+    return {name: _facts_of(pool) for name, pool in pools.items()}
+
+
+def _facts_of(pool: Pool) -> tuple[object, ...]:
+    waiting, running = pool.waiting(), dict(pool.running)
+    used = {request.group for request in waiting}
+    used |= {gang.request.group for gang in running.values()}
+    return (
+        dict(pool.agents),
+        {group_id: pool.groups[group_id] for group_id in used},
+        running,
+        [(request.id, request.promised) for request in waiting],
+    )
