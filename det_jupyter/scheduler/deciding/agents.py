@@ -74,7 +74,7 @@ class Ledger:
         self.running: dict[str, Running] = {}
         self.newest: dict[
             Hashable, list[tuple[float, str]]
-        ] = {}  # gangs that stay, by class; -since
+        ] = {}  # -since, of what stays, by class
         self.ranking: list[tuple[float, float, int]] = []  # groups that hold, most first
         self._rules = rules
         self._groups = groups

@@ -108,14 +108,20 @@ def _find_one(ledger: Ledger, rules: PoolRules, shape: Shape, closed: Closed) ->
 
 def find_wholes(shelf: Shelf, rules: PoolRules, shape: Shape, closed: Closed) -> list[str] | None:
     """Return agents on this shelf that together are exactly as large as a gang."""
+    for found in equal_wholes(shelf, shape, closed):
+        return [agent_id for _, agent_id in found]
+    return _find_mixed(shelf, shape, closed) if rules.allow_heterogeneous_fits else None
+
+
+def equal_wholes(shelf: Shelf, shape: Shape, closed: Closed) -> Iterator[list[tuple[int, str]]]:
+    """Yield, of each section that has them, levels and agents that are as large as a gang."""
     for section in shelf.sections():
         size = section[1]
         if size and shape.slots % size == 0:
             num = shape.slots // size
             found = list(islice(open_on(shelf, section, shape, closed), num))
             if len(found) == num:
-                return [agent_id for _, agent_id in found]
-    return _find_mixed(shelf, shape, closed) if rules.allow_heterogeneous_fits else None
+                yield found
 
 
 def _find_mixed(shelf: Shelf, shape: Shape, closed: Closed) -> list[str] | None:

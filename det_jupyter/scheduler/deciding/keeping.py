@@ -17,7 +17,13 @@ from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 
 from det_jupyter.scheduler.deciding.agents import NO_PRIORITY, Ledger
-from det_jupyter.scheduler.deciding.fitting import Closed, best_on, find_wholes, open_on
+from det_jupyter.scheduler.deciding.fitting import (
+    Closed,
+    best_on,
+    equal_wholes,
+    find_wholes,
+    open_on,
+)
 from det_jupyter.scheduler.deciding.order import Shape
 from det_jupyter.scheduler.deciding.shelves import Shelf
 from det_jupyter.scheduler.model import PoolRules
@@ -31,9 +37,7 @@ class Kept:
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}
         self.promised: set[str] = set()  # kept only for requests further behind (see promises.py)
-        self.least_loose: int | None = (
-            None  # least priority number that keeps an agent with free slots
-        )
+        self.least_loose: int | None = None  # least priority that keeps an agent with free slots
         self._ledger = ledger
         self._rules = rules
 
@@ -79,11 +83,8 @@ class Kept:
 
     def closed_to(self, priority: int) -> set[str]:
         """Return the agents where a request of this priority may not start as backfill."""
-        return {
-            agent_id
-            for agent_id, keeper in self.agents.items()
-            if keeper is None or keeper >= priority
-        }
+        kept = self.agents.items()
+        return {name for name, keeper in kept if keeper is None or keeper >= priority}
 
     def find_room(self, shape: Shape, closed: Container[str], *, spans: bool) -> list[str] | None:
         """Return the agents where leaving gangs make room, the tightest fit; None: there are none.
@@ -131,15 +132,8 @@ class Kept:
         return [min(found)[1]] if found else None
 
     def _nearest_wholes(self, shape: Shape, shelf: Shelf, closed: Closed) -> list[str] | None:
-        best: tuple[int, list[str]] | None = None
-        for section in shelf.sections():
-            size = section[1]
-            if size and shape.slots % size == 0:
-                num = shape.slots // size
-                found = list(islice(open_on(shelf, section, shape, closed), num))
-                coming = sum(level for level, _ in found)
-                if len(found) == num and (best is None or coming > best[0]):
-                    best = (coming, [agent_id for _, agent_id in found])
-        if best is None and self._rules.allow_heterogeneous_fits:
+        ways = equal_wholes(shelf, shape, closed)
+        best = max(ways, key=lambda found: sum(level for level, _ in found), default=None)
+        if best is None:
             return find_wholes(shelf, self._rules, shape, closed)
-        return best[1] if best else None
+        return [agent_id for _, agent_id in best]

@@ -74,7 +74,7 @@ class Queue:
         line = self._lines.setdefault(request.group, {})
         insort(line.setdefault(shape_of(request), []), (request.number, request.id))
         if self._policy is Policy.PRIORITY:
-            insort(self._sorted, self._key(request))
+            insort(self._sorted, self.key(request))
         self._refresh(request.group)
         self._undo_log.note(partial(self.remove, request.id))
 
@@ -86,7 +86,7 @@ class Queue:
         entries = line[shape]
         del entries[bisect_left(entries, (request.number, request.id))]
         if self._policy is Policy.PRIORITY:
-            del self._sorted[bisect_left(self._sorted, self._key(request))]
+            del self._sorted[bisect_left(self._sorted, self.key(request))]
         if not entries:
             del line[shape]
             self._set_head(request.group, shape, None)
@@ -109,10 +109,6 @@ class Queue:
         """Return the ids of a group's requests."""
         return [name for line in self._lines.get(group, {}).values() for _, name in line]
 
-    def key(self, request: Request) -> Key:
-        """Return the key of a request."""
-        return self._key(request)
-
     def set_held(self, group: int, slots: int) -> None:
         """Set the number of slots that a group holds."""
         self._undo_log.note(partial(self.set_held, group, self._held.get(group, 0)))
@@ -131,31 +127,28 @@ class Queue:
             del self._sorted[first:last]
         self._groups[group.id] = group
         if mine:
-            moved = [self._key(self.requests[str(key[-1])]) for key in mine]
+            moved = [self.key(self.requests[str(key[-1])]) for key in mine]
             place = bisect_left(self._sorted, moved[0])
             self._sorted[place:place] = moved
         self._refresh(group.id)
 
     def _span(self, group: int) -> tuple[int, int]:
-        facts = self._groups[group]
-        before = (facts.priority, facts.position, group)
-        return (
-            bisect_left(self._sorted, before),
-            bisect_left(self._sorted, (*before[:2], group + 1)),
-        )
+        lane = (self._groups[group].priority, self._groups[group].position)
+        ends = ((*lane, group), (*lane, group + 1))
+        return bisect_left(self._sorted, ends[0]), bisect_left(self._sorted, ends[1])
 
     def _refresh(self, group: int) -> None:
         if self._policy is not Policy.PRIORITY:
             self._set_front(group)
         for shape, entries in self._lines.get(group, {}).items():
             is_capped = self._is_capped(group, shape.slots)
-            head = None if is_capped else self._key(self.requests[entries[0][1]])
+            head = None if is_capped else self.key(self.requests[entries[0][1]])
             self._set_head(group, shape, head)
 
     def _set_front(self, group: int) -> None:
         self._listing = None
         entries = [line[0] for line in self._lines.get(group, {}).values()]
-        new = self._key(self.requests[min(entries)[1]]) if entries else None
+        new = self.key(self.requests[min(entries)[1]]) if entries else None
         old = self._front_of.pop(group, None)
         if old is not None:
             del self._fronts[bisect_left(self._fronts, old)]
@@ -181,12 +174,8 @@ class Queue:
         most = self._groups[group].max_slots
         return most is not None and slots > 0 and self._held.get(group, 0) + slots > most
 
-    def is_capped(self, request_id: str) -> bool:
-        """Return whether `max_slots` of its group forbids to start it now."""
-        request = self.requests[request_id]
-        return self._is_capped(request.group, request.slots)
-
-    def _key(self, request: Request) -> Key:
+    def key(self, request: Request) -> Key:
+        """Return the place of a request in the order."""
         group = self._groups[request.group]
         last = (group.position, group.id, request.number, request.id)
         if self._policy is Policy.PRIORITY:
@@ -202,17 +191,17 @@ class Queue:
 
     def share(self, request: Request) -> float:
         """Return the share by which fair share orders a request."""
-        return float(self._key(request)[0])
+        return float(self.key(request)[0])
 
     def after(self, request: Request) -> Key | None:
         """Return the key of the next request of its group and shape."""
         entries = self._lines[request.group][shape_of(request)]
         place = bisect_right(entries, (request.number, request.id))
-        return self._key(self.requests[entries[place][1]]) if place < len(entries) else None
+        return self.key(self.requests[entries[place][1]]) if place < len(entries) else None
 
     def position(self, request_id: str) -> int:
         """Return the number of requests ahead of one, capped ones included."""
-        key = self._key(self.requests[request_id])
+        key = self.key(self.requests[request_id])
         if self._policy is Policy.PRIORITY:
             return bisect_left(self._sorted, key)
         if self._listing is not None and request_id in self._ahead:
@@ -222,12 +211,10 @@ class Queue:
 
     def _num_ahead(self, group: int, key: Key) -> int:
         """Return the number of requests of a group before a key."""
-
-        def key_of(entry: Entry) -> Key:
-            return self._key(self.requests[entry[1]])
-
-        lines = self._lines[group].values()
-        return sum(bisect_left(entries, key, key=key_of) for entries in lines)
+        return sum(
+            bisect_left(entries, key, key=lambda entry: self.key(self.requests[entry[1]]))
+            for entries in self._lines[group].values()
+        )
 
     def first(self, limit: int | None = None) -> list[Request]:
         """Return the first `limit` requests in order, capped ones included."""
@@ -260,5 +247,5 @@ class Queue:
             place = bisect_right(entries, entry)
             nexts += entries[place : place + 1]
         if nexts:
-            heapq.heappush(later, self._key(self.requests[min(nexts)[1]]))
+            heapq.heappush(later, self.key(self.requests[min(nexts)[1]]))
         yield request.id

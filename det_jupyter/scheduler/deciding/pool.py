@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -36,7 +36,6 @@ class Pool:
         self._undo_log = UndoLog()
         self._ledger = Ledger(rules, self._groups, self._undo_log)
         self._queue = Queue(rules.policy, self._groups, self._undo_log)
-        self._reservations: dict[str, tuple[str, ...]] = {}
         self._last_pass: Pass | None = None
         self.agents: Mapping[str, AgentSlots] = MappingProxyType(self._ledger.agents)
         self.groups: Mapping[int, Group] = MappingProxyType(self._groups)
@@ -104,7 +103,6 @@ class Pool:
             group = self.running[request_id].request.group
             self._ledger.drop(request_id)
             self._count(group)
-        self._reservations.pop(request_id, None)
         self.version += 1
 
     @contextmanager
@@ -114,14 +112,12 @@ class Pool:
         So the answer to "what if" is what the pool itself would decide. The cost grows with the
         number of changes, not with the size of the pool, as that of a copy would.
         """
-        version, reservations = self.version, dict(self._reservations)
-        last_pass = self._last_pass
+        version, last_pass = self.version, self._last_pass
         try:
             with self._undo_log.trying():
                 yield
         finally:
-            self.version, self._reservations = version, reservations
-            self._last_pass = last_pass
+            self.version, self._last_pass = version, last_pass
 
     def _count(self, group: int) -> None:
         self._queue.set_held(group, self._ledger.held(group))
@@ -148,21 +144,17 @@ class Pool:
         return decisions
 
     def _is_worth_another(self, decided: Decisions) -> bool:
-        is_moved = bool(decided.starts) and self._is_order_moving
+        policy, preempts = self.rules.policy, self.rules.preemption
+        starts_reorder = policy is Policy.ROUND_ROBIN or (policy is Policy.FAIR_SHARE and preempts)
+        is_moved = bool(decided.starts) and starts_reorder
         is_cut = self._last_pass is not None and self._last_pass.is_cut
         return is_moved or bool(decided.preemptions) or is_cut
-
-    @property
-    def _is_order_moving(self) -> bool:
-        is_fair = self.rules.policy is Policy.FAIR_SHARE
-        return self.rules.policy is Policy.ROUND_ROBIN or (is_fair and self.rules.preemption)
 
     def _pass(self, now: float) -> Decisions:
         self._last_pass = None
         taken = Pass(self.rules, self._groups, self._ledger, self._queue, now)
         self._last_pass = taken
         decisions = taken.run()
-        self._reservations = taken.kept.by_request
         for start in decisions.starts:
             group = self.running[start.request_id].request.group
             self._queue.remove(start.request_id)
@@ -210,32 +202,3 @@ class Pool:
     def position(self, request_id: str) -> int:
         """Return the number of requests ahead of a waiting one."""
         return self._queue.position(request_id)
-
-    def is_capped(self, request_id: str) -> bool:
-        """Return whether `max_slots` of its group forbids to start it now."""
-        return self._queue.is_capped(request_id)
-
-    def reservations(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the agents that the last pass kept, by request."""
-        return MappingProxyType(self._reservations)
-
-
-def schedule(
-    rules: PoolRules,
-    agents: Iterable[AgentSlots],
-    groups: Iterable[Group],
-    running: Iterable[Running],
-    queue: Iterable[Request],
-    now: float,
-) -> Decisions:
-    """Return what a pool with these facts decides."""
-    pool = Pool(rules)
-    for agent in agents:
-        pool.set_agent(agent)
-    for group in groups:
-        pool.set_group(group)
-    for gang in running:
-        pool.hold(gang)
-    for request in queue:
-        pool.add(request)
-    return pool.decide(now)

@@ -18,28 +18,12 @@ A promise ends when too little is left of it. Fair share has no strictly more ur
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from det_jupyter.scheduler.deciding.agents import NO_PRIORITY, Ledger
 from det_jupyter.scheduler.deciding.fitting import find_wholes, is_spanning
 from det_jupyter.scheduler.deciding.keeping import Kept
 from det_jupyter.scheduler.deciding.order import Key, Queue, shape_of
 from det_jupyter.scheduler.model import Group, Part, Policy, PoolRules, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Promised:
-    """A waiting request that has a promise.
-
-    Args:
-        key: Its place in the order.
-        request: The request, with the promised agents.
-        rank: Of its priority; requests of one rank are equals.
-    """
-
-    key: Key
-    request: Request
-    rank: int
 
 
 class Promises:
@@ -60,16 +44,11 @@ class Promises:
         self._rules = rules
         self._groups = groups
         self._ledger = ledger
+        self._queue = queue
         self._kept = kept
-        self._next = deque(self._in_order(queue))  # not served yet
+        self._next = deque(sorted(queue.promised.values(), key=queue.key))  # not served yet
         self._later = self._next.copy()  # nothing kept yet: those whose rank was not reached
         self._lent: set[str] = set()  # agents that more urgent ones keep loosely
-
-    def _in_order(self, queue: Queue) -> list[Promised]:
-        if not queue.promised:
-            return []
-        some = (Promised(queue.key(one), one, self.rank(one)) for one in queue.promised.values())
-        return sorted(some, key=lambda one: one.key)
 
     def rank(self, request: Request) -> int:
         """Return the number that a request shares with its equals."""
@@ -82,20 +61,20 @@ class Promises:
 
     def next_until(self, key: Key | None) -> Request | None:
         """Return the next request with a promise, if its place is not behind this one."""
-        if not self._next or (key is not None and key < self._next[0].key):
+        if not self._next or (key is not None and key < self._queue.key(self._next[0])):
             return None
-        return self._next.popleft().request
+        return self._next.popleft()
 
     def reach(self, rank: int) -> None:
         """Keep the agents promised to requests of this rank."""
-        while self._later and self._later[0].rank <= rank:
-            request = self._later.popleft().request
+        while self._later and self.rank(self._later[0]) <= rank:
+            request = self._later.popleft()
             if self._is_enough(request):
                 self._keep(request)
 
     def unkept(self) -> set[str]:
         """Return agents promised to less urgent requests than the walk has come to."""
-        return {agent_id for one in self._later for agent_id in one.request.promised}
+        return {agent_id for one in self._later for agent_id in one.promised}
 
     def _is_enough(self, request: Request) -> bool:
         """Return whether its promised agents are still enough, after more urgent requests."""

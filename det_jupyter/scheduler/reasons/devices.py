@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from operator import itemgetter
 
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import slots_on
+from det_jupyter.scheduler.reasons.survey import Room, slots_on
 from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
@@ -29,13 +30,8 @@ def device_remedies(situation: Situation, test: Test | None = None) -> Iterator[
         test: Whether agents that offer this are enough; None: whether it starts then.
     """
     test = test or (lambda agents: situation.starts(Change(agents=tuple(agents))))
-    agents = [
-        (agent_id, withheld)
-        for agent_id, withheld in situation.survey.withheld.items()
-        if agent_id in situation.survey.rooms and agent_id not in situation.request.blocked
-    ]
     for maker in (_enable, _free):
-        for agent_id, withheld in agents[:_AGENTS]:
+        for agent_id, withheld in situation.withheld[:_AGENTS]:
             if (remedy := maker(situation, agent_id, withheld, test)) is not None:
                 yield remedy
                 break
@@ -57,32 +53,44 @@ def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test)
         if is_open or not withheld.disabled or not test(_with_slots(situation, agent_id, ())):
             return None
         return _enabled(agent_id, withheld.disabled)
-    found = _fewest(
-        situation, agent_id, _unheld_first(situation, agent_id, disabled_only(withheld)), test
-    )
+    held = held_on(situation, agent_id)
+    slots = sorted(disabled_only(withheld), key=lambda slot: (slot in held, slot))
+    found = _fewest(situation, agent_id, slots, test)
     return None if found is None else _enabled(agent_id, found)
 
 
-def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
-    slots = sorted(slots)
+def _enabled(agent_id: str, slots: Collection[int]) -> Remedy:
     return Remedy(
         verb="enable_slots",
         target=[agent_id],
-        values={"slot_ids": list(slots)},
+        values={"slot_ids": sorted(slots)},
         text=f"enable {count(len(slots), 'slot')} of agent {shown(agent_id)} again",
     )
-
-
-def _unheld_first(situation: Situation, agent_id: str, slots: Sequence[int]) -> list[int]:
-    """Return these slots, those first that are free as soon as they are given out."""
-    held = held_on(situation, agent_id)
-    return sorted(slots, key=lambda slot: (slot in held, slot))
 
 
 def held_on(situation: Situation, agent_id: str) -> set[int]:
     """Return the slots that gangs hold on an agent, those that are given out no more too."""
     gangs = situation.survey.pool.on_agent(agent_id)
     return {slot for gang in gangs for slot in slots_on(gang, agent_id)}
+
+
+def draining(situation: Situation) -> list[Room]:
+    """Return the agents with disabled slots that a gang still holds."""
+    return [
+        situation.survey.rooms[agent_id]
+        for agent_id, withheld in situation.withheld
+        if held_on(situation, agent_id).intersection(withheld.disabled)
+    ]
+
+
+def strangers(situation: Situation) -> list[DeviceProcess]:
+    """Return the processes on devices that the request could use otherwise, each once an agent."""
+    found: dict[tuple[str, int, str], DeviceProcess] = {}
+    for agent_id, withheld in sorted(situation.withheld, key=itemgetter(0)):
+        for slot in sorted(withheld.occupied):
+            for process in withheld.occupied[slot]:
+                found.setdefault((agent_id, process.pid, process.command), process)
+    return list(found.values())
 
 
 def _fewest(
@@ -136,7 +144,7 @@ def _freed(
 ) -> Remedy:
     """Return how to get devices back: what idles may be ended, the rest is asked for."""
     facts = situation.survey.facts
-    own = [user for user in users if is_own(user, facts.own_user)]
+    own = [user for user in users if user.user in ("", facts.own_user)]
     steps = [
         _step([user for user in own if user.notebook], "shut down", facts.now),
         _step([user for user in own if not user.notebook], "end", facts.now),
@@ -144,7 +152,11 @@ def _freed(
     for name in dict.fromkeys(user.user for user in users if user not in own):
         theirs = [user for user in users if user.user == name]
         steps.append(_step(theirs, f"ask {shown(name)} to end", facts.now))
-    busy = [str(user.pid) for user in users if not is_idle(user, facts.now)]
+    busy = [
+        str(user.pid)
+        for user in users
+        if user.idle_since is None or facts.now - user.idle_since <= IDLE_S
+    ]
     may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
     is_safe = len(own) == len(users) and not busy and not any(user.notebook for user in users)
     return Remedy(
@@ -159,30 +171,11 @@ def _step(users: Sequence[DeviceProcess], verb: str, now: float) -> str:
     return f"{verb} {listed([stranger(user, now) for user in users])}" if users else ""
 
 
-def is_own(process: DeviceProcess, own_user: str) -> bool:
-    """Return whether a process may be the reader's own."""
-    return process.user in ("", own_user)
-
-
-def is_idle(process: DeviceProcess, now: float) -> bool:
-    """Return whether a process has not used its device for a while."""
-    return process.idle_since is not None and now - process.idle_since > IDLE_S
-
-
 def stranger(process: DeviceProcess, now: float) -> str:
     """Return who uses a device, in words: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
+    name = shown(process.command, 40) or "a process"
     if process.notebook:
-        return f"the kernel of {file_of(process.notebook)} ({facts_of(process, now)})"
-    return f"{command_of(process)} ({facts_of(process, now)})"
-
-
-def command_of(process: DeviceProcess) -> str:
-    """Return what a process runs, shortened."""
-    return shown(process.command, 40) or "a process"
-
-
-def facts_of(process: DeviceProcess, now: float) -> str:
-    """Return a process's number, its memory and how long it has been idle."""
+        name = f"the kernel of {file_of(process.notebook)}"
     facts = [f"pid {process.pid}"]
     if process.user:
         facts.append(shown(process.user))
@@ -190,4 +183,4 @@ def facts_of(process: DeviceProcess, now: float) -> str:
         facts.append(size(process.memory_bytes))
     if process.idle_since is not None:
         facts.append(f"idle for {lasting(now - process.idle_since)}")
-    return ", ".join(facts)
+    return f"{name} ({', '.join(facts)})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from det_jupyter.scheduler.deciding.order import Shape
 from det_jupyter.scheduler.model import AgentSlots, PoolRules
@@ -39,30 +39,6 @@ def _left_over(slots: int, wholes: Wholes, kind: str) -> int:
     return slots
 
 
-def can_run(
-    slots: int,
-    is_single_agent: bool,
-    agents: Iterable[AgentSlots],
-    rules: PoolRules,
-    blocked: Set[str] = frozenset(),
-) -> bool:
-    """Return whether these agents could run such a gang if they were idle.
-
-    Args:
-        slots: How many it needs.
-        is_single_agent: Whether it must not span agents.
-        agents: Those of the pool, with all slots that may be given out.
-        rules: The pool's.
-        blocked: Agents that it must not run on.
-    """
-    allowed = [agent for agent in agents if agent.id not in blocked]
-    if slots == 0:
-        return rules.max_aux_per_agent > 0 and any(agent.is_open for agent in allowed)
-    if any(len(agent.slots) >= slots for agent in allowed):
-        return True
-    return slots > 1 and not is_single_agent and fits_on_wholes(slots, wholes_of(allowed), rules)
-
-
 class Capacity:
     """What some agents could run if they were idle; each answer is computed once."""
 
@@ -84,10 +60,18 @@ class Capacity:
     def can_run(self, shape: Shape) -> bool:
         """Return whether a gang of this shape could run."""
         if shape not in self._can_run:
-            self._can_run[shape] = can_run(
-                shape.slots, shape.is_single_agent, self._agents, self._rules, shape.blocked
-            )
+            self._can_run[shape] = self._has_room(shape)
         return self._can_run[shape]
+
+    def _has_room(self, shape: Shape) -> bool:
+        slots, rules = shape.slots, self._rules
+        allowed = [agent for agent in self._agents if agent.id not in shape.blocked]
+        if slots == 0:
+            return rules.max_aux_per_agent > 0 and any(agent.is_open for agent in allowed)
+        if any(len(agent.slots) >= slots for agent in allowed):
+            return True
+        may_span = slots > 1 and not shape.is_single_agent
+        return may_span and fits_on_wholes(slots, wholes_of(allowed), rules)
 
 
 def wholes_of(agents: Iterable[AgentSlots]) -> Wholes:
@@ -134,7 +118,8 @@ def find_impossibility(
 
     Without agents that is unknown: None.
     """
-    if not agents or can_run(slots, is_single_agent, agents, rules):
+    shape = Shape(slots, is_single_agent, frozenset())
+    if not agents or Capacity(agents, rules).can_run(shape):
         return None
     if slots == 0:
         return (

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
+from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.possible import Capacity, fits_on_wholes, wholes_of
 from det_jupyter.scheduler.reasons.survey import Room, Survey, slots_on
 from det_jupyter.scheduler.reasons.whatif import Change
@@ -56,6 +57,12 @@ class Situation:
         rooms = self.survey.rooms.values()
         return [room for room in rooms if room.agent.id not in self.request.blocked]
 
+    @cached_property
+    def withheld(self) -> list[tuple[str, Withheld]]:
+        """What is withheld of connected agents that the request may run on."""
+        rooms, blocked, withheld = self.survey.rooms, self.request.blocked, self.survey.withheld
+        return [(id, one) for id, one in withheld.items() if id in rooms and id not in blocked]
+
     def starts(self, *changes: Change) -> bool:
         """Whether the request starts after these changes."""
         return self.request.id in self.survey.whatif.after(*changes).started
@@ -80,15 +87,11 @@ class Situation:
         need, rules = self.request.slots, self.survey.pool.rules
         if need == 0:
             most = rules.max_aux_per_agent
-            return any(r.agent.is_open and self._num_aux(r) < most for r in self.allowed)
+            return any(r.agent.is_open and len(self.gangs_on([r])) < most for r in self.allowed)
         if not self.spans_agents:
             return any(room.free >= need for room in self.allowed)
         idle = [room.agent for room in self.allowed if room.free == room.size > room.used == 0]
         return fits_on_wholes(need, wholes_of(idle), rules)
-
-    def _num_aux(self, room: Room) -> int:
-        gangs = self.survey.pool.on_agent(room.agent.id)
-        return sum(1 for gang in gangs if not gang.request.slots)
 
     @cached_property
     def nearest(self) -> list[Room]:

@@ -77,7 +77,7 @@ def survey(pool: Pool, facts: Facts) -> Survey:
         facts=facts,
         whatif=WhatIf(pool, facts),
         rooms={
-            agent_id: _held_room(pool, agent) if agent_id in withheld else _usual_room(pool, agent)
+            agent_id: _room(pool, agent, is_whole=agent_id not in withheld)
             for agent_id, agent in pool.agents.items()
             if agent_id not in away
         },
@@ -88,15 +88,13 @@ def survey(pool: Pool, facts: Facts) -> Survey:
     )
 
 
-def _usual_room(pool: Pool, agent: AgentSlots) -> Room:
+def _room(pool: Pool, agent: AgentSlots, *, is_whole: bool) -> Room:
     free = len(pool.free(agent.id))
-    return Room(agent, free, len(agent.slots) - free)
-
-
-def _held_room(pool: Pool, agent: AgentSlots) -> Room:
-    """Return an agent where gangs may hold slots that are given out no more."""
+    if is_whole:
+        return Room(agent, free, len(agent.slots) - free)
+    # Gangs may hold slots that are given out no more.
     used = sum(len(slots_on(gang, agent.id)) for gang in pool.on_agent(agent.id))
-    return Room(agent, len(pool.free(agent.id)), used)
+    return Room(agent, free, used)
 
 
 def slots_on(gang: Running, agent_id: str) -> tuple[int, ...]:

@@ -12,19 +12,22 @@ The sentence names the nearest way out; the data has all of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
 from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.causes import cause_of
 from det_jupyter.scheduler.reasons.clauses import Story
+from det_jupyter.scheduler.reasons.devices import draining, strangers
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.forecast import expect_start
-from det_jupyter.scheduler.reasons.holders import draining, holders_on, strangers
 from det_jupyter.scheduler.reasons.never import make_possible
-from det_jupyter.scheduler.reasons.reliefs import reliefs
+from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentences import tell
-from det_jupyter.scheduler.reasons.situation import situation_of
-from det_jupyter.scheduler.reasons.survey import Survey, survey
-from det_jupyter.wire import Reason
+from det_jupyter.scheduler.reasons.situation import Situation, situation_of
+from det_jupyter.scheduler.reasons.survey import Room, Survey, survey
+from det_jupyter.wire import HolderView, Reason
 
 _NAMED = 20  # experiments ahead, processes
 
@@ -55,7 +58,7 @@ def why_waiting(
         situation=situation,
         cause=cause,
         reliefs=tuple(found),
-        holders=tuple(holders_on(situation, rooms, found)),
+        holders=tuple(_holders_on(situation, rooms, found)),
         expected=expected,
     )
     return Reason(
@@ -73,4 +76,40 @@ def why_waiting(
         remedies=remedies,
         expected=expected,
         why_unknown=why_unknown,
+    )
+
+
+def _holders_on(
+    situation: Situation, rooms: Sequence[Room], found: Sequence[Relief]
+) -> list[HolderView]:
+    """Return who holds slots there; those first that could make room, then the largest."""
+    names = {room.agent.id for room in rooms}
+    gangs = by_group(situation.gangs_on(rooms))
+    views = [_view(situation, names, group_id, mine) for group_id, mine in gangs.items()]
+    last = len(found)
+    enough = {
+        gang.request.group: place
+        for place in reversed(range(last))  # of several reliefs of a group, the first counts
+        for gang in found[place].gangs
+    }
+    views.sort(key=lambda view: (enough.get(view.experiment_id, last), -view.slots, view.since))
+    return views
+
+
+def _view(
+    situation: Situation, agents: Set[str], group_id: int, gangs: Sequence[Running]
+) -> HolderView:
+    facts = situation.survey.facts
+    title = facts.title_of(group_id)
+    return HolderView(
+        experiment_id=group_id,
+        experiment_name=title.name,
+        trial_ids=sorted(facts.trial_of(gang.request.id) for gang in gangs),
+        slots=sum(
+            len(part.slot_ids) for gang in gangs for part in gang.parts if part.agent_id in agents
+        ),
+        priority=situation.survey.pool.groups[group_id].priority,
+        since=min(gang.since for gang in gangs),
+        notebook=title.notebook,
+        is_leaving=all(gang.is_leaving for gang in gangs),
     )

@@ -41,6 +41,21 @@ def make_pool(rules: PoolRules, agents: str, *groups: Group) -> Pool:
     return pool
 
 
+def reservations(pool: Pool) -> dict[str, tuple[str, ...]]:
+    """Return the agents that the last pass kept, by request."""
+    taken = pool._last_pass
+    kept = taken.kept.by_request if taken is not None else {}
+    return {request_id: names for request_id, names in kept.items() if pool.is_waiting(request_id)}
+
+
+def is_capped(pool: Pool, request: Request) -> bool:
+    """Return whether `max_slots` of its group forbids to start it now."""
+    most = pool.groups[request.group].max_slots
+    return (
+        most is not None and request.slots > 0 and pool.held(request.group) + request.slots > most
+    )
+
+
 def ask(
     name: str, slots: int = 1, group: int = 1, *, blocked: str = "", single: bool = False
 ) -> Request:

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.scheduler.deciding.order import Shape
-from det_jupyter.scheduler.deciding.pool import schedule
-from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Request
+from det_jupyter.scheduler.model import AgentSlots, PoolRules, Request
 from det_jupyter.scheduler.reasons.possible import (
     Capacity,
-    can_run,
     find_impossibility,
     nearest_values,
     values_that_fit,
 )
+from tests.unit.scheduler.reasons_world import World, groups
 
 MIXED = PoolRules(allow_heterogeneous_fits=True)
 
@@ -165,8 +164,10 @@ def test_what_can_run_is_what_an_empty_pool_starts(
         for i, size in enumerate(sizes)
     ]
     request = Request(id="1", group=1, slots=slots, is_single_agent=single, blocked=blocked)
-    starts = schedule(rules, offered, [Group(id=1)], [], [request], 0.0).starts
-    assert can_run(slots, single, offered, rules, blocked) is bool(starts)
+    pool = World(agents=offered, groups=groups(1), queue=[request], rules=rules).pool()
+    starts = pool.decide(0.0).starts
+    shape = Shape(slots, single, blocked)
+    assert Capacity(offered, rules).can_run(shape) is bool(starts)
     if not blocked:
         assert (slots in values_that_fit(offered, rules, single)) is bool(starts)
         assert (find_impossibility(slots, single, offered, rules) is None) is bool(starts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.scheduler.deciding.pool import Pool, schedule
-from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Request
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from tests.unit.scheduler.pool_world import (
     MIXED,
     PRIORITY,
@@ -212,18 +212,6 @@ def test_gangs_hold_slots_of_agents_that_are_not_there_yet() -> None:
     hold(pool, ask("x", 1), "a:1")
     pool.set_agent(AgentSlots(id="a", slots=(0, 1)))
     assert pool.free("a") == (0,)
-
-
-def test_scheduling_is_one_pass_of_a_new_pool() -> None:
-    decisions = schedule(
-        PRIORITY,
-        [AgentSlots(id="a", slots=(0, 1))],
-        [Group(id=1)],
-        [],
-        [Request(id="r2", group=1, slots=2, number=2), Request(id="r1", group=1, slots=1)],
-        now=0.0,
-    )
-    assert started(decisions) == {"r1": "a:0"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.unit.scheduler.pool_world import (
     hold,
     make_pool,
     rebuilt,
+    reservations,
     started,
 )
 
@@ -66,9 +67,9 @@ def test_one_that_is_taken_back_waits_no_more() -> None:
     hold(pool, ask("x"), "a:0")
     add(pool, ask("r1"), ask("r2"))
     pool.decide(0.0)
-    assert pool.reservations() == {"r1": ("a",)}
+    assert reservations(pool) == {"r1": ("a",)}
     pool.remove("r1")
-    assert (pool.reservations(), [request.id for request in pool.waiting()]) == ({}, ["r2"])
+    assert (reservations(pool), [request.id for request in pool.waiting()]) == ({}, ["r2"])
     pool.remove("x")
     assert started(pool.decide(1.0)) == {"r2": "a:0"}
 

@@ -22,6 +22,7 @@ from tests.unit.scheduler.pool_world import (
     preempted,
     promised,
     rebuilt,
+    reservations,
     started,
 )
 
@@ -63,7 +64,7 @@ def test_a_decision_is_final_until_something_happens() -> None:
     pool.leave("x1")
     add(pool, ask("w1", 4, 1), ask("w2", 3, 1))
     assert preempted(pool.decide(9.0)) == {"x2": "w2"}
-    assert pool.reservations() == {"w1": ("b",), "w2": ("a",)}
+    assert reservations(pool) == {"w1": ("b",), "w2": ("a",)}
     assert pool.decide(9.0) == Decisions()
 
 
@@ -76,7 +77,7 @@ def test_an_equal_further_ahead_does_not_shut_out_for_whom_others_left() -> None
     assert preempted(pool.decide(9.0)) == {"x2": "w1", "x1": "w3"}
     leave_and_queue_again(pool, "x2", "y2")
     assert started(pool.decide(10.0)) == {"w1": "b:01"}
-    assert pool.reservations() == {"w3": ("a",), "w2": ("a", "b")}
+    assert reservations(pool) == {"w3": ("a",), "w2": ("a", "b")}
     leave_and_queue_again(pool, "x1", "y1")
     decisions = pool.decide(11.0)
     assert (started(decisions), preempted(decisions)) == ({"w3": "a:0123"}, {})
@@ -89,7 +90,7 @@ def test_nobody_stands_in_where_others_just_left_for_another() -> None:
     add(pool, ask("large", 8, 1))
     leave_and_queue_again(pool, "x1", "y1")
     assert pool.decide(2.0) == Decisions()
-    assert pool.reservations() == {"large": ("a", "b"), "w5": ("a",)}
+    assert reservations(pool) == {"large": ("a", "b"), "w5": ("a",)}
     leave_and_queue_again(pool, "x2", "y2")
     assert started(pool.decide(3.0)) == {"w5": "a:0123"}
     assert pool.running["w5"].is_backfill
@@ -113,20 +114,20 @@ def test_the_strictly_more_urgent_wait_for_what_is_promised_and_ask_nobody_else(
     pool = cleared(replace(PREEMPTIVE, reservation_depth=32))
     add(pool, ask("top", 2, 1))
     assert preempted(pool.decide(2.0)) == {}
-    assert pool.reservations() == {"top": ("a",), "w5": ("b",)}
+    assert reservations(pool) == {"top": ("a",), "w5": ("b",)}
     assert promised(pool) == {}
     pool = cleared(replace(PREEMPTIVE, reservation_depth=32))
     pool.leave("stay")
     add(pool, ask("top", 2, 1))
     assert preempted(pool.decide(2.0)) == {}
-    assert pool.reservations() == {"top": ("b",), "w5": ("a",)}
+    assert reservations(pool) == {"top": ("b",), "w5": ("a",)}
 
 
 def test_an_equal_further_ahead_starts_at_once_but_does_not_wait_there() -> None:
     pool = cleared()
     add(pool, ask("w1", 2, 2))
     assert pool.decide(2.0) == Decisions()
-    assert pool.reservations() == {"w5": ("a",), "w1": ("a",)}
+    assert reservations(pool) == {"w5": ("a",), "w1": ("a",)}
     pool.remove("x1")
     assert started(pool.decide(3.0)) == {"w1": "a:01"}
     assert promised(pool) == {}
@@ -139,7 +140,7 @@ def test_who_has_a_promise_may_start_elsewhere_and_gives_it_back() -> None:
     pool.remove("stay")
     assert started(pool.decide(2.0)) == {"w5": "b:0123"}
     assert promised(pool) == {}
-    assert pool.reservations() == {"w6": ("a",)}
+    assert reservations(pool) == {"w6": ("a",)}
 
 
 def test_a_promise_ends_with_who_has_it() -> None:

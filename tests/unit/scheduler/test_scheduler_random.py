@@ -27,7 +27,7 @@ from det_jupyter.scheduler.model import (
     Request,
 )
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
-from tests.unit.scheduler.pool_world import fits, rebuilt
+from tests.unit.scheduler.pool_world import fits, is_capped, rebuilt, reservations
 
 AGENTS = ("a", "b", "c", "d", "e")
 GROUPS = (1, 2, 3, 4)
@@ -178,7 +178,7 @@ class Histories(RuleBasedStateMachine):
         before = rebuilt(self.pool)
         decisions = self.pool.decide(self.now)
         assert decisions == again.decide(self.now)
-        assert self.pool.reservations() == again.reservations()
+        assert reservations(self.pool) == reservations(again)
         self.check_starts(before, decisions)
         self.check_keeping(before, decisions)
         self.check_preemptions(before, decisions)
@@ -214,7 +214,7 @@ class Histories(RuleBasedStateMachine):
         promised = {request.id for request in before.waiting() if request.promised}
         for start in decisions.starts:
             running = self.pool.running[start.request_id]
-            for request_id, kept in self.pool.reservations().items():
+            for request_id, kept in reservations(self.pool).items():
                 is_ahead = before.position(request_id) < before.position(start.request_id)
                 is_due = start.request_id in promised
                 if is_ahead and not is_due and {part.agent_id for part in start.parts} & set(kept):
@@ -247,7 +247,7 @@ class Histories(RuleBasedStateMachine):
 
     def check_first_victims(self, before: Pool, decisions: Decisions) -> None:
         """The first who waits has those leave that cost least, and they make room for it."""
-        first = next((r for r in before.waiting() if not before.is_capped(r.id)), None)
+        first = next((r for r in before.waiting() if not is_capped(before, r)), None)
         victims = {
             g.request_id for g in decisions.preemptions if first and g.for_request_id == first.id
         }
@@ -264,7 +264,7 @@ class Histories(RuleBasedStateMachine):
     def check_first(self) -> None:
         """No slot is free that the first who waits and may start could use."""
         for request in self.pool.waiting():
-            if not self.pool.is_capped(request.id):
+            if not is_capped(self.pool, request):
                 assert not fits(self.pool, request)
                 return
 
@@ -337,5 +337,5 @@ def test_a_busy_pool_decides_as_one_built_anew(name: str) -> None:
         for one in (pool, again):
             one.remove(ended)
         assert pool.decide(float(step)) == again.decide(float(step))
-        assert pool.reservations() == again.reservations()
+        assert reservations(pool) == reservations(again)
         assert pool.waiting(20) == again.waiting(20)
