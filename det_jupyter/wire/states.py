@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from det_jupyter.records import Record
+
 PROTOCOL = 8
 
 
@@ -17,15 +19,16 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     @classmethod
-    def built_from(cls, source: BaseModel, **others: Any) -> Self:
-        """Return a message with the fields that it shares with `source`, and these others."""
+    def built_from(cls, source: BaseModel | Record, **others: Any) -> Self:
+        """Return a message with the fields that it shares with a message or record, and others."""
         shared = _shared_fields(cls, type(source)) - others.keys()
         return cls(**{name: getattr(source, name) for name in shared}, **others)
 
 
 @cache
-def _shared_fields(one: type[BaseModel], other: type[BaseModel]) -> frozenset[str]:
-    return frozenset(one.model_fields.keys() & other.model_fields.keys())
+def _shared_fields(one: type[BaseModel], other: type[BaseModel | Record]) -> frozenset[str]:
+    fields = "model_fields" if issubclass(other, BaseModel) else "__dataclass_fields__"
+    return frozenset(one.model_fields.keys() & getattr(other, fields).keys())
 
 
 class State(StrEnum):

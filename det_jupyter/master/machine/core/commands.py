@@ -54,11 +54,6 @@ class DeleteCheckpoints:
     paths: Mapping[str, str]
     cause: int
 
-    @property
-    def uuids(self) -> list[str]:
-        """The checkpoints."""
-        return list(self.paths)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteExperiment:

@@ -41,6 +41,11 @@ from det_jupyter.wire import (
 )
 
 
+class _OfExperiment(Wire):
+    kind: str
+    experiment_id: int
+
+
 class ExperimentSubmitted(Wire):
     """A user asked for an experiment.
 
@@ -69,32 +74,28 @@ class ExperimentSubmitted(Wire):
     key: str = ""
 
 
-class PauseRequested(Wire):
+class PauseRequested(_OfExperiment):
     """All trials of an experiment are to save their state and give their slots back."""
 
     kind: Literal["pause_requested"] = "pause_requested"
-    experiment_id: int
 
 
-class ActivateRequested(Wire):
+class ActivateRequested(_OfExperiment):
     """A paused experiment is to go on."""
 
     kind: Literal["activate_requested"] = "activate_requested"
-    experiment_id: int
 
 
-class CancelRequested(Wire):
+class CancelRequested(_OfExperiment):
     """An experiment is to end after its trials have saved their state."""
 
     kind: Literal["cancel_requested"] = "cancel_requested"
-    experiment_id: int
 
 
-class KillRequested(Wire):
+class KillRequested(_OfExperiment):
     """An experiment is to end now."""
 
     kind: Literal["kill_requested"] = "kill_requested"
-    experiment_id: int
 
 
 class KillTrialRequested(Wire):
@@ -120,38 +121,34 @@ class TrialChangeRequested(Wire):
     change: Change
 
 
-class SearchChangeRequested(Wire):
+class SearchChangeRequested(_OfExperiment):
     """A running search is to have other limits; None: unchanged."""
 
     kind: Literal["search_change_requested"] = "search_change_requested"
-    experiment_id: int
     max_trials: int | None = None
     max_length: Length | None = None
     max_concurrent_trials: int | None = None
     hyperparameters: dict[str, Any] | None = None
 
 
-class ResourcesChangeRequested(Wire):
+class ResourcesChangeRequested(_OfExperiment):
     """An experiment is to have another priority, weight, limit or pool."""
 
     kind: Literal["resources_change_requested"] = "resources_change_requested"
-    experiment_id: int
     change: ChangeResources
 
 
-class DetailsChangeRequested(Wire):
+class DetailsChangeRequested(_OfExperiment):
     """An experiment is to have another name, description or labels."""
 
     kind: Literal["details_change_requested"] = "details_change_requested"
-    experiment_id: int
     change: ChangeDetails
 
 
-class MoveRequested(Wire):
+class MoveRequested(_OfExperiment):
     """An experiment is to have another place in the queue."""
 
     kind: Literal["move_requested"] = "move_requested"
-    experiment_id: int
     move: MoveInQueue
 
 
@@ -185,42 +182,37 @@ class DevicesReported(Wire):
     processes: dict[int, list[DeviceProcess]]
 
 
-class ArchiveRequested(Wire):
+class ArchiveRequested(_OfExperiment):
     """An experiment is to be archived, or not any more."""
 
     kind: Literal["archive_requested"] = "archive_requested"
-    experiment_id: int
     is_archived: bool
 
 
-class DeleteRequested(Wire):
+class DeleteRequested(_OfExperiment):
     """An experiment is to be deleted, with its checkpoints, metrics and logs."""
 
     kind: Literal["delete_requested"] = "delete_requested"
-    experiment_id: int
 
 
-class ExperimentDeleted(Wire):
+class ExperimentDeleted(_OfExperiment):
     """An experiment's files are gone, or could not all be deleted."""
 
     kind: Literal["experiment_deleted"] = "experiment_deleted"
-    experiment_id: int
     error: str = ""
 
 
-class ContinueRequested(Wire):
+class ContinueRequested(_OfExperiment):
     """An experiment that is over is to go on."""
 
     kind: Literal["continue_requested"] = "continue_requested"
-    experiment_id: int
     config: dict[str, Any]  # the effective one from now on
 
 
-class RetentionSet(Wire):
+class RetentionSet(_OfExperiment):
     """An experiment is to keep these numbers of checkpoints from now on."""
 
     kind: Literal["retention_set"] = "retention_set"
-    experiment_id: int
     save_experiment_best: int
     save_trial_best: int
     save_trial_latest: int
@@ -233,11 +225,10 @@ class CheckpointsUnwanted(Wire):
     uuids: list[str]
 
 
-class CheckpointsDeleted(Wire):
+class CheckpointsDeleted(_OfExperiment):
     """The files of these checkpoints are gone."""
 
     kind: Literal["checkpoints_deleted"] = "checkpoints_deleted"
-    experiment_id: int
     uuids: list[str]
 
 
@@ -252,21 +243,19 @@ class LogMatched(Wire):
     line: str
 
 
-class HparamsSampled(Wire):
+class HparamsSampled(_OfExperiment):
     """The sampler has answered: the hyperparameters of the next trial, or its error."""
 
     kind: Literal["hparams_sampled"] = "hparams_sampled"
-    experiment_id: int
     index: int
     hparams: dict[str, Any] | None = None
     error: str = ""
 
 
-class TrialJudged(Wire):
+class TrialJudged(_OfExperiment):
     """The pruner has answered, or failed."""
 
     kind: Literal["trial_judged"] = "trial_judged"
-    experiment_id: int
     index: int
     is_pruned: bool
     error: str = ""

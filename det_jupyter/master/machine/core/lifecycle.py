@@ -39,6 +39,7 @@ _STOPPING = {
     State.STOPPING_KILLED,
     State.STOPPING_ERROR,
 }
+OVER = (State.COMPLETED, State.CANCELED, State.ERROR)  # and not being deleted
 TRANSITIONS: Mapping[State, set[State]] = {
     State.ACTIVE: {State.PAUSED, *_STOPPING},
     State.PAUSED: {State.ACTIVE, *_STOPPING},
@@ -46,9 +47,7 @@ TRANSITIONS: Mapping[State, set[State]] = {
     State.STOPPING_ERROR: {State.ERROR},
     State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED, State.STOPPING_ERROR},
     State.STOPPING_KILLED: {State.CANCELED, State.STOPPING_ERROR},
-    State.COMPLETED: {State.ACTIVE, State.DELETING},
-    State.CANCELED: {State.ACTIVE, State.DELETING},
-    State.ERROR: {State.ACTIVE, State.DELETING},
+    **{state: {State.ACTIVE, State.DELETING} for state in OVER},
     State.DELETING: {State.DELETE_FAILED},
     State.DELETE_FAILED: {State.DELETING},
 }

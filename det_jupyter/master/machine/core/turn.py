@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from det_jupyter.master.machine.core.commands import Command, ToAgent
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.searcher import Search
 from det_jupyter.wire import AgentCommand
 from det_jupyter.words import error_line
@@ -123,6 +123,11 @@ class Turn:
     def tell(self, agent_id: str, command: AgentCommand) -> None:
         """Send a command to an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
+
+    def order(self, allocation: Allocation, command: AgentCommand) -> None:
+        """Send a command to the agent that carries a gang."""
+        assert allocation.agent_id is not None
+        self.tell(allocation.agent_id, command)
 
     def touch(self, part: Experiment | Trial, what: str = "") -> None:
         """Note that an experiment or trial has changed; to be called after each change.

@@ -13,12 +13,16 @@ nothing             alive               it is of no use: kill
 from __future__ import annotations
 
 from det_jupyter.master.machine.core.events import AgentAway, AgentLost, AgentRegistered
-from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.on.runs import on_gang_exited
 from det_jupyter.master.machine.rules.orders import pass_orders
-from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
+from det_jupyter.master.machine.rules.placing import (
+    make_leave,
+    order_extend,
+    order_leave,
+    order_start,
+)
 from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
 
@@ -62,10 +66,8 @@ def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | N
 
 def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """An agent has its slots but knows nothing of the run."""
-    assert allocation.agent_id is not None
-    was_started = bool(allocation.ranks)
-    is_wanted = allocation.state is AllocationState.STARTING
-    if is_wanted and not was_started and _are_offered(turn, allocation):
+    is_wanted = allocation.state is AllocationState.STARTING and not allocation.ranks
+    if is_wanted and _are_offered(turn, allocation):
         order_start(turn, trial, allocation)
     else:
         on_gang_exited(turn, _lost(allocation, turn.now))
@@ -108,16 +110,9 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
             if allocation.agent_id == agent_id:
                 on_gang_exited(turn, _lost(allocation, turn.now))
             else:  # the agent of its chief carries it, and reports when all of its ranks are gone
-                _break_up(turn, trial, allocation)
+                turn.touch(trial, "lost some of its slots")  # it queues again, not charged for it
+                make_leave(turn, trial, at_once=True)
     turn.pools.note_agent(agent_id)
-
-
-def _break_up(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """End a gang that has lost some of its slots; its trial queues again, not charged for it."""
-    if allocation.state is not AllocationState.STOPPING:
-        move_allocation(trial, AllocationState.STOPPING)
-        turn.touch(trial, "lost some of its slots")
-    order_leave(turn, trial, allocation, at_once=True)
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

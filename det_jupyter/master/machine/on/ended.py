@@ -12,7 +12,7 @@ log policies          a run printed what makes another try useless, or its agent
 from __future__ import annotations
 
 from det_jupyter.config import parse_config
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     CheckpointsDeleted,
@@ -26,10 +26,9 @@ from det_jupyter.master.machine.core.events import (
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.on.users import find_pool_problem
+from det_jupyter.master.machine.on.users import check_pool
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
-from det_jupyter.master.machine.rules.queue_checks import unknown_pool
 from det_jupyter.master.machine.rules.retention import (
     drop,
     drop_unneeded,
@@ -73,7 +72,7 @@ def on_delete_requested(turn: Turn, event: DeleteRequested) -> None:
     move(experiment, State.DELETING)
     experiment.message = ""
     turn.touch(experiment)
-    turn.commands.append(whole_removal(turn.state, experiment, turn.state.seq))
+    turn.commands.append(whole_removal(turn.state, experiment))
 
 
 def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
@@ -110,19 +109,9 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Go on with an experiment that is over."""
     experiment = turn.experiment(event.experiment_id)
-    _must_be_possible(turn, experiment, event)
+    check_pool(turn.pools, experiment.pool, parse_config(event.config).resources)
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
-
-
-def _must_be_possible(turn: Turn, experiment: Experiment, event: ContinueRequested) -> None:
-    if experiment.pool not in turn.pools.configs:
-        raise ConfigError(
-            [f"resources.resource_pool: {unknown_pool(experiment.pool, turn.pools)}"]
-        )
-    resources = parse_config(event.config).resources
-    if problem := find_pool_problem(turn.pools, experiment.pool, resources):
-        raise ConfigError([problem])
 
 
 def on_retention_set(turn: Turn, event: RetentionSet) -> None:

@@ -83,13 +83,7 @@ def on_gang_started(turn: Turn, event: GangStarted) -> None:
         )
     allocation.launch_note = event.note
     allocation.ranks = [
-        RankView(
-            rank=process.rank,
-            pid=process.pid,
-            slot=allocation.slots[process.rank],
-            connection_file=process.connection_file,
-            output_file=process.output_file,
-        )
+        RankView.built_from(process, slot=allocation.slots[process.rank])
         for process in event.ranks
     ]
     _note_ranks_up(trial, allocation)
@@ -152,30 +146,21 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
 
 def _note(trial: Trial, notice: Notice) -> None:
     kept = trial.alarms if notice.is_alarm else trial.notices
-    if notice.text in kept or len(kept) >= _MAX_NOTICES:
-        return
-    if notice.is_alarm:
-        trial.alarms = [*kept, notice.text]
-    else:
-        trial.notices = [*kept, notice.text]
+    if notice.text not in kept and len(kept) < _MAX_NOTICES:
+        kept.append(notice.text)
 
 
 def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
-    turn.state.checkpoints[record.uuid] = CheckpointView(
-        uuid=record.uuid,
+    turn.state.checkpoints[record.uuid] = CheckpointView.built_from(
+        record,
         experiment_id=trial.experiment_id,
         trial_id=trial.id,
-        steps_completed=record.steps_completed,
-        path=record.path,
-        size_bytes=record.size_bytes,
         created_at=record.at,
         searcher_metric=trial.metrics_by_step.get(record.steps_completed),
     )
     turn.changes.checkpoints.add(record.uuid)
     trial.checkpoints.append(record.uuid)
-    trial.latest_checkpoint = CheckpointRef(
-        uuid=record.uuid, path=record.path, steps_completed=record.steps_completed
-    )
+    trial.latest_checkpoint = CheckpointRef.built_from(record)
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
@@ -209,7 +194,6 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if found is None:
         return
     trial, allocation = found
-    assert allocation.agent_id is not None
     _add_slot_seconds(turn, trial, allocation)
     if turn.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
@@ -218,7 +202,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     outcome = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")
-    turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    turn.order(allocation, CloseRun(allocation_id=allocation.id))
     if outcome is not Outcome.FAILED:
         trial.message = ""  # what it printed means nothing
     if outcome in _RUNS_AGAIN:

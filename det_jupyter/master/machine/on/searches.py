@@ -83,14 +83,20 @@ def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> Non
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
     """Make the trial that the sampler was asked about; end the experiment if it could not say."""
-    experiment = turn.state.experiments.get(event.experiment_id)
-    if experiment is None or experiment.state.is_terminal or is_stopping(experiment.state):
+    experiment = _find_searching(turn, event.experiment_id)
+    if experiment is None:
         return
     if event.hparams is None:
         _fail(turn, experiment, "sampler", event.error)
         return
     search = turn.searches.of(experiment)
     carry_out(turn, experiment, search.on_sampled(event.index, event.hparams))
+
+
+def _find_searching(turn: Turn, experiment_id: int) -> Experiment | None:
+    experiment = turn.state.experiments.get(experiment_id)
+    is_searching = experiment is not None and experiment.state in (State.ACTIVE, State.PAUSED)
+    return experiment if is_searching else None
 
 
 def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
@@ -107,8 +113,8 @@ def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
 
 def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
     """Let the search act on the pruner's answer."""
-    experiment = turn.state.experiments.get(event.experiment_id)
-    if experiment is None or experiment.state.is_terminal or is_stopping(experiment.state):
+    experiment = _find_searching(turn, event.experiment_id)
+    if experiment is None:
         return
     if event.error:
         _fail(turn, experiment, "pruner", event.error)

@@ -24,7 +24,7 @@ from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, queue
 from det_jupyter.master.machine.rules.queue_checks import unknown_pool
-from det_jupyter.master.machine.rules.retention import to_ref, usable
+from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import CheckpointRef, State
@@ -35,12 +35,11 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     config = parse_config(event.config)
     if event.parent_id is not None:
         check_forkable(turn.experiment(event.parent_id))
-    if problems := _find_problems(turn, event, config.resources):
-        raise ConfigError(problems)
     pool = config.resources.resource_pool or DEFAULT_POOL
+    check_pool(turn.pools, pool, config.resources, queue_anyway=event.queue_anyway)
     warm_start = _find_source(turn, config.searcher)
     if event.continues is not None:
-        _must_have_checkpoint(turn, _find_trial(turn, event.continues, "continue"), "continue")
+        _checkpoint_of(turn, event.continues, "continue")
     turn.state.last_experiment_id += 1
     experiment = Experiment.built_from(
         event,
@@ -59,13 +58,18 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     start_search(turn, experiment)
 
 
-def _find_problems(turn: Turn, event: ExperimentSubmitted, resources: Resources) -> list[str]:
-    """Return why an experiment can never run, if so."""
-    name = resources.resource_pool or DEFAULT_POOL
-    if name not in turn.pools.configs:
-        return [f"resources.resource_pool: {unknown_pool(name, turn.pools)}"]
-    problem = find_pool_problem(turn.pools, name, resources)
-    return [problem] if problem and not event.queue_anyway else []
+def check_pool(
+    pools: Pools, name: str, resources: Resources, *, queue_anyway: bool = False
+) -> None:
+    """Refuse a pool that does not exist, or that can never run such trials.
+
+    Raises:
+        ConfigError: So it is.
+    """
+    if name not in pools.configs:
+        raise ConfigError([f"resources.resource_pool: {unknown_pool(name, pools)}"])
+    if not queue_anyway and (problem := find_pool_problem(pools, name, resources)):
+        raise ConfigError([problem])
 
 
 def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
@@ -78,27 +82,21 @@ def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | No
 def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
     """Return the checkpoint whose weights the trials shall begin with, if they shall."""
     if searcher.source_trial_id is not None:
-        where = "searcher.source_trial_id"
-        source = _find_trial(turn, searcher.source_trial_id, where)
-        return _must_have_checkpoint(turn, source, where)
+        return _checkpoint_of(turn, searcher.source_trial_id, "searcher.source_trial_id")
     if searcher.source_checkpoint_uuid is None:
         return None
     found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
-    ref = None if found is None else usable(turn.state, to_ref(found))
+    ref = None if found is None else usable(turn.state, CheckpointRef.built_from(found))
     if ref is None:
         given = searcher.source_checkpoint_uuid
         raise ConfigError([f"searcher.source_checkpoint_uuid: there is no checkpoint {given!r}"])
     return ref
 
 
-def _find_trial(turn: Turn, trial_id: int, where: str) -> Trial:
+def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
     trial = turn.state.trials.get(trial_id)
     if trial is None:
         raise ConfigError([f"{where}: there is no trial {trial_id}"])
-    return trial
-
-
-def _must_have_checkpoint(turn: Turn, trial: Trial, where: str) -> CheckpointRef:
     latest = usable(turn.state, trial.latest_checkpoint)
     if latest is None:
         raise ConfigError([f"{where}: trial {trial.id} has no checkpoint to begin with"])

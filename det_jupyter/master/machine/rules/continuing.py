@@ -20,7 +20,7 @@ from det_jupyter.config import origins, parse_config
 from det_jupyter.config.paths import look_up
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import parse_length
-from det_jupyter.master.machine.core.lifecycle import move
+from det_jupyter.master.machine.core.lifecycle import OVER, move
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import settle_changes
@@ -29,7 +29,6 @@ from det_jupyter.searcher import Action, Create, ExitReason, Search
 from det_jupyter.wire import State
 
 _CONTINUABLE = ("single", "random", "grid")
-_OVER = (State.COMPLETED, State.CANCELED, State.ERROR)
 # What an experiment's trials, metrics and checkpoints have in common, old and new ones.
 _LASTING = {
     "entrypoint": "the code is the same",
@@ -56,7 +55,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
         ConfigError: The override says what no override can.
     """
     name = f"experiment {experiment.id}"
-    if experiment.state not in _OVER:
+    if experiment.state not in OVER:
         raise Conflict(
             f"{name} is in non terminal state {experiment.state}; only one that is "
             "COMPLETED, CANCELED or ERROR can be continued"

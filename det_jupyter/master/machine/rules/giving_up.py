@@ -17,12 +17,13 @@ Giving an experiment up calls nothing that could raise again: not its search, no
 from __future__ import annotations
 
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.lifecycle import ENDS_AS, move, move_allocation
-from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.core.lifecycle import move
+from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.placing import order_kill
+from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.searching import end_experiment, end_trial
 from det_jupyter.searcher import ExitReason
-from det_jupyter.wire import AllocationState, CloseRun, State
+from det_jupyter.wire import CloseRun, State
 
 
 def experiment_of(state: MachineState, event: Event) -> int | None:
@@ -68,36 +69,23 @@ def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
             move(trial, State.STOPPING_ERROR)
         allocation = trial.allocation
         if allocation is not None and trial.holds_slots and allocation.id != event.gone:
-            _kill(turn, trial, allocation)
+            turn.touch(trial, "given up")
+            make_leave(turn, trial, at_once=True)
         else:
             end_given_up(turn, trial)
     _conclude(turn, experiment)
 
 
-def _kill(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    if allocation.state is not AllocationState.STOPPING:
-        move_allocation(trial, AllocationState.STOPPING)
-    turn.touch(trial, "given up")
-    order_kill(turn, allocation)
-
-
 def end_given_up(turn: Turn, trial: Trial) -> None:
     """End a trial of an experiment that was given up: its ranks are gone."""
     allocation = trial.allocation
-    if allocation is not None and allocation.holds_slots and allocation.agent_id is not None:
-        turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    if allocation is not None and allocation.holds_slots:
+        turn.order(allocation, CloseRun(allocation_id=allocation.id))
     trial.exit_reason = ExitReason.ERRORED
-    move(trial, ENDS_AS[trial.state])
-    trial.ended_at = turn.now
-    trial.waiting_for = trial.allocation = None
-    turn.touch(trial)
+    end_trial(turn, trial)
     _conclude(turn, turn.experiment(trial.experiment_id))
 
 
 def _conclude(turn: Turn, experiment: Experiment) -> None:
-    if experiment.state.is_terminal or turn.indexes.has_living(experiment.id):
-        return
-    move(experiment, ENDS_AS[experiment.state])
-    experiment.ended_at = turn.now
-    turn.searches.forget(experiment)
-    turn.touch(experiment)
+    if not (experiment.state.is_terminal or turn.indexes.has_living(experiment.id)):
+        end_experiment(turn, experiment)

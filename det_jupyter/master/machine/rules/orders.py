@@ -8,7 +8,7 @@ profile    of the present run; what is not answered when the run ends never will
 
 from __future__ import annotations
 
-from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.master.machine.core.state import Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.records import ChangeMade, TraceSaved
 from det_jupyter.wire import (
@@ -27,7 +27,7 @@ MAX_CHANGES = 100  # of a trial: all of them are needed to repeat its training
 MAX_PROFILES = 20  # of a trial; the oldest are forgotten
 
 
-def changes_of(trial: Trial) -> list[Order]:
+def changes_of(trial: Trial) -> list[ChangeOrder]:
     """Return the orders of a trial's changes that its ranks have not refused."""
     return [
         ChangeOrder(id=noted.id, change=change, steps_completed=noted.steps_completed)
@@ -57,63 +57,40 @@ def settle_changes(trial: Trial, *, keep_period: bool) -> None:
         change.model_copy(
             update={
                 "keeps_period": change.keeps_period and keep_period,
-                "error": change.error or ("" if _is_made(change) else "the trial ended before it"),
+                "error": change.error
+                or ("the trial ended before it" if change.steps_completed is None else ""),
             }
         )
         for change in trial.changes
     ]
 
 
-def _is_made(change: TrialChangeView) -> bool:
-    return change.steps_completed is not None
-
-
 def pass_orders(turn: Turn, trial: Trial) -> None:
     """Send the trial's ranks what they have not answered, if it has ranks; safe to repeat."""
-    allocation = trial.allocation
-    if allocation is None or not _has_ranks(allocation):
+    allocation, has_ranks = trial.allocation, (AllocationState.STARTING, AllocationState.RUNNING)
+    if allocation is None or allocation.state not in has_ranks:
         return
-    assert allocation.agent_id is not None
-    orders = [
-        *(order for order in changes_of(trial) if _is_open(order)),
+    orders: list[Order] = [
+        *(order for order in changes_of(trial) if order.steps_completed is None),
         *(ProfileOrder(id=p.id, profile=p.profile) for p in trial.profiles if not p.is_over),
     ]
     if orders:
-        turn.tell(allocation.agent_id, PassOrders(allocation_id=allocation.id, orders=orders))
-
-
-def _is_open(order: Order) -> bool:
-    return isinstance(order, ChangeOrder) and order.steps_completed is None
-
-
-def _has_ranks(allocation: Allocation) -> bool:
-    return allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
+        turn.order(allocation, PassOrders(allocation_id=allocation.id, orders=orders))
 
 
 def note_change(trial: Trial, made: ChangeMade) -> None:
     """Note where a change took effect, or why it was refused; the chief reports it."""
-    trial.changes = [
-        _made(change, made) if change.id == made.order_id else change for change in trial.changes
-    ]
-
-
-def _made(change: TrialChangeView, made: ChangeMade) -> TrialChangeView:
     steps = None if made.error else made.steps_completed
     update = {"steps_completed": steps, "text": made.text, "error": made.error}
-    return change.model_copy(update=update)
+    trial.changes = [
+        change.model_copy(update=update) if change.id == made.order_id else change
+        for change in trial.changes
+    ]
 
 
 def note_trace(trial: Trial, rank: int, saved: TraceSaved) -> None:
     """Note the trace of a rank."""
-    trace = TraceView(
-        rank=rank,
-        path=saved.path,
-        size_bytes=saved.size_bytes,
-        first=saved.first,
-        steps=saved.steps,
-        error=saved.error,
-        note=saved.note,
-    )
+    trace = TraceView.built_from(saved, rank=rank)
     trial.profiles = [
         _with(profile, [trace]) if profile.id == saved.order_id else profile
         for profile in trial.profiles
@@ -122,16 +99,9 @@ def note_trace(trial: Trial, rank: int, saved: TraceSaved) -> None:
 
 def end_profiles(trial: Trial) -> None:
     """Note of profiles that the run which has ended did not answer that there are none."""
+    error = "the run ended before the trace was written"
     trial.profiles = [
-        profile
-        if profile.is_over
-        else _with(
-            profile,
-            [
-                TraceView(rank=rank, error="the run ended before the trace was written")
-                for rank in profile.profile.ranks
-            ],
-        )
+        _with(profile, [TraceView(rank=rank, error=error) for rank in profile.profile.ranks])
         for profile in trial.profiles
     ]
 

@@ -79,24 +79,15 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
-        return _view(None, None, exited.error, exited.at), exited.error_is_final
+        return _unplaced(exited.error, exited.at), exited.error_is_final
     if rank is not None and code is not None and not own:
         return _died(rank, code, exited), False
     if allocation.failures:
         first = min(allocation.failures, key=lambda f: f.at)
-        return (
-            FailureView(
-                rank=first.rank,
-                exit_code=exited.exit_codes.get(first.rank),
-                error=first.error,
-                where=first.where,
-                traceback=first.traceback,
-                at=first.at,
-                batch=exited.batch,  # of the rank that ended first: the others were in it too
-            ),
-            first.final,
-        )
-    return _view(None, None, "the ranks ended without saying why", exited.at), False
+        code = exited.exit_codes.get(first.rank)
+        # The batch is that of the rank which ended first: the others were in it too.
+        return FailureView.built_from(first, exit_code=code, batch=exited.batch), first.final
+    return _unplaced("the ranks ended without saying why", exited.at), False
 
 
 def _died(rank: int, code: int, exited: GangExited) -> FailureView:
@@ -172,11 +163,12 @@ def lost_too_often(at: float) -> FailureView:
         f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
         "machine may be out of memory; see agent.log"
     )
-    return _view(None, None, error, at)
+    return _unplaced(error, at)
 
 
-def _view(rank: int | None, code: int | None, error: str, at: float) -> FailureView:
-    return FailureView(rank=rank, exit_code=code, error=error, at=at)
+def _unplaced(error: str, at: float) -> FailureView:
+    """Return a failure of no rank."""
+    return FailureView(rank=None, exit_code=None, error=error, at=at)
 
 
 def _signal(code: int) -> str:

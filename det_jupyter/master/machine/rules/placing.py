@@ -112,10 +112,8 @@ def _promise(turn: Turn, promise: Promise) -> None:
 
 def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Command the agent to start the gang that holds its slots; safe to repeat."""
-    assert allocation.agent_id is not None
     experiment = turn.experiment(trial.experiment_id)
-    plan = make_plan(experiment, trial, allocation)
-    turn.tell(allocation.agent_id, StartGang(plan=plan))
+    turn.order(allocation, StartGang(plan=make_plan(experiment, trial, allocation)))
 
 
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
@@ -141,7 +139,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         target=trial.target,
         target_is_last=trial.target_is_last,
         sampling_interval_s=None if profiling.enabled is False else profiling.sampling_interval,
-        orders=changes_of(trial),
+        orders=[*changes_of(trial)],
     )
 
 
@@ -160,7 +158,7 @@ def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> N
 
 
 def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
-    """Take a trial out of the queue, or command its ranks to leave."""
+    """Take a trial out of the queue, or command its ranks to leave, or to end at once."""
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
         return
@@ -172,32 +170,26 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
     if allocation.state is not AllocationState.STOPPING:
         allocation.asked_at = turn.now
         move_allocation(trial, AllocationState.STOPPING)
-        turn.touch(trial)
+    if at_once:
+        allocation.asked_at = None  # it is not waited for any more
+    turn.touch(trial)
     order_leave(turn, trial, allocation, at_once=at_once)
 
 
 def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Send the gang its trial's present target; safe to repeat."""
-    assert allocation.agent_id is not None
     assert trial.target is not None
     command = ExtendGang(
         allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
     )
-    turn.tell(allocation.agent_id, command)
+    turn.order(allocation, command)
 
 
 def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
     """Command the gang to leave, after saving its state or at once; safe to repeat."""
-    assert allocation.agent_id is not None
     if at_once:
-        order_kill(turn, allocation)
+        turn.order(allocation, KillGang(allocation_id=allocation.id))
         return
     timeout_s = float(turn.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
-    turn.tell(allocation.agent_id, signal)
-
-
-def order_kill(turn: Turn, allocation: Allocation) -> None:
-    """Command the agent to end the gang now; safe to repeat."""
-    assert allocation.agent_id is not None
-    turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))
+    turn.order(allocation, signal)

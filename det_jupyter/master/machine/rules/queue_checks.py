@@ -98,13 +98,9 @@ def find_wrong_values(
         yield "weight", f"got {change.weight:g}, expected a number from {bounds}"
     least = max(1, experiment.slots_per_trial)
     if isinstance(change.max_slots, int) and change.max_slots < least:
-        yield (
-            "max_slots",
-            (
-                f"got {change.max_slots}, expected at least {least} "
-                f"(resources.slots_per_trial), or none; to stop its trials, pause it"
-            ),
-        )
+        bounds = f"at least {least} (resources.slots_per_trial), or none"
+        pause = "to stop its trials, pause it"
+        yield "max_slots", f"got {change.max_slots}, expected {bounds}; {pause}"
     if isinstance(change.max_slots, int) and change.max_slots > MAX_SLOTS:
         yield "max_slots", f"got {change.max_slots}, expected at most {MAX_SLOTS}, or none"
     if change.resource_pool is not None:

@@ -27,6 +27,7 @@ from det_jupyter.direction import Direction
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.indexes import Indexes
+from det_jupyter.master.machine.core.lifecycle import OVER
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.records import to_finite
@@ -71,18 +72,9 @@ def find_unneeded(
 
 def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
     """Return the other experiments that are not over and start from a checkpoint of this one."""
+    own = {uuid for uuid, one in state.checkpoints.items() if one.experiment_id == experiment.id}
     began = (state.experiments.get(other_id) for other_id in indexes.began_with(experiment.id))
-    return [
-        other.id
-        for other in began
-        if other is not None
-        and any(_is_of(state, uuid, experiment) for uuid in _used_by(other, indexes))
-    ]
-
-
-def _is_of(state: MachineState, uuid: str, experiment: Experiment) -> bool:
-    found = state.checkpoints.get(uuid)
-    return found is not None and found.experiment_id == experiment.id
+    return [other.id for other in began if other and not own.isdisjoint(_used_by(other, indexes))]
 
 
 def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
@@ -98,32 +90,30 @@ def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
 
 def sources_of(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[Experiment]:
     """Return the other experiments, over by now, from whose checkpoints this one began."""
-    over = (State.COMPLETED, State.CANCELED, State.ERROR)
     found = (state.experiments.get(source_id) for source_id in indexes.began_from(experiment.id))
-    return [source for source in found if source is not None and source.state in over]
+    return [source for source in found if source is not None and source.state in OVER]
 
 
 def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
     """Return the checkpoint if a trial can begin with it; None if it is gone, or about to go."""
-    if ref is None:
-        return None
-    found = state.checkpoints.get(ref.uuid)
+    return ref if ref is not None and _is_usable(state, ref.uuid) else None
+
+
+def _is_usable(state: MachineState, uuid: str) -> bool:
+    found = state.checkpoints.get(uuid)
     if found is None or found.state == "DELETED":
-        return None
+        return False
     owner, trial = state.experiments.get(found.experiment_id), state.trials.get(found.trial_id)
     if owner is None or owner.state in (State.DELETING, State.DELETE_FAILED):
-        return None
-    return ref if trial is not None and ref.uuid in trial.checkpoints else None
+        return False
+    return trial is not None and uuid in trial.checkpoints
 
 
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
     """Command the deletion of what the experiment's policy does not keep."""
     storage = experiment.settings.checkpoint_storage
-    uuids = find_unneeded(turn.state, turn.indexes, experiment, storage)
-    for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
-        _take_out(turn, turn.state.trials[trial_id], set(uuids))
-    if uuids:
-        turn.commands.append(_removal(turn.state, experiment, uuids, turn.state.seq))
+    if uuids := find_unneeded(turn.state, turn.indexes, experiment, storage):
+        _remove(turn, experiment, uuids)
 
 
 def drop(turn: Turn, uuids: Iterable[str]) -> None:
@@ -136,7 +126,7 @@ def drop(turn: Turn, uuids: Iterable[str]) -> None:
     problems = [
         f"there is no checkpoint {uuid}, or it is deleted already"
         for uuid in sorted(wanted)
-        if usable(turn.state, to_ref(checkpoints[uuid]) if uuid in checkpoints else None) is None
+        if not _is_usable(turn.state, uuid)
     ]
     owners = {checkpoints[uuid].experiment_id for uuid in wanted & checkpoints.keys()}
     concerned = {i for owner in owners for i in (owner, *turn.indexes.began_with(owner))}
@@ -151,10 +141,13 @@ def drop(turn: Turn, uuids: Iterable[str]) -> None:
         raise Conflict("; ".join(problems))
     for owner in sorted(owners):
         own = [uuid for uuid in sorted(wanted) if checkpoints[uuid].experiment_id == owner]
-        for trial_id in sorted({checkpoints[uuid].trial_id for uuid in own}):
-            _take_out(turn, turn.state.trials[trial_id], wanted)
-        experiment = turn.state.experiments[owner]
-        turn.commands.append(_removal(turn.state, experiment, own, turn.state.seq))
+        _remove(turn, turn.state.experiments[owner], own)
+
+
+def _remove(turn: Turn, experiment: Experiment, uuids: list[str]) -> None:
+    for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
+        _take_out(turn, turn.state.trials[trial_id], set(uuids))
+    turn.commands.append(_removal(turn.state, experiment, uuids))
 
 
 def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
@@ -174,54 +167,38 @@ def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
     trial.checkpoints = [uuid for uuid in trial.checkpoints if uuid not in uuids]
     latest = trial.latest_checkpoint
     if latest is not None and latest.uuid in uuids:
-        trial.latest_checkpoint = _newest(turn.state, trial)
+        newest = [turn.state.checkpoints[uuid] for uuid in trial.checkpoints[-1:]]
+        trial.latest_checkpoint = CheckpointRef.built_from(newest[0]) if newest else None
     turn.touch(trial)
 
 
-def _newest(state: MachineState, trial: Trial) -> CheckpointRef | None:
-    """Return the newest checkpoint that a trial has saved and that is kept."""
-    if not trial.checkpoints:
-        return None
-    return to_ref(state.checkpoints[trial.checkpoints[-1]])
-
-
-def to_ref(view: CheckpointView) -> CheckpointRef:
-    """Return a checkpoint as something to begin with."""
-    return CheckpointRef.built_from(view)
-
-
 def _removal(
-    state: MachineState, experiment: Experiment, uuids: Iterable[str], cause: int
+    state: MachineState, experiment: Experiment, uuids: Iterable[str]
 ) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=experiment.id,
-        folder=storage_folder(experiment),
+        folder=folder_of(experiment.config["checkpoint_storage"]),
         paths={uuid: state.checkpoints[uuid].path for uuid in uuids},
-        cause=cause,
+        cause=state.seq,
     )
 
 
-def storage_folder(experiment: Experiment) -> str | None:
-    """Return the folder that an experiment's checkpoints go to; None: our own."""
-    return folder_of(experiment.config["checkpoint_storage"])
-
-
-def whole_removal(state: MachineState, experiment: Experiment, cause: int) -> DeleteExperiment:
+def whole_removal(state: MachineState, experiment: Experiment) -> DeleteExperiment:
     """Return the command that removes all of an experiment's files."""
     own = (c for c in state.checkpoints.values() if c.experiment_id == experiment.id)
     return DeleteExperiment(
         experiment_id=experiment.id,
         trial_ids=tuple(experiment.trial_ids),
-        folder=storage_folder(experiment),
+        folder=folder_of(experiment.config["checkpoint_storage"]),
         paths={one.uuid: one.path for one in own if one.state != "DELETED"},
-        cause=cause,
+        cause=state.seq,
     )
 
 
 def pending_deletions(state: MachineState) -> list[Deletion]:
     """Return what was still to be removed when a master before us ended."""
     commands: list[Deletion] = [
-        whole_removal(state, experiment, state.seq)
+        whole_removal(state, experiment)
         for experiment in state.experiments.values()
         if experiment.state is State.DELETING
     ]
@@ -233,5 +210,5 @@ def pending_deletions(state: MachineState) -> list[Deletion]:
     for experiment_id, uuids in left.items():
         experiment = state.experiments[experiment_id]
         if experiment.state is not State.DELETING:
-            commands.append(_removal(state, experiment, uuids, state.seq))
+            commands.append(_removal(state, experiment, uuids))
     return commands

@@ -130,15 +130,20 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
         move(experiment, State.STOPPING_ERROR)
     elif experiment.state is State.STOPPING_COMPLETED and states == {State.CANCELED}:
         move(experiment, State.STOPPING_CANCELED)
-    move(experiment, ENDS_AS[experiment.state])
-    experiment.ended_at = turn.now
-    turn.searches.forget(experiment)
-    turn.touch(experiment)
+    end_experiment(turn, experiment)
     drop_unneeded(turn, experiment)
     # The checkpoints that it began with are not in use any more.
     for source in sources_of(turn.state, turn.indexes, experiment):
         with on_behalf_of(source.id):
             drop_unneeded(turn, source)
+
+
+def end_experiment(turn: Turn, experiment: Experiment) -> None:
+    """Take a stopping experiment without living trials to its terminal state."""
+    move(experiment, ENDS_AS[experiment.state])
+    experiment.ended_at = turn.now
+    turn.searches.forget(experiment)
+    turn.touch(experiment)
 
 
 def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
@@ -223,16 +228,11 @@ def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
     )
     turn.state.trials[trial.id] = trial
     experiment.trial_ids.append(trial.id)
-    if experiment.continues is not None:
-        _continue_from(trial, turn.state.trials[experiment.continues])
+    if experiment.continues is not None:  # it begins where that one is: same state, same batch
+        source = turn.state.trials[experiment.continues]
+        trial.seed, trial.latest_checkpoint = source.seed, source.latest_checkpoint
     turn.touch(trial)
     turn.touch(experiment)
-
-
-def _continue_from(trial: Trial, source: Trial) -> None:
-    """Let a trial begin where another one is: same seed, same state, same batch."""
-    trial.seed = source.seed
-    trial.latest_checkpoint = source.latest_checkpoint
 
 
 def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> None:
