@@ -8,8 +8,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from det_jupyter.records import Record
-
 PROTOCOL = 8
 
 
@@ -19,14 +17,14 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     @classmethod
-    def built_from(cls, source: BaseModel | Record, **others: Any) -> Self:
+    def built_from(cls, source: Any, **others: Any) -> Self:
         """Return a message with the fields that it shares with a message or record, and others."""
-        shared = _shared_fields(cls, type(source)) - others.keys()
+        shared = _shared_fields(cls, source.__class__) - others.keys()
         return cls(**{name: getattr(source, name) for name in shared}, **others)
 
 
 @cache
-def _shared_fields(one: type[BaseModel], other: type[BaseModel | Record]) -> frozenset[str]:
+def _shared_fields(one: type[BaseModel], other: type[Any]) -> frozenset[str]:
     fields = "model_fields" if issubclass(other, BaseModel) else "__dataclass_fields__"
     return frozenset(one.model_fields.keys() & getattr(other, fields).keys())
 
