@@ -24,6 +24,7 @@ from typing import Any
 from det_jupyter.blobs import BlobStore
 from det_jupyter.context import context_files
 from det_jupyter.errors import ProtocolMismatch
+from det_jupyter.system.paths import write_private
 from det_jupyter.wire import Capsule
 
 _NOTE = ".unpacked"  # in a folder of unpacked modules: the state of each file
@@ -130,7 +131,7 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
         for name, digest in capsule.modules.items():
             _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
         note = json.dumps(_states(capsule.modules, code_dir)).encode()
-        _replace(code_dir / _NOTE, note)
+        write_private(code_dir / _NOTE, note)
     folder = os.path.abspath(code_dir)
     if as_main:
         sys.path.insert(0, folder)
@@ -166,14 +167,7 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() == content:
         return
-    _replace(path, content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file atomically, because ranks write the same files at the same time."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_bytes(content)
-    os.replace(scratch, path)
+    write_private(path, content)  # ranks write the same files at the same time
 
 
 def _forget_modules(files: set[str], folder: str) -> None:

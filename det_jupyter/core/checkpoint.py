@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import (
     CheckpointDraft,
@@ -27,7 +26,7 @@ from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
-from det_jupyter.core.values import find_choice_problem
+from det_jupyter.core.values import Part, find_choice_problem
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointDeleted
 from det_jupyter.storage import LocalStorage

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from det_jupyter.core.checkpoint import CheckpointContext
-from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import RecordSink
@@ -20,6 +19,7 @@ from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import TrainContext
+from det_jupyter.core.values import Part
 
 logger = logging.getLogger(__name__)
 

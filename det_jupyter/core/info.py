@@ -109,12 +109,10 @@ class TrialInfo:
 
     @property
     def experiment_id(self) -> int:
-        """Number of the experiment."""
         return self.plan.experiment_id
 
     @property
     def trial_id(self) -> int:
-        """Number of the trial."""
         return self.plan.trial_id
 
     @property

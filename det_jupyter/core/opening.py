@@ -159,11 +159,7 @@ def _managed(run: managed.Run, distributed: DistributedContext | None) -> Contex
 
 
 def _alone(run: managed.Run) -> DistributedContext:
-    """Return the place of a process by itself.
-
-    Raises:
-        ConfigError: It is one of several.
-    """
+    """Return the place of a process by itself."""
     num_slots = len(run.plan.slots)
     if num_slots == 1:
         return DistributedContext()
@@ -185,11 +181,7 @@ def _alone(run: managed.Run) -> DistributedContext:
 
 
 def _claim(journal: Journal) -> None:
-    """Make sure that no other process that lives has this journal as its own.
-
-    Raises:
-        ConfigError: One has: both would be the chief.
-    """
+    """Make sure that no other process that lives has this journal as its own."""
     try:
         fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from det_jupyter.control import ControlPage
-from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.values import Part
 
 
 class PreemptMode(Enum):

@@ -192,11 +192,7 @@ class ProfilerContext:
             self.flush()
 
     def _check_name(self, method: str, name: str) -> None:
-        """Check a name, once.
-
-        Raises:
-            ValueError: It is none, or there are too many.
-        """
+        """Check a name, once."""
         if isinstance(name, str) and name in self._names:
             return
         where = f"profiler.{method}"

@@ -21,12 +21,11 @@ from enum import Enum
 from typing import Any
 
 from det_jupyter.control import ControlPage
-from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import checked_steps, find_choice_problem
+from det_jupyter.core.values import Part, checked_steps, find_choice_problem
 from det_jupyter.lengths import Length
 from det_jupyter.records import TargetReached
 

@@ -124,11 +124,7 @@ class ShardedCheckpoint:
     def _agree(
         self, call: str, offers: Sequence[Offer], folder: Folder | None
     ) -> tuple[list[Offer], dict[str, Any]]:
-        """Return what each rank stores, and the metadata of all.
-
-        Raises:
-            CheckpointError: It cannot be stored together.
-        """
+        """Return what each rank stores, and the metadata of all."""
         offers = without_copies(offers)
         compared = shared_files(offers)
         names = compared & offers[self._distributed.rank].found.files

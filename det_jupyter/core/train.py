@@ -9,11 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from det_jupyter.core.closing import Part
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.values import (
+    Part,
     by_name,
     checked_amounts,
     checked_metrics,

@@ -1,4 +1,4 @@
-"""Checks of what the Core API is given, alike in experiments and outside, and JSON of it."""
+"""Checks of what the Core API is given and when, alike in experiments and outside; JSON of it."""
 
 from __future__ import annotations
 
@@ -130,3 +130,21 @@ def by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         name: [to_json_value(f"batch metric {name!r}", metrics[name]) for metrics in batch_metrics]
         for name in names
     }
+
+
+class Part:
+    """A part of a context: open from the beginning, and again in each further `with` block."""
+
+    is_open = True
+
+    def check_open(self, call: str) -> None:
+        """Refuse a call after the end of the context.
+
+        Raises:
+            RuntimeError: The context is closed.
+        """
+        if not self.is_open:
+            raise RuntimeError(
+                f"{call}: this context is closed, as its `with core.init()` block has ended; "
+                "move the call into the block"
+            )

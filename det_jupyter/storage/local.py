@@ -186,8 +186,7 @@ def default_root(host_path: str | None, data_dir: Path) -> Path:
 def _try_lock(path: Path) -> _OpenFolder | None:
     """Return the folder with its lock held; None if it is gone or taken.
 
-    Raises:
-        OSError: This file system locks no folders, as some network file systems do not.
+    An OSError: this file system locks no folders, as some network file systems do not.
     """
     try:
         folder = _OpenFolder(path)

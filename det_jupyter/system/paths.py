@@ -176,13 +176,13 @@ def read_private(path: Path) -> str:
         return file.read()
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a 0600 file atomically: a reader sees the old text or the new one."""
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a 0600 file atomically: a reader sees the old content or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.unlink(missing_ok=True)  # of a process with this pid that was killed
     descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
     os.replace(scratch, path)
 
 

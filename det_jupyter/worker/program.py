@@ -1,4 +1,6 @@
-"""Runs a Python program as `__main__`, in this process: as `python` would, with torch loaded.
+"""Runs programs: Python as `__main__` of this process, any other command as a child of it.
+
+Python runs as `python` would run it, with torch loaded:
 
     python3 train.py --epochs 3     sys.argv as given, sys.path[0] the script's folder
     python3 folder_or_zip           its `__main__`
@@ -6,29 +8,68 @@
 
 torch and what it needs are imported already, so a module of the context directory with the name of
 such a package would not be found by that name. It is refused (entrypoint.py).
+
+The child has this process's output, folder and environment. SIGTERM and SIGINT are passed on to
+it. It is in this rank's process group, so it dies with the rank.
 """
 
 from __future__ import annotations
 
 import builtins
+import errno
 import logging
 import os
 import random
 import runpy
+import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
 
 from det_jupyter.context.modules import describe_syntax_error
-from det_jupyter.entrypoints import Program
+from det_jupyter.control import ControlPage
+from det_jupyter.entrypoints import Command, Program
 from det_jupyter.errors import ConfigError
-from det_jupyter.worker.endings import check_exit, finish_python
+from det_jupyter.words import shortened
+from det_jupyter.worker.endings import check_exit, describe_exit, finish_python
 from det_jupyter.worker.entrypoint import listed, put_first
-from det_jupyter.worker.work import ProcessRun
+
+_SHOWN = 120  # characters of a command
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def steps_noted(page: ControlPage, world_size: int) -> int:
+    """Return the steps completed that the ranks of a program have noted; 0 if none has."""
+    return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
+
+
+class ProcessRun:
+    """What programs and commands have in common: how far they are, their ranks have to report.
+
+    Args:
+        steps: Returns the steps completed since the beginning of the trial, as far as known.
+    """
+
+    trial = None  # that has a code of its own
+
+    def __init__(self, *, steps: Callable[[], int], first: int) -> None:
+        self._steps = steps
+        self._first = first
+
+    @property
+    def steps_completed(self) -> int:
+        """Steps since the beginning of the trial that its ranks have reported."""
+        return max(self._first, self._steps())
+
+    @property
+    def trained(self) -> int:
+        return self.steps_completed - self._first
 
 
 class ProgramRun(ProcessRun):
@@ -108,3 +149,63 @@ def _check_there(path: Path, target: str) -> None:
         f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
         f"there: {listed(there)}); the context directory has to contain it"
     )
+
+
+class CommandRun(ProcessRun):
+    """One run of a command."""
+
+    def __init__(self, command: Command, *, steps: Callable[[], int], first: int) -> None:
+        super().__init__(steps=steps, first=first)
+        self._argv = command.argv
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Run it to its end.
+
+        Raises:
+            ConfigError: It cannot be started.
+            ExitedWith: It ended with an exit code, or by a signal.
+        """
+        try:
+            self._child = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            raise ConfigError(_why_not_started(self._argv[0], error)) from None
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        if code := self._child.wait():
+            raise describe_exit(f"the command `{shown(self._argv)}`", code)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    def live(self) -> dict[str, Any]:
+        return {"command": list(self._argv), "process": self._child}
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """Return a command as its author has written it, cut if it is long."""
+    text = argv[2] if argv[:2] == ("sh", "-c") and len(argv) == 3 else shlex.join(argv)
+    return shortened(text, _SHOWN)
+
+
+def _why_not_started(program: str, error: OSError) -> str:
+    if error.errno == errno.ENOENT and os.sep not in program:
+        return (
+            f"entrypoint: the command {program!r} is not there: no program of that name is in "
+            f"PATH; install it, or write ./{program} if it is a file of the context directory"
+        )
+    if error.errno == errno.ENOENT and os.path.exists(program):
+        return f"entrypoint: {program} names an interpreter that is not there in its first line"
+    if error.errno == errno.ENOENT:
+        return f"entrypoint: {program} is not there in the folder that the trial works in"
+    if error.errno == errno.EACCES:
+        return f"entrypoint: {program} may not be executed; `chmod +x {program}` allows it"
+    if error.errno == errno.ENOEXEC:
+        return (
+            f"entrypoint: {program} is no program; if it is a script, its first line has to name "
+            "an interpreter: #!/bin/sh"
+        )
+    if error.errno == errno.E2BIG:
+        return f"entrypoint: {program} cannot be started: its arguments or variables are too long"
+    return f"entrypoint: {program} cannot be started: {error.strerror}"

@@ -44,14 +44,13 @@ from det_jupyter.records import Notice, RankStarted, RunEnded
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
-from det_jupyter.worker.command import CommandRun
 from det_jupyter.worker.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.worker.entrypoint import load_entrypoint
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline
-from det_jupyter.worker.program import ProgramRun
+from det_jupyter.worker.program import CommandRun, ProgramRun, steps_noted
 from det_jupyter.worker.variables import left_out
-from det_jupyter.worker.work import FunctionReason, FunctionRun, steps_noted
+from det_jupyter.worker.work import FunctionReason, FunctionRun
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again

@@ -1,4 +1,4 @@
-"""The work of a rank: training a trial, or calling a function of the notebook.
+"""The call of a function of the notebook, as the work of a rank.
 
 Every rank of the gang calls the function, which gets its context from `core.init()`. The reports
 of the function say how far it is; the first reported step starts the rank's kernel. When the
@@ -11,43 +11,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any, Literal
 
 from det_jupyter.calls import call
-from det_jupyter.control import ControlPage
 from det_jupyter.core import Context, StepCounter
 from det_jupyter.pytorch.training.events import Reason
-
-
-def steps_noted(page: ControlPage, world_size: int) -> int:
-    """Return the steps completed that the ranks of a program have noted; 0 if none has."""
-    return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
-
-
-class ProcessRun:
-    """What programs and commands have in common: how far they are, their ranks have to report.
-
-    Args:
-        steps: Returns the steps completed since the beginning of the trial, as far as known.
-    """
-
-    trial = None  # that has a code of its own
-
-    def __init__(self, *, steps: Callable[[], int], first: int) -> None:
-        self._steps = steps
-        self._first = first
-
-    @property
-    def steps_completed(self) -> int:
-        """Steps since the beginning of the trial that its ranks have reported."""
-        return max(self._first, self._steps())
-
-    @property
-    def trained(self) -> int:
-        return self.steps_completed - self._first
-
 
 FunctionReason = Reason | Literal["invalid_hp"]
 

@@ -80,7 +80,10 @@ _WHILE_PRELOADING = {
 
 def main() -> int:
     """Preload, then serve the agent at the other end of the socket until it closes."""
-    options = _parser().parse_args()
+    parser = argparse.ArgumentParser(prog="python -m det_jupyter.worker.zygote")
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--target", required=True, metavar="MODULE:FUNCTION")
+    options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     connection = socket.socket(fileno=options.socket)
     connection.set_inheritable(False)
@@ -102,13 +105,6 @@ def main() -> int:
     _tell(connection, ready)
     ForkServer(connection, run_rank).serve()
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m det_jupyter.worker.zygote")
-    parser.add_argument("--socket", type=int, required=True)
-    parser.add_argument("--target", required=True, metavar="MODULE:FUNCTION")
-    return parser
 
 
 def _preload(target: str) -> RankTarget:

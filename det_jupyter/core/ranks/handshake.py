@@ -79,18 +79,17 @@ def introduce(
     verdict = json.loads(data)
     if verdict["kind"]:
         raise _FAILURES.get(verdict["kind"], dist.DistNetworkError)(verdict["text"])
-    up, down = keys_of(secret, nonce + own)
-    return Link(sock, verdict["text"], (up, down) if is_signed(sock, secret) else None)
+    return Link(sock, verdict["text"], keys_of(sock, secret, nonce + own, (b"up", b"down")))
 
 
-def is_signed(sock: socket.socket, secret: bytes) -> bool:
-    """Return whether frames over this connection are signed."""
-    return bool(secret) and sock.family != socket.AF_UNIX
-
-
-def keys_of(secret: bytes, nonces: bytes) -> tuple[bytes, bytes]:
-    """Return the keys of what a guest sends, and of what it gets."""
-    return mark_of(secret, b"up" + nonces, b""), mark_of(secret, b"down" + nonces, b"")
+def keys_of(
+    sock: socket.socket, secret: bytes, nonces: bytes, directions: tuple[bytes, bytes]
+) -> tuple[bytes, bytes] | None:
+    """Return the keys of frames that are sent and received; None if they are not signed."""
+    if not secret or sock.family == socket.AF_UNIX:
+        return None
+    sent, received = directions
+    return mark_of(secret, sent + nonces, b""), mark_of(secret, received + nonces, b"")
 
 
 def own_name() -> str:

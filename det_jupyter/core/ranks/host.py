@@ -20,7 +20,6 @@ from det_jupyter.core.ranks.handshake import (
     MARK_BYTES,
     MOST_BYTES,
     WORD,
-    is_signed,
     keys_of,
     mark_of,
     own_name,
@@ -204,8 +203,8 @@ class Host:
         for member in self._members():
             assert member.place
             self._send_verdict(member, "", f"rank 0 ({own_name()})")
-            up, down = keys_of(self._secret, member.nonce + member.own)
-            keys = (down, up) if is_signed(member.sock, self._secret) else None
+            nonces = member.nonce + member.own
+            keys = keys_of(member.sock, self._secret, nonces, (b"down", b"up"))
             name = f"rank {member.place.rank} ({member.name})"
             links[member.place.rank] = Link(member.sock, name, keys)
         return links

@@ -188,9 +188,7 @@ def _host(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> 
 def _listen(meeting: Meeting, place: Place) -> socket.socket:
     """Return a listening socket; the address is free again once the host has closed it.
 
-    Raises:
-        OSError: It cannot be used.
-        ValueError: Another process with rank 0 listens there.
+    A ValueError: another process with rank 0 listens there.
     """
     listener = _socket(meeting)
     try:
