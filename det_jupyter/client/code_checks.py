@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import assert_never
 
 from det_jupyter.context import ContextPlan
-from det_jupyter.context.live import LiveEntries
 from det_jupyter.context.modules import (
     find_syntax_error,
     is_always_pythons,
     modules_among,
     parse_module,
 )
-from det_jupyter.context.walking import Entry
+from det_jupyter.context.walking import Entry, LiveEntries
 from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
 
 _MAX_NAMES = 12  # that a message lists

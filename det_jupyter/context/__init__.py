@@ -6,15 +6,7 @@ unpack_context the copy
 context_files  its text, for people
 """
 
-from det_jupyter.context.packing import pack_context
+from det_jupyter.context.archive import context_files, pack_context, unpack_context
 from det_jupyter.context.planning import ContextPlan, plan_context
-from det_jupyter.context.reading import context_files
-from det_jupyter.context.unpacking import unpack_context
 
-__all__ = [
-    "ContextPlan",
-    "context_files",
-    "pack_context",
-    "plan_context",
-    "unpack_context",
-]
+__all__ = ["ContextPlan", "context_files", "pack_context", "plan_context", "unpack_context"]

@@ -6,7 +6,9 @@ import errno
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -61,6 +63,33 @@ class Entry:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is no file any more")
             return file.read(most)
+
+
+class LiveEntries(Mapping[str, Entry]):
+    """A folder as it is at the moment, for ranks that work in it and have no context.
+
+    What is below it is looked up when it is asked for; iteration is over its top alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, name: str) -> Entry:
+        path = self.folder / name
+        if path.is_dir():
+            return Entry(kind="folder", source=str(path))
+        if not path.is_file():
+            raise KeyError(name)
+        return Entry(kind="file", source=str(path), is_executable=os.access(path, os.X_OK))
+
+    def __iter__(self) -> Iterator[str]:
+        for each in sorted(os.listdir(self.folder)):
+            yield each
+            if (self.folder / each / "__init__.py").is_file():
+                yield f"{each}/__init__.py"
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Walk:
@@ -129,7 +158,7 @@ class Walk:
         while pending:
             below = pending.pop()
             try:
-                found = sorted(os.scandir(os.path.join(self._root, below)), key=_name_of)
+                found = sorted(os.scandir(os.path.join(self._root, below)), key=attrgetter("name"))
             except OSError as error:
                 self._cannot(below, error.strerror or str(error))
                 continue
@@ -162,11 +191,9 @@ class Walk:
             self.entries[self._path(name)] = Entry(kind="folder", source=found.path)
             return True
         try:
-            state = found.stat(follow_symlinks=False)
+            self._add_file(self._path(name), found.path, found.stat(follow_symlinks=False))
         except OSError as error:
             self._cannot(name, error.strerror or str(error))
-            return False
-        self._add_file(self._path(name), found.path, state)
         return False
 
     def _add_file(self, name: str, source: str, state: os.stat_result) -> None:
@@ -241,10 +268,6 @@ def shown(path: str) -> str:
 def _listed(names: list[str]) -> str:
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _name_of(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 def _is_utf8(name: str) -> bool:

@@ -19,9 +19,8 @@ from det_jupyter.feeder.frames import Ack, Ask, Follow, Leave, Ping, args_of, pa
 from det_jupyter.feeder.hub import Hub
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.topic import Following, Topic
-from det_jupyter.live.answers import ANSWERERS, answer
+from det_jupyter.live.answers import ANSWERERS, answer, kept_answer
 from det_jupyter.live.commands import carry_out_command
-from det_jupyter.live.kept import kept_answer
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)

@@ -6,15 +6,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from det_jupyter.client import Client, Experiment
-from det_jupyter.errors import DetError, NotFound
-from det_jupyter.live.log_answers import log_answer
-from det_jupyter.live.order_answers import change_answer, profile_answer
-from det_jupyter.live.series_answers import series_answer
-from det_jupyter.live.stack_answers import stack_answer
+from jupyter_core.utils import ensure_event_loop
+
+from det_jupyter.bounds import Whole
+from det_jupyter.client import Client, Experiment, Trial
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.follow import fetch
+from det_jupyter.client.rank import Rank
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
+from det_jupyter.live.importance import KnownImportance
+from det_jupyter.view import build_view_state
+from det_jupyter.view.forms.place import kept_forms
+from det_jupyter.wire import LogLine, LogQuery, SeriesPage, SeriesQuery, Wire
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
@@ -23,6 +32,15 @@ Question = Mapping[str, Any]
 Answerer = Callable[[Client, int, Question], dict[str, Any]]
 
 _MAX_CHECKPOINTS = 500
+# Jupyter drops messages above 1 MB a second.
+_MAX_LOGS = 300_000  # characters
+_MAX_LINE = 1000
+_MAX_STACK = 20_000  # of one rank: a recursion can be thousands of frames deep
+_MAX_POINTS = 16_000  # some 45 characters each
+_MIN_COLUMNS = 20
+_RANKS_AT_ONCE = 32
+_LOG_FILTERS = ("after", "tail", "rank", "level")
+_CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
 
 
 def config_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
@@ -41,6 +59,172 @@ def checkpoints_answer(client: Client, experiment_id: int, question: Question) -
         best = ""
     newest = [handle.view.model_dump() for handle in handles[: -_MAX_CHECKPOINTS - 1 : -1]]
     return {"checkpoints": newest, "total": len(handles), "best": best}
+
+
+def log_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Return the lines that fit; of these the `first`, if the question says so."""
+    given = {name: question.get(name) for name in _LOG_FILTERS}
+    query = ask_for(LogQuery, **given, search=question.get("search") or None)
+    page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
+    return {**page.model_dump(), "lines": _bounded(page.lines[: question.get("first")])}
+
+
+def _bounded(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
+    """Return the newest lines that a message can carry, long ones cut."""
+    kept: list[dict[str, Any]] = []
+    room = _MAX_LOGS
+    for line in reversed(lines):
+        text = line.text
+        if len(text) > _MAX_LINE:
+            text = f"{text[:_MAX_LINE]}…"
+        room -= len(text)
+        if room < 0:
+            break
+        kept.append({**line.model_dump(), "text": text})
+    return kept[::-1]
+
+
+class _Which(Wire):
+    trial_id: Whole | None = None
+    agent_id: str | None = None
+    trial_ids: list[Whole] = []
+    query: dict[str, Any] = {}
+
+
+def series_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Return a page of series, or one for each of several trials, by trial.
+
+    What is asked for is `trial_id`, `agent_id`, or `trial_ids`.
+    """
+    which = ask_for(
+        _Which, **{name: question[name] for name in _Which.model_fields & question.keys()}
+    )
+    query = ask_for(SeriesQuery, **which.query)
+    if which.agent_id is not None:
+        return {"page": _fitting(partial(client.agent_series, which.agent_id), query)}
+    if which.trial_id is not None:
+        return {"page": _fitting(partial(client.series, which.trial_id), query)}
+    most = _MAX_POINTS // max(1, len(which.trial_ids))
+    return {
+        "pages": {
+            str(trial_id): _fitting(partial(client.series, trial_id), query, most)
+            for trial_id in which.trial_ids
+        }
+    }
+
+
+def _fitting(
+    fetch: Callable[[SeriesQuery], SeriesPage], query: SeriesQuery, most: int = _MAX_POINTS
+) -> dict[str, Any]:
+    """Return a page that a message can carry: with fewer columns, and then with fewer series.
+
+    `left_out` counts the series that it lacks.
+    """
+    page = fetch(query)
+    num_points = sum(len(one.x) for one in page.series)
+    if num_points > most:
+        longest = max(len(one.x) for one in page.series)
+        columns = max(_MIN_COLUMNS, longest * most // num_points)
+        page = fetch(query.model_copy(update={"columns": min(columns, query.columns)}))
+    kept, room = [], most
+    for one in page.series:
+        room -= max(1, len(one.x))
+        if room >= 0:
+            kept.append(one)
+    left_out = len(page.series) - len(kept)
+    return {**page.model_copy(update={"series": kept}).model_dump(), "left_out": left_out}
+
+
+class _WhichRank(Wire):
+    trial_id: int
+    rank: int | None = None  # all of them
+
+
+def stack_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Return the stack of each rank, or in its `error` why it does not answer.
+
+    Raises:
+        Conflict: The trial does not run now.
+    """
+    asked = ask_for(_WhichRank, trial_id=question.get("trial_id"), rank=question.get("rank"))
+    trial = Trial(client, asked.trial_id)
+    ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
+    with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
+        return {"trial_id": trial.id, "stacks": list(pool.map(_stack_of, ranks))}
+
+
+def _stack_of(rank: Rank) -> dict[str, Any]:
+    said = {"rank": rank.view.rank, "stack": "", "error": ""}
+    try:
+        stack = rank.stack()
+    except DetError as error:
+        return {**said, "error": str(error)}
+    finally:
+        ensure_event_loop().close()  # jupyter_client's, of this thread
+    return {**said, "stack": stack[-_MAX_STACK:]}
+
+
+def profile_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Record a profile, and return the first rank's trace.
+
+    Raises:
+        Conflict: No rank has written one.
+    """
+    given = {name: question[name] for name in ("steps", "ranks") if question.get(name) is not None}
+    traces = _trial(client, experiment_id, question).profile(**given)
+    written = [trace for trace in traces if trace.path]
+    if not written:
+        raise Conflict(repr(traces))
+    return {
+        "path": written[0].view.path,
+        "size_bytes": written[0].size_bytes,
+        "text": "\n".join(map(repr, traces)),
+        "traces": [trace.view.model_dump() for trace in traces],
+    }
+
+
+def change_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Change the trial, and return what became which, and from which batch on."""
+    asked = question.get("changes") or {}
+    if not isinstance(asked, Mapping):
+        raise ConfigError([f"change: got {asked!r}, expected changes by name"])
+    if unknown := asked.keys() - {*_CHANGES}:
+        raise ConfigError(
+            [f"change: got {min(unknown)!r}, expected some of {', '.join(_CHANGES)}"]
+        )
+    given = {name: value for name, value in asked.items() if value is not None}
+    made = _trial(client, experiment_id, question).change(**given)
+    said = [] if made is None else [repr(made)]
+    if "priority" in given:
+        said.append(f"priority {given['priority']}")
+    return {
+        "text": "; ".join(said),
+        "steps_completed": None if made is None else made.steps_completed,
+    }
+
+
+def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
+    trial_id = question.get("trial_id")
+    known = [view.id for view in client.experiment(experiment_id).trials]
+    if trial_id not in known:
+        raise NotFound(f"experiment {experiment_id} has no trial {trial_id}")
+    return Trial(client, int(trial_id))
+
+
+def kept_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Return the experiment as it is now, by MIME type."""
+    live = fetch(client, experiment_id)
+    importance = KnownImportance(client, experiment_id)
+    if live.experiment.state.is_terminal:
+        importance.refresh(live)
+    state = build_view_state(
+        live.experiment,
+        list(live.curves.values()),
+        list(live.checkpoints.values()),
+        time.time(),
+        importance=importance.latest,
+    )
+    return {"kept": kept_forms(state)}
 
 
 ANSWERERS: dict[str, Answerer] = {

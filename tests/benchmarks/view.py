@@ -24,7 +24,7 @@ from playwright.sync_api import Page
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.live.series_answers import series_answer
+from det_jupyter.live.answers import series_answer
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.session import Session
 from det_jupyter.view import ViewState, build_view_state

@@ -11,9 +11,9 @@ yields lists of indices, one per batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy
 from torch.utils.data import BatchSampler, Sampler
@@ -21,119 +21,106 @@ from torch.utils.data import BatchSampler, Sampler
 T = TypeVar("T")
 
 
-class RepeatSampler(Sampler[int]):
-    """Goes through a sampler again and again, forever. Its length is that of one pass."""
+class _Derived(Sampler[T]):
+    """What a sampler makes of the items of another. Its length is the other's."""
 
-    def __init__(self, sampler: Sampler[int]) -> None:
+    def __init__(self, sampler: Sampler[T]) -> None:
         self._sampler = sampler
 
     def __len__(self) -> int:
         return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
 
-    def __iter__(self) -> Iterator[int]:
-        return _repeat(self._sampler)
+
+class _Repeat(_Derived[T]):
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            found = False
+            for item in self._sampler:
+                found = True
+                yield item
+            if not found:
+                raise ValueError("cannot repeat a sampler that yields nothing")
 
 
-class RepeatBatchSampler(BatchSampler):
+class RepeatSampler(_Repeat[int]):
+    """Goes through a sampler again and again, forever. Its length is that of one pass."""
+
+
+class RepeatBatchSampler(_Repeat[list[int]], BatchSampler):
     """Goes through a batch sampler again and again, forever. Its length is that of one pass."""
 
     def __init__(self, batch_sampler: BatchSampler) -> None:
-        self._batch_sampler = batch_sampler
-
-    def __len__(self) -> int:
-        return len(self._batch_sampler)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return _repeat(self._batch_sampler)
+        super().__init__(batch_sampler)
 
 
-class DistributedSampler(Sampler[int]):
-    """Gives each rank every `num_workers`-th record, beginning with its own rank's."""
-
-    def __init__(self, sampler: Sampler[int], num_workers: int, rank: int) -> None:
-        _check_shard(num_workers, rank)
-        self._sampler = sampler
+class _Shard(_Derived[T]):
+    def __init__(self, sampler: Sampler[T], num_workers: int, rank: int) -> None:
+        if num_workers < 1:
+            raise ValueError(f"num_workers: got {num_workers}, expected at least 1")
+        if not 0 <= rank < num_workers:
+            raise ValueError(f"rank: got {rank}, expected 0 to {num_workers - 1}")
+        super().__init__(sampler)
         self._num_workers = num_workers
         self._rank = rank
 
     def __len__(self) -> int:
-        total = len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
-        return shard_length(total, self._num_workers, self._rank)
+        return shard_length(super().__len__(), self._num_workers, self._rank)
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[T]:
         return islice(self._sampler, self._rank, None, self._num_workers)
 
 
-class DistributedBatchSampler(BatchSampler):
+class DistributedSampler(_Shard[int]):
+    """Gives each rank every `num_workers`-th record, beginning with its own rank's."""
+
+
+class DistributedBatchSampler(_Shard[list[int]], BatchSampler):
     """Gives batch i to rank `i % num_workers`: whole batches, not a stride through records."""
 
     def __init__(self, batch_sampler: BatchSampler, num_workers: int, rank: int) -> None:
-        _check_shard(num_workers, rank)
-        self._batch_sampler = batch_sampler
-        self._num_workers = num_workers
-        self._rank = rank
-
-    def __len__(self) -> int:
-        return shard_length(len(self._batch_sampler), self._num_workers, self._rank)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return islice(self._batch_sampler, self._rank, None, self._num_workers)
+        super().__init__(batch_sampler, num_workers, rank)
 
 
-class SkipSampler(Sampler[int]):
-    """Leaves out the first `skip` records. Its length does not change by that."""
-
-    def __init__(self, sampler: Sampler[int], skip: int) -> None:
-        self._sampler = sampler
+class _Skip(_Derived[T]):
+    def __init__(self, sampler: Sampler[T], skip: int) -> None:
+        super().__init__(sampler)
         self._skip = skip
 
-    def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
-
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[T]:
         return islice(self._sampler, self._skip, None)
 
 
-class SkipBatchSampler(BatchSampler):
+class SkipSampler(_Skip[int]):
+    """Leaves out the first `skip` records. Its length does not change by that."""
+
+
+class SkipBatchSampler(_Skip[list[int]], BatchSampler):
     """Leaves out the first `skip` batches. Its length does not change by that."""
 
     def __init__(self, batch_sampler: BatchSampler, skip: int) -> None:
-        self._batch_sampler = batch_sampler
-        self._skip = skip
-
-    def __len__(self) -> int:
-        return len(self._batch_sampler)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return islice(self._batch_sampler, self._skip, None)
+        super().__init__(batch_sampler, skip)
 
 
-class ReproducibleShuffleSampler(Sampler[int]):
-    """Shuffles the records anew in each pass, in an order that the seed alone determines."""
-
-    def __init__(self, sampler: Sampler[int], seed: int) -> None:
-        self._sampler = sampler
+class _Shuffle(_Derived[T]):
+    def __init__(self, sampler: Sampler[T], seed: int) -> None:
+        super().__init__(sampler)
         self._generator = numpy.random.RandomState(seed)
 
-    def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+    def __iter__(self) -> Iterator[T]:
+        in_order = list(self._sampler)
+        for place in self._generator.permutation(len(in_order)):
+            yield in_order[place]
 
-    def __iter__(self) -> Iterator[int]:
-        return _shuffled(self._sampler, self._generator)
+
+class ReproducibleShuffleSampler(_Shuffle[int]):
+    """Shuffles the records anew in each pass, in an order that the seed alone determines."""
 
 
-class ReproducibleShuffleBatchSampler(BatchSampler):
+class ReproducibleShuffleBatchSampler(_Shuffle[list[int]], BatchSampler):
     """Shuffles the order of batches anew in each pass; what is in a batch stays together."""
 
     def __init__(self, batch_sampler: BatchSampler, seed: int) -> None:
-        self._batch_sampler = batch_sampler
-        self._generator = numpy.random.RandomState(seed)
-
-    def __len__(self) -> int:
-        return len(self._batch_sampler)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return _shuffled(self._batch_sampler, self._generator)
+        super().__init__(batch_sampler, seed)
 
 
 def adapt_batch_sampler(
@@ -170,26 +157,3 @@ def shard_length(total: int, num_shards: int, shard: int) -> int:
     [3, 2]
     """
     return (total - shard + num_shards - 1) // num_shards
-
-
-def _check_shard(num_workers: int, rank: int) -> None:
-    if num_workers < 1:
-        raise ValueError(f"num_workers: got {num_workers}, expected at least 1")
-    if not 0 <= rank < num_workers:
-        raise ValueError(f"rank: got {rank}, expected 0 to {num_workers - 1}")
-
-
-def _repeat(things: Iterable[T]) -> Iterator[T]:
-    while True:
-        found = False
-        for thing in things:
-            found = True
-            yield thing
-        if not found:
-            raise ValueError("cannot repeat a sampler that yields nothing")
-
-
-def _shuffled(things: Iterable[T], generator: Any) -> Iterator[T]:
-    in_order = list(things)
-    for place in generator.permutation(len(in_order)):
-        yield in_order[place]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.context.live import LiveEntries
 from det_jupyter.context.modules import (
     describe_syntax_error,
     find_syntax_error,
     is_always_pythons,
     modules_among,
 )
+from det_jupyter.context.walking import LiveEntries
 
 
 @pytest.mark.parametrize(

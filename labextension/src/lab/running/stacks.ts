@@ -1,7 +1,7 @@
 /** Stacks of ranks: equal ones are told once. Knows no JupyterLab. */
 import type { ITrans } from '../../model/trans.js';
 
-/** The answer to `{type: stacks}` (det_jupyter/live/stack_answers.py). */
+/** The answer to `{type: stacks}` (det_jupyter/live/answers.py). */
 export interface IStacks {
   trial_id: number;
   stacks: IRankStack[];
