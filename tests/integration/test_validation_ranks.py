@@ -13,7 +13,7 @@ from det_jupyter.core import DistributedContext, RecordList
 from det_jupyter.core.lost import PeerFailed
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.metrics.evaluation import validate
+from det_jupyter.pytorch.metrics.evaluation import open_stream, validate
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
@@ -79,7 +79,8 @@ def evaluate(rank: DistributedContext, records: int) -> dict[str, Any]:
         if name.endswith("running_mean"):
             buffer += rank.rank  # as after a training batch: the chief's are evaluated
     loader = trial.build_validation_data_loader()
-    return validate(trial, context, loader, Callbacks({}), context.reducers)
+    stream = open_stream(trial, context, loader)
+    return validate(trial, context, loader, stream, Callbacks({}))
 
 
 @pytest.mark.parametrize(("ranks", "records"), [(2, 23), (3, 23), (3, 1), (3, 13)])

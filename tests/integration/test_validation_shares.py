@@ -22,9 +22,8 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reducer
-from det_jupyter.pytorch.data import open_validation
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.metrics.evaluation import validate
+from det_jupyter.pytorch.metrics.evaluation import open_stream, validate
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
@@ -68,15 +67,22 @@ def evaluated(
     **options: Any,
 ) -> dict[str, Any]:
     trial = trial_class(make_context(rank), **options)
-    metrics = validate(
-        trial,
-        trial.context,
-        loader or trial.build_validation_data_loader(),
-        Callbacks({"one": callback} if callback else {}),
-        trial.context.reducers,
-    )
+    callbacks = Callbacks({"one": callback} if callback else {})
+    metrics = validated(trial, loader=loader, callbacks=callbacks)
     assert trial.model.training
     return metrics
+
+
+def validated(
+    trial: Trial,
+    *,
+    loader: Any = None,
+    callbacks: Callbacks | None = None,
+    limit: int | None = None,
+) -> dict[str, Any]:
+    loader = loader or trial.build_validation_data_loader()
+    stream = open_stream(trial, trial.context, loader)
+    return validate(trial, trial.context, loader, stream, callbacks or Callbacks({}), limit=limit)
 
 
 # Numbers
@@ -123,12 +129,11 @@ def test_a_validation_is_one_collective_for_its_metrics() -> None:
     def run(rank: ThreadRank) -> int:
         trial = Trial(make_context(rank))
         loader = trial.build_validation_data_loader()
-        stream = open_validation(loader, rank, seed=3, batch_length=trial.get_batch_length)
+        stream = open_stream(trial, trial.context, loader)
         counts = []
         for _ in range(2):  # the stream serves more than once
             before = rank.collectives
-            validate(trial, trial.context, loader, Callbacks({}), trial.context.reducers,
-                     stream=stream)  # fmt: skip
+            validate(trial, trial.context, loader, stream, Callbacks({}))
             rank.barrier()
             counts.append(rank.collectives - before)
         assert counts[0] == counts[1]
@@ -159,10 +164,7 @@ def test_more_batches_than_are_held_at_once_change_nothing() -> None:
 
 def test_a_trial_that_is_only_tried_out_evaluates_a_few_batches() -> None:
     trial = Trial(make_context(DistributedContext()))
-    loader = trial.build_validation_data_loader()
-    metrics = validate(
-        trial, trial.context, loader, Callbacks({}), trial.context.reducers, limit=2
-    )
+    metrics = validated(trial, limit=2)
     assert metrics["max"] == ALL[:8].max().item()
 
 
@@ -217,13 +219,7 @@ def test_a_reducer_begins_every_validation_anew() -> None:
     trial = Classifier(make_context(DistributedContext()))
     trial.seen.update(torch.tensor(9.0))  # in training
     for _ in range(2):
-        metrics = validate(
-            trial,
-            trial.context,
-            trial.build_validation_data_loader(),
-            Callbacks({}),
-            trial.context.reducers,
-        )
+        metrics = validated(trial)
         assert (metrics["first"], metrics["count"]) == (ALL[0].item(), 5)
     assert trial.context.reducers.reduce(DistributedContext(), for_training=True) == {}
 
@@ -372,13 +368,7 @@ def test_after_an_error_models_are_in_training_mode() -> None:
 
     trial = Failing(make_context(DistributedContext()))
     with pytest.raises(ZeroDivisionError):
-        validate(
-            trial,
-            trial.context,
-            trial.build_validation_data_loader(),
-            Callbacks({}),
-            trial.context.reducers,
-        )
+        validated(trial)
     assert trial.model.training
 
 

@@ -16,7 +16,7 @@ to continue after a pause, what was trained is read again, though not collated.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -28,63 +28,53 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, Share
 from det_jupyter.pytorch.data.draws import Draws, beginning, drawing_from
 from det_jupyter.pytorch.data.fetch import Collate
-from det_jupyter.pytorch.data.order import call_set_epoch
+from det_jupyter.pytorch.data.order import Order, call_set_epoch
 from det_jupyter.pytorch.rng import derive_seed
-
-Loaded = tuple[Any, int, int]  # a batch, its records, those of the global batch
 
 
 class Reader(IterableDataset[Any]):
     """One rank's batches of an iterable dataset, as torch's loader reads them.
 
     Args:
-        dataset: The user's.
+        order: Has the dataset, and whether a short last batch is left out.
         collate_fn: The user's; None for torch's.
         division: Of global batches among the ranks.
-        drop_last: Leave out a short last batch.
         seed: Determines what is drawn while reading and collating.
         skip: The global batch to begin with.
         repeat: Go on with the next pass when one ends, forever. Else there are no stand-ins.
-        deliver: Makes what is yielded of a batch, the rank's records in it, and all ranks'.
     """
 
     def __init__(
         self,
-        dataset: Any,
+        order: Order,
         collate_fn: Collate | None,
         division: Division,
         *,
-        drop_last: bool,
         seed: int,
-        skip: int = 0,
-        repeat: bool = False,
-        deliver: Callable[[Any, int, int], Any] | None = None,
+        skip: int,
+        repeat: bool,
     ) -> None:
-        self.dataset = dataset
+        self.dataset = order.dataset
+        self._order = order
         self._collate = collate_fn or default_collate
         self._division = division
-        self._drop_last = drop_last
         self._seed = derive_seed("reader", seed)
         self._skip = skip
         self._repeat = repeat
-        self._deliver = deliver or _loaded
 
-    def __iter__(self) -> Iterator[Any]:
+    def __len__(self) -> int:
+        """Return the number of global batches in a pass."""
+        batches = self._order.batches_per_pass(self._division)
+        if batches is None:
+            raise TypeError(f"DataLoader: {type(self.dataset).__name__} has no __len__")
+        return batches
+
+    def __iter__(self) -> Iterator[tuple[Any, Share]]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         for place, (step, records, begin, share) in enumerate(self._parts()):
             if place % workers == worker:
-                batch = self._collated(records, step, begin)
-                yield self._deliver(batch, share.records, share.total)
-
-    def batches_per_pass(self) -> int | None:
-        """Return the number of global batches in a pass; None if the dataset has no length."""
-        try:
-            records = len(self.dataset)
-        except (TypeError, NotImplementedError):
-            return None
-        batches, rest = divmod(records, self._division.total)
-        return batches + (rest > 0 and not self._drop_last)
+                yield self._collated(records, step, begin), share
 
     def _parts(self) -> Iterator[tuple[int, list[Any], int, Share]]:
         step = pass_idx = 0
@@ -111,7 +101,7 @@ class Reader(IterableDataset[Any]):
             with stream.in_use(), _worker_info_hidden():
                 rows = list(islice(iterator, self._division.total))
             is_short = len(rows) < self._division.total
-            if rows and not (is_short and self._drop_last):
+            if rows and not (is_short and self._order.drop_last):
                 yield rows
             if is_short:
                 return
@@ -126,7 +116,7 @@ class Reader(IterableDataset[Any]):
         name = type(self.dataset).__name__
         where = f"build_training_data_loader: rank {self._division.rank}"
         if pass_idx == 0:
-            which = f" of {self._division.total} records" if self._drop_last else ""
+            which = f" of {self._division.total} records" if self._order.drop_last else ""
             return f"{where}: {name} yields no batch{which}, expected at least one in a pass"
         return (
             f"{where}: {name} yields nothing in pass {pass_idx}, after it did in earlier ones; "
@@ -134,7 +124,7 @@ class Reader(IterableDataset[Any]):
         )
 
     def _check_length(self, batches: int, pass_idx: int) -> None:
-        expected = self.batches_per_pass()
+        expected = self._order.batches_per_pass(self._division)
         is_told = pass_idx > 0 or self._division.rank > 0
         info = get_worker_info()
         if expected in (None, batches) or is_told or (info is not None and info.id > 0):
@@ -144,17 +134,6 @@ class Reader(IterableDataset[Any]):
             f"has {batches}; epochs are counted by __len__, and drift over the passes",
             stacklevel=2,
         )
-
-
-class SizedReader(Reader):
-    """A reader with the length of a pass, for `len(loader)`."""
-
-    def __len__(self) -> int:
-        return self.batches_per_pass() or 0
-
-
-def _loaded(batch: Any, records: int, total: int) -> Loaded:
-    return batch, records, total
 
 
 @contextmanager

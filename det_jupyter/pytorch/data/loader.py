@@ -7,19 +7,21 @@ on, iterable.py for datasets without indices).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
-from det_jupyter.pytorch.data.checks import problems_of_order, problems_of_workers
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.fetch import Fetch, as_is
-from det_jupyter.pytorch.data.iterable import Reader, SizedReader
+from det_jupyter.pytorch.data.fetch import Fetch, Rows, as_is
+from det_jupyter.pytorch.data.iterable import Reader
 from det_jupyter.pytorch.data.order import Order
-from det_jupyter.pytorch.data.round_robin import Dealt
+from det_jupyter.pytorch.data.samplers import shard_length
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -89,7 +91,7 @@ class DataLoader:
         self._worker_init_fn = worker_init_fn
         self._passes_begun = 0
         arguments = {"num_workers": num_workers} | self._worker_arguments
-        problems = [*problems_of_order(self.order), *problems_of_workers(arguments)]
+        problems = [*self.order.problems(), *_problems_of_workers(arguments)]
         if problems:
             raise ValueError("\n".join(f"DataLoader: {problem}" for problem in problems))
 
@@ -100,7 +102,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Return the number of batches in one pass of one rank alone."""
-        batches = self.batches_per_pass()
+        batches = self.order.batches_per_pass(Division([self.batch_size], 0))
         if batches is None:
             raise TypeError(f"DataLoader: {type(self.order.source).__name__} has no __len__")
         return batches
@@ -134,9 +136,11 @@ class DataLoader:
         seed = self.effective_seed(seed)
         if self.is_iterable:
             division = Division([self.batch_size] * num_replicas, rank)
-            reader = self.reader(division, seed=seed, skip=skip, repeat=repeat, deliver=_batch)
-            return LoaderView(self, self.torch_loader(reader, seed, batch_size=None))
-        batches = Dealt(
+            reader = self.reader(division, seed=seed, skip=skip, repeat=repeat)
+            batch_of = itemgetter(0)  # without its share
+            loader = self.torch_loader(reader, seed, batch_size=None, collate_fn=batch_of)
+            return LoaderView(self, loader)
+        batches = _Dealt(
             self.order, seed=seed, repeat=repeat, skip=skip, num_replicas=num_replicas, rank=rank
         )
         return LoaderView(self, self.torch_loader(self.fetch(seed), seed, batch_sampler=batches))
@@ -145,48 +149,29 @@ class DataLoader:
         """Return what determines the order: the seed, unless a `generator` was given."""
         return seed if self._generator is None else self._generator.initial_seed()
 
-    def batches_per_pass(self) -> int | None:
-        """Return the number of batches in a pass of one rank; None if it is not known."""
-        if self.is_iterable:
-            return self.reader(Division([self.batch_size], 0), seed=0).batches_per_pass()
-        return self.order.batches_per_pass(Division([self.batch_size], 0))
-
     def fetch(self, seed: int) -> Fetch:
         """Return what loads a batch of a map-style dataset."""
         return Fetch(self.dataset, self.collate_fn, seed)
 
-    def reader(
-        self,
-        division: Division,
-        *,
-        seed: int,
-        skip: int = 0,
-        repeat: bool = False,
-        deliver: Callable[[Any, int, int], Any] | None = None,
-    ) -> Reader:
+    def reader(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Reader:
         """Return what reads the batches of an iterable dataset."""
-        kind = SizedReader if hasattr(self.dataset, "__len__") else Reader
-        return kind(
-            self.dataset,
-            self.collate_fn,
-            division,
-            drop_last=self.order.drop_last,
-            seed=seed,
-            skip=skip,
-            repeat=repeat,
-            deliver=deliver,
-        )
+        return Reader(self.order, self.collate_fn, division, seed=seed, skip=skip, repeat=repeat)
 
     def torch_loader(
-        self, dataset: Fetch | Reader, seed: int, **batching: Any
+        self,
+        dataset: Fetch | Reader,
+        seed: int,
+        *,
+        collate_fn: Callable[[Any], Any] = as_is,
+        **batching: Any,
     ) -> TorchDataLoader[Any]:
         """Return a torch loader, with this recipe's workers, of what yields whole batches."""
         return TorchDataLoader(
             dataset,  # type: ignore[arg-type]  # a Fetch is asked for batches, not for records
             num_workers=self.num_workers,
-            collate_fn=as_is,
+            collate_fn=collate_fn,
             pin_memory=self.pin_memory,
-            worker_init_fn=InitWorker(self.dataset, self._worker_init_fn),
+            worker_init_fn=partial(init_worker, self.dataset, self._worker_init_fn),
             # Without a generator torch would draw the workers' base seed from the global one.
             generator=torch.Generator().manual_seed(derive_seed("loader", seed)),
             **self._worker_arguments,
@@ -204,7 +189,8 @@ class LoaderView(TorchDataLoader[Any]):
 
     def __init__(self, recipe: DataLoader, loader: TorchDataLoader[Any]) -> None:
         order = recipe.order
-        own = {name: getattr(order, name) for name in _OWN if order.batch_sampler is None}
+        names = () if order.batch_sampler is not None else _OWN
+        own = {name: getattr(order, name) for name in names}
         super().__init__(
             recipe.dataset,
             batch_sampler=order.batch_sampler,
@@ -225,22 +211,82 @@ class LoaderView(TorchDataLoader[Any]):
 _OWN = ("batch_size", "shuffle", "sampler", "drop_last")
 
 
-def _batch(batch: Any, records: int, total: int) -> Any:
-    return batch
+class _Dealt(Sampler[list[int]]):
+    """Determined's dealing: batch i of the stream goes whole to rank `i % num_replicas`.
+
+    Its length is that of the rank's share of one pass.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        *,
+        seed: int,
+        repeat: bool,
+        skip: int,
+        num_replicas: int,
+        rank: int,
+    ) -> None:
+        self._order = order
+        self._seed = seed
+        self._repeat = repeat
+        self._first = skip * num_replicas + rank  # position in the stream of all ranks
+        self._num_replicas = num_replicas
+        self._rank = rank
+
+    def __len__(self) -> int:
+        batches = self._batches_per_pass()
+        if batches is None:
+            raise TypeError("DataLoader: the sampler has no __len__")
+        return shard_length(batches, self._num_replicas, self._rank)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        wanted = self._first
+        position, first_pass = self._jump()
+        for pass_idx in count(first_pass):
+            begin = position
+            for indices in self._order.batches(self._seed, pass_idx):
+                if position == wanted:
+                    yield Rows.of(indices, position)
+                    wanted += self._num_replicas
+                position += 1
+            if not self._repeat:
+                return
+            if position == begin:
+                raise ValueError("the data loader has no batches to repeat")
+
+    def _batches_per_pass(self) -> int | None:
+        return self._order.batches_per_pass(Division([self._order.batch_size], 0))
+
+    def _jump(self) -> tuple[int, int]:
+        """Return the position and number of the pass to begin with: the first that is wanted."""
+        if not self._repeat or not self._order.can_jump:
+            return 0, 0
+        batches = self._batches_per_pass() or 0
+        first_pass = self._first // batches if batches else 0
+        return first_pass * batches, first_pass
 
 
-class InitWorker:
-    """Runs in each worker before it loads: shows the user's own dataset in torch's worker info."""
+def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
+    """Show the user's own dataset in torch's worker info, before the worker loads."""
+    # torch put our wrapper there; users set attributes of their dataset through it.
+    object.__setattr__(get_worker_info(), "dataset", dataset)
+    if worker_init_fn is not None:
+        worker_init_fn(worker)
 
-    def __init__(self, dataset: Any, worker_init_fn: Callable[[int], None] | None) -> None:
-        self._dataset = dataset
-        self._worker_init_fn = worker_init_fn
 
-    def __call__(self, worker: int) -> None:
-        # torch put our wrapper there; users set attributes of their dataset through it.
-        object.__setattr__(get_worker_info(), "dataset", self._dataset)
-        if self._worker_init_fn is not None:
-            self._worker_init_fn(worker)
+def _problems_of_workers(arguments: Mapping[str, Any]) -> Iterator[str]:
+    workers, timeout = arguments["num_workers"], arguments["timeout"]
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        yield f"got num_workers {workers!r}, expected 0 or more"
+        return
+    if timeout < 0:
+        yield f"got timeout {timeout!r}, expected 0 or more seconds"
+    if workers == 0:
+        names = "timeout", "multiprocessing_context", "prefetch_factor", "persistent_workers"
+        given = [name for name in names if arguments[name]]
+        if given:
+            yield f"{', '.join(given)} is for loader workers, expected num_workers of at least 1"
 
 
 def shut_down(iterator: Any) -> None:

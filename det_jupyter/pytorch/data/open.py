@@ -10,6 +10,7 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.loader import DataLoader
+from det_jupyter.pytorch.data.order import length_of
 from det_jupyter.pytorch.data.other_loaders import PlainStream
 from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
 from det_jupyter.pytorch.messages import warn_user
@@ -37,7 +38,7 @@ def open_training(
 
     Args:
         loader: A DataLoader, whose global batches are divided among the ranks; or any other
-            iterable of batches, which is each rank's own (see plain.py).
+            iterable of batches, which is each rank's own (see other_loaders.py).
         distributed: The ranks.
         seed: Determines the order; the same on all ranks.
         skip: The global batches that were trained before.
@@ -49,12 +50,12 @@ def open_training(
     """
     facts = _agree(_TRAINING, loader, distributed, seed)
     if not isinstance(loader, DataLoader):
+        lengths = [fact.length for fact in facts if fact.length is not None]
         return PlainStream(
             loader,
-            rank=distributed.rank,
-            size=distributed.size,
+            distributed,
             seed=seed,
-            batches_per_epoch=_shortest(facts),
+            batches_per_epoch=min(lengths) if len(lengths) == len(facts) else None,
             batch_length=batch_length,
             skip=skip,
             repeat=True,
@@ -80,10 +81,7 @@ def open_validation(
     own, and all of it is evaluated. The stream can be iterated again for the next validation.
 
     Args:
-        loader: As in `open_training`.
-        distributed: The ranks.
-        seed: Determines the order; the same on all ranks.
-        batch_length: Tells the records of a batch that a loader of another kind yields.
+        loader, distributed, seed, batch_length: As in `open_training`.
 
     Raises:
         ConfigError: The ranks' loaders do not fit together.
@@ -94,11 +92,12 @@ def open_validation(
         return RecipeStream(loader, division, seed=seed, skip=0, repeat=False)
     return PlainStream(
         loader,
-        rank=distributed.rank,
-        size=distributed.size,
+        distributed,
         seed=seed,
-        batches_per_epoch=_length(loader),
+        batches_per_epoch=length_of(loader),
         batch_length=batch_length,
+        skip=0,
+        repeat=False,
     )
 
 
@@ -118,7 +117,7 @@ class _Facts:
     def of(cls, loader: Any, seed: int) -> _Facts:
         kind = f"{type(loader).__module__}.{type(loader).__qualname__}"
         if not isinstance(loader, DataLoader):
-            return cls(kind=kind, length=_length(loader))
+            return cls(kind=kind, length=length_of(loader))
         order = loader.order
         named = {"sampler": order.sampler, "batch_sampler": order.batch_sampler}
         samplers = {name: type(it).__name__ for name, it in named.items() if it is not None}
@@ -127,7 +126,7 @@ class _Facts:
         return cls(
             kind=f"{kind} of a {type(loader.dataset).__name__}",
             batch_size=loader.batch_size,
-            length=_length(loader.dataset) if loader.is_iterable else order.length(),
+            length=order.length(),
             samples="records" if order.batch_sampler is None else "batches",
             sampler_batch_size=batch_size if isinstance(batch_size, int) else None,
             order=", ".join(f"{name}={value}" for name, value in options.items()),
@@ -160,27 +159,21 @@ def _agree(
     if not problems and not isinstance(loader, Iterable):
         problems = [f"{where}: got {loader!r}, expected a det_jupyter.pytorch.DataLoader"]
     if not problems and not is_ours and where == _TRAINING:
-        lengths = [fact.length for fact in facts]
-        problems = _problems_of_lengths(lengths)
-        if not problems and distributed.rank == 0:
-            _warn_of_lengths(lengths)
+        problems = [
+            f"{where}: the loader of rank {rank} has no batches, expected at least one"
+            for rank, fact in enumerate(facts)
+            if fact.length == 0
+        ]
     if problems:
         raise ConfigError(problems)
+    if not is_ours and where == _TRAINING and distributed.rank == 0:
+        _warn_of_lengths([fact.length for fact in facts])
     return facts
 
 
 def _odd(values: Sequence[object]) -> int | None:
     """Return the first rank whose value is not the chief's."""
     return next((rank for rank, value in enumerate(values) if value != values[0]), None)
-
-
-def _problems_of_lengths(lengths: Sequence[int | None]) -> list[str]:
-    """Return what forbids training with loaders of these lengths."""
-    return [
-        f"{_TRAINING}: the loader of rank {rank} has no batches, expected at least one"
-        for rank, length in enumerate(lengths)
-        if length == 0
-    ]
 
 
 def _warn_of_lengths(lengths: Sequence[int | None]) -> None:
@@ -190,15 +183,3 @@ def _warn_of_lengths(lengths: Sequence[int | None]) -> None:
             f"{_TRAINING}: the ranks' loaders differ in length: {named}; every pass ends with the "
             "shortest, and what the others have beyond it is not trained"
         )
-
-
-def _shortest(facts: Sequence[_Facts]) -> int | None:
-    lengths = [fact.length for fact in facts]
-    return None if None in lengths else min(length for length in lengths if length is not None)
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None

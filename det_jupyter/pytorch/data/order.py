@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import (
     BatchSampler,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -62,12 +63,37 @@ class Order:
     batch_sampler: Iterable[list[int]] | None
     drop_last: bool
 
+    def problems(self) -> Iterator[str]:
+        """Yield what forbids this order of records."""
+        name = type(self.dataset).__name__
+        has_sampler = self.sampler is not None or self.batch_sampler is not None
+        if isinstance(self.dataset, IterableDataset):
+            if has_sampler or self.shuffle:
+                yield (
+                    f"{name} is an IterableDataset, which excludes shuffle, sampler and "
+                    "batch_sampler: it yields its records in its own order"
+                )
+        elif not has_sampler and not hasattr(self.dataset, "__len__"):
+            yield f"{name} has no __len__, expected one, or a sampler of its indices"
+        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+                yield (
+                    "got a torch DistributedSampler; leave it out, for the loader shards by "
+                    "itself (shuffle=True shuffles)"
+                )
+        size = self.batch_size
+        if self.batch_sampler is not None:
+            if size != 1 or self.shuffle or self.sampler is not None or self.drop_last:
+                yield "batch_sampler excludes batch_size, shuffle, sampler and drop_last"
+            return
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            yield f"got batch_size {size!r}, expected at least 1"
+        if self.sampler is not None and self.shuffle:
+            yield "sampler excludes shuffle; shuffle in the sampler"
+
     def length(self) -> int | None:
         """Return the records in a pass (batches, of a batch sampler); None if it has no length."""
-        try:
-            return len(self.source)
-        except (TypeError, NotImplementedError):
-            return None
+        return length_of(self.source)
 
     @property
     def source(self) -> Any:
@@ -77,7 +103,7 @@ class Order:
         return self.dataset if self.sampler is None else self.sampler
 
     def batches_per_pass(self, division: Division) -> int | None:
-        """Return the number of global batches in a pass; None if the sampler has no length."""
+        """Return the number of global batches in a pass; None if the data has no length."""
         length = self.length()
         if length is None:
             return None
@@ -174,6 +200,14 @@ class Order:
             yield from chunk
             if len(chunk) < per_swap:
                 return
+
+
+def length_of(things: Any) -> int | None:
+    """Return how many there are; None if that is not known."""
+    try:
+        return len(things)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def can_jump(sampler: object, batch_sampler: object) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
+from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.draws import Draws
@@ -34,8 +35,7 @@ class PlainStream:
 
     Args:
         loader: Any iterable of batches.
-        rank: This rank.
-        size: How many ranks there are.
+        distributed: This rank's place among the ranks.
         seed: Determines what a pass begins with.
         batches_per_epoch: Of one pass; None if the loader has no length.
         batch_length: Tells a batch's records.
@@ -48,20 +48,18 @@ class PlainStream:
     def __init__(
         self,
         loader: Iterable[Any],
+        distributed: DistributedContext,
         *,
-        rank: int,
-        size: int,
         seed: int,
         batches_per_epoch: int | None,
         batch_length: Callable[[Any], int],
-        skip: int = 0,
-        repeat: bool = False,
+        skip: int,
+        repeat: bool,
     ) -> None:
         self.batches_per_epoch = batches_per_epoch
         self._loader = loader
-        self._rank = rank
-        self._size = size
-        self._seed = derive_seed("plain", seed, rank)
+        self._rank, self._size = distributed.rank, distributed.size
+        self._seed = derive_seed("plain", seed, distributed.rank)
         self._batch_length = batch_length
         self._skip = skip
         self._repeat = repeat
@@ -114,11 +112,12 @@ class PlainStream:
             yield from batches
 
     def _with_epochs(self) -> list[Any]:
+        """Return what may have `set_epoch`; a batch sampler's own sampler is called with it."""
         loader = self._loader
-        sampler, batch_sampler = (getattr(loader, name, None) for name in _SAMPLERS)
-        return [loader, batch_sampler, getattr(loader, "dataset", None)] + (
-            [] if sampler is getattr(batch_sampler, "sampler", None) else [sampler]
-        )
+        names = "sampler", "batch_sampler", "dataset"
+        sampler, batch_sampler, dataset = (getattr(loader, name, None) for name in names)
+        is_inner = sampler is getattr(batch_sampler, "sampler", None)
+        return [loader, batch_sampler, dataset, None if is_inner else sampler]
 
     def _describe_end(self, step: int) -> str:
         where = f"build_training_data_loader: rank {self._rank}"
@@ -143,6 +142,3 @@ def _begins_anew(loader: object) -> bool:
         and not loader.persistent_workers
         and can_jump(loader.sampler, loader.batch_sampler)
     )
-
-
-_SAMPLERS = ("sampler", "batch_sampler")

@@ -32,19 +32,11 @@ class Replay:
         self, stream: BatchStream, most: int, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.is_recorded = False
+        self.batches_per_epoch = stream.batches_per_epoch
+        self.smallest_share = stream.smallest_share
         self._stream = stream
         self._most = most
         self._clock = clock
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """See BatchStream."""
-        return self._stream.batches_per_epoch
-
-    @property
-    def smallest_share(self) -> int | None:
-        """See BatchStream."""
-        return self._stream.smallest_share
 
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         recorded: list[tuple[Any, Share]] = []

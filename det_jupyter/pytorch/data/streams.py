@@ -20,6 +20,7 @@ from det_jupyter.pytorch.data.batches import pin
 from det_jupyter.pytorch.data.division import Division, Part, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.loader import DataLoader, shut_down
+from det_jupyter.words import count
 
 
 class BatchStream(Protocol):
@@ -74,10 +75,7 @@ class RecipeStream:
     @property
     def batches_per_epoch(self) -> int | None:
         """The global batches of one pass; None if the data has no length."""
-        recipe = self._recipe
-        if recipe.is_iterable:
-            return recipe.reader(self._division, seed=self._seed).batches_per_pass()
-        return recipe.order.batches_per_pass(self._division)
+        return self._recipe.order.batches_per_pass(self._division)
 
     @property
     def smallest_share(self) -> int | None:
@@ -94,11 +92,9 @@ class RecipeStream:
         recipe = self._recipe
         if recipe.is_iterable:
             return self._with_place(self._read())
-        return (
-            self._load_here()
-            if recipe.num_workers == 0
-            else self._with_place(self._load_in_workers())
-        )
+        if recipe.num_workers:
+            return self._with_place(self._load_in_workers())
+        return self._load_here()
 
     def close(self) -> None:
         """End the loader's workers, those too that were kept for the next validation."""
@@ -143,12 +139,12 @@ class RecipeStream:
             self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
         )
         if recipe.num_workers == 0:
-            for batch, records, total in reader:
-                yield (pin(batch) if recipe.pin_memory else batch), Share(records, total)
+            for batch, share in reader:
+                yield (pin(batch) if recipe.pin_memory else batch), share
             return
-        loader = self._kept(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
-        for batch, records, total in self._run(loader):
-            yield batch, Share(records, total)
+        yield from self._run(
+            self._kept(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
+        )
 
     def _kept(self, make: Callable[[], TorchDataLoader[Any]]) -> TorchDataLoader[Any]:
         """Return the loader whose workers wait for the next pass, or else a new one."""
@@ -189,10 +185,10 @@ class RecipeStream:
 
     def _add_place(self, error: Exception, step: int) -> None:
         recipe, rank = self._recipe, self._division.rank
-        workers = _in_workers(recipe.num_workers)
+        where = f" in {count(recipe.num_workers, 'worker')}" if recipe.num_workers else ""
         error.add_note(
             f"This was while rank {rank} loaded batch {step} of "
-            f"{type(recipe.dataset).__name__}{workers}."
+            f"{type(recipe.dataset).__name__}{where}."
         )
 
 
@@ -208,7 +204,3 @@ class _Queued(Sampler[list[int]]):
         for indices, share, step, begin in self._stream._parts():
             self.shares.append(share)
             yield Rows.of(indices, step, begin)
-
-
-def _in_workers(count: int) -> str:
-    return {0: "", 1: " in 1 worker"}.get(count, f" in {count} workers")

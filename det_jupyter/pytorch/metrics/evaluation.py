@@ -72,24 +72,21 @@ def validate(
     trial: PyTorchTrial,
     context: PyTorchTrialContext,
     loader: Any,
+    stream: BatchStream | None,
     callbacks: Callbacks,
-    reducers: Reducers,
     *,
     limit: int | None = None,
-    stream: BatchStream | None = None,
     after_batch: Callable[[], object] = bool,
 ) -> dict[str, Any]:
     """Return the validation metrics, over all ranks' data. Collective.
 
     Args:
         trial: Evaluates a batch, or all of the data.
-        context: Its models, and this rank's place.
+        context: Its models and reducers, and this rank's place.
         loader: A recipe, or whatever else `open_validation` takes.
+        stream: What `open_stream` made of it; its workers stay for the next validation.
         callbacks: Whose hooks are run.
-        reducers: The trial's own; their metrics join the others.
         limit: Batches of this rank at most, for a trial that is only tried out.
-        stream: What `open_validation` made of the loader, to keep its workers from one validation
-            to the next; None: it is opened for this one.
         after_batch: Called after each batch.
 
     Raises:
@@ -97,18 +94,16 @@ def validate(
             metrics are none (a TrialMistake).
         PeerFailed: One of these, or an error of `evaluate_full_dataset`, on another rank.
     """
+    reducers = context.reducers
     share_buffers(context.models)
     with _evaluating(context.models), whole(context.models), torch.no_grad():
         reducers.reset(for_training=False)
         callbacks.on_validation_start()
-        if overrides(type(trial), "evaluate_full_dataset"):
-            metrics = _evaluate_whole(trial, context, loader, reducers)
+        if stream is None:
+            metrics = _evaluate_whole(trial, context, loader)
         else:
-            with _opened(trial, context, loader, stream) as opened:
-                batches = islice(opened, limit)
-                metrics = _evaluate_shares(
-                    trial, context, batches, callbacks, reducers, after_batch
-                )
+            batches = islice(stream, limit)
+            metrics = _evaluate_shares(trial, context, batches, callbacks, after_batch)
         reducers.reset(for_training=False)  # those that serve the training too start anew
         callbacks.on_validation_end(metrics)
     return metrics
@@ -118,8 +113,8 @@ def check_validation(trial: PyTorchTrial, loader: Any) -> None:
     """Check, before the first batch is trained, what the first validation needs.
 
     Raises:
-        ConfigError: The validation data has length 0; or what
-            `evaluation_reducer` returns is no reducer.
+        ConfigError: The validation data has length 0; or what `evaluation_reducer` returns is no
+            reducer.
     """
     if overrides(type(trial), "evaluate_full_dataset"):
         return
@@ -127,6 +122,20 @@ def check_validation(trial: PyTorchTrial, loader: Any) -> None:
         raise ConfigError([_NO_DATA])
     chosen = trial.evaluation_reducer()
     reducers_by_name(chosen, list(chosen) if isinstance(chosen, Mapping) else [])
+
+
+def open_stream(
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any
+) -> BatchStream | None:
+    """Return this rank's batches; None for `evaluate_full_dataset`. Collective."""
+    if overrides(type(trial), "evaluate_full_dataset"):
+        return None
+    return open_validation(
+        loader,
+        context.distributed,
+        seed=context.get_trial_seed(),
+        batch_length=trial.get_batch_length,
+    )
 
 
 def set_training(models: Sequence[nn.Module]) -> None:
@@ -145,34 +154,16 @@ def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
         set_training(models)
 
 
-@contextmanager
-def _opened(
-    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, stream: BatchStream | None
-) -> Iterator[BatchStream]:
-    if stream is not None:
-        yield stream
-        return
-    opened = open_validation(
-        loader,
-        context.distributed,
-        seed=context.get_trial_seed(),
-        batch_length=trial.get_batch_length,
-    )
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def _evaluate_whole(
-    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, reducers: Reducers
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any
 ) -> dict[str, Any]:
+    reducers = context.reducers
+
     def evaluate() -> dict[str, Any]:
         data = loader
         if isinstance(loader, DataLoader):
             data = loader.get_data_loader(seed=context.get_trial_seed())
-        source = "evaluate_full_dataset"
-        metrics = as_json_metrics(source, trial.evaluate_full_dataset(data))
+        metrics = as_json_metrics("evaluate_full_dataset", trial.evaluate_full_dataset(data))
         slot = reducers.per_slot(for_training=False)
         return {**metrics, **reducers.across([slot], for_training=False, taken=metrics)}
 
@@ -184,10 +175,9 @@ def _evaluate_shares(
     context: PyTorchTrialContext,
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
-    reducers: Reducers,
     after_batch: Callable[[], object],
 ) -> dict[str, Any]:
-    chosen = trial.evaluation_reducer()
+    chosen, reducers = trial.evaluation_reducer(), context.reducers
     callbacks.on_validation_epoch_start()
     seen, outputs = _evaluate_batches(trial, context, batches, callbacks, after_batch)
     callbacks.on_validation_epoch_end(outputs)

@@ -82,7 +82,14 @@ class Reporter:
         means, values_NB = self._metrics.report()
         if not values_NB.shape[1]:
             return {}
-        averages = self._with_reducers(means)
+        custom = self._reduce(
+            self._core.distributed,
+            for_training=True,
+            took_part=self._reducers.took_part,
+            taken=list(means),
+        )
+        self._reducers.reset(for_training=True)
+        averages = {**means, **custom}
         if self._core.distributed.is_chief:
             self._core.train.report_training_metrics(steps, averages)
         if callbacks.overrides("on_training_workload_end"):
@@ -105,7 +112,7 @@ class Reporter:
         if num_batches == 0:
             return
         self._flushed_at += num_batches
-        if self._metrics.are_shared:
+        if self._metrics.is_averaged:
             error.add_note(_own_values(window, first, self._core.distributed.rank))
         elif self._core.distributed.is_chief:
             values = dict(zip(window.names, window.values_NB.tolist(), strict=True))
@@ -121,16 +128,6 @@ class Reporter:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
         self._metrics.restore(state)
-
-    def _with_reducers(self, means: dict[str, float]) -> dict[str, Any]:
-        custom = self._reduce(
-            self._core.distributed,
-            for_training=True,
-            took_part=self._reducers.took_part,
-            taken=list(means),
-        )
-        self._reducers.reset(for_training=True)
-        return {**means, **custom}
 
 
 def _own_values(window: Window, first: int, rank: int) -> str:

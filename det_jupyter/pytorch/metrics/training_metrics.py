@@ -36,6 +36,12 @@ class TrainingMetrics:
         average: Over all ranks; else every rank keeps its own.
         watch: Is shown each rank's own values at every flush.
         timings: Records how long a flush takes.
+
+    Attributes:
+        is_averaged: Whether a batch's values are averages over several ranks.
+        add, latest: See MetricSeries.
+        take_own: Returns this rank's values of the batches since the last flush. Not collective.
+        has_records: Whether this rank, in this run, had any since the last report.
     """
 
     def __init__(
@@ -47,19 +53,20 @@ class TrainingMetrics:
         timings: AnyTimings = NO_TIMINGS,
     ) -> None:
         self._distributed = distributed
-        self._average = average and distributed.size > 1
+        self.is_averaged = average and distributed.size > 1
         self._watch = watch
         # A loss that ends the training has to end it on all ranks.
         stops = watch is not None and watch.policy == "stop" and distributed.size > 1
-        self._exchanges = self._average or stops
+        self._exchanges = self.is_averaged or stops
         self._series = MetricSeries("train_batch", distributed.rank)
         self._names_agreed = False
         self._look: Callable[[], None] | None = None
         self._flushed: list[Window] = []  # since the last report
         self.add, self.latest = self._series.add, self._series.latest
+        self.take_own = self._series.take
         self._take = timings.timed("from_device", self._series.take)
         self._by_rank = timings.timed("average_training_metrics", self._exchange)
-        self.has_records = False  # this rank, in this run, since the last report
+        self.has_records = False
 
     def flush(self, first_step: int = 1) -> dict[str, list[float]]:
         """Return the values of each batch since the last flush, averaged. Collective.
@@ -76,7 +83,7 @@ class TrainingMetrics:
             self._look = partial(
                 self._watch.look, window.names, values_RNB, records_RB, ranks, first_step
             )
-        if self._average:
+        if self.is_averaged:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
             window = Window(window.names, means_NB, records_RB.sum(dim=0))
         self._flushed.append(window)
@@ -91,15 +98,6 @@ class TrainingMetrics:
         look, self._look = self._look, None
         if look is not None:
             look()
-
-    @property
-    def are_shared(self) -> bool:
-        """Whether a batch's values are averages over several ranks."""
-        return self._average
-
-    def take_own(self) -> Window:
-        """Return this rank's values of the batches since the last flush. Not collective."""
-        return self._series.take()
 
     def report(self) -> tuple[dict[str, float], torch.Tensor]:
         """Return the averages over all batches flushed since the last report, and all values.
@@ -142,7 +140,10 @@ class TrainingMetrics:
         """Return every rank's values and records, or this rank's if they are not exchanged."""
         if not self._exchanges:
             return window.values_NB[None], window.records_B[None]
-        self._agree_on_names()
+        if not self._names_agreed:  # once: else sums would be nonsense
+            names = self._distributed.allgather(self._series.names)
+            check_same_names("train_batch", dict(enumerate(names)))
+            self._names_agreed = True
         own = torch.cat([window.values_NB, window.records_B[None]])
         # Each rank fills its own place, so the sum is a gathering. Where three ranks or more add
         # up, the order in which they do depends on the position in the tensor, so the last bits
@@ -151,14 +152,6 @@ class TrainingMetrics:
         by_rank[self._distributed.rank] = own
         self._distributed.reduce_(by_rank, "sum")
         return by_rank[:, :-1], by_rank[:, -1]
-
-    def _agree_on_names(self) -> None:
-        """Check, once, that all ranks return the same metrics: else sums would be nonsense."""
-        if self._names_agreed:
-            return
-        names = self._distributed.allgather(self._series.names)
-        check_same_names("train_batch", dict(enumerate(names)))
-        self._names_agreed = True
 
 
 def _mean_of_ranks(values_RNB: torch.Tensor, records_RB: torch.Tensor) -> torch.Tensor:

@@ -10,13 +10,13 @@ from typing import Any
 
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data import BatchStream, open_validation
-from det_jupyter.pytorch.metrics.evaluation import check_validation, validate
+from det_jupyter.pytorch.data import BatchStream
+from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
 from det_jupyter.pytorch.run.rules import Rules
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric, overrides
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric
 from det_jupyter.records import to_finite
 
 
@@ -73,14 +73,15 @@ class Validations:
         Raises:
             ConfigError: The searcher metric is missing, and the search needs it.
         """
+        if self._stream is None:
+            self._stream = open_stream(self._trial, self._context, self._loader)
         metrics = validate(
             self._trial,
             self._context,
             self._loader,
+            self._stream,
             self._callbacks,
-            self._context.reducers,
             limit=self._rules.validation_batches,
-            stream=self._opened(),
             after_batch=self._journal_timings,
         )
         if self._core.distributed.is_chief:
@@ -89,16 +90,6 @@ class Validations:
         is_best = self._is_best(metrics)
         policy = self._rules.checkpoint_policy
         return policy == "all" or (policy == "best" and is_best)
-
-    def _opened(self) -> BatchStream | None:
-        if self._stream is None and overrides(type(self._trial), "evaluate_batch"):
-            self._stream = open_validation(
-                self._loader,
-                self._core.distributed,
-                seed=self._context.get_trial_seed(),
-                batch_length=self._trial.get_batch_length,
-            )
-        return self._stream
 
     def _is_best(self, metrics: dict[str, Any]) -> bool:
         """Return whether there was no better validation, and remember this one if so."""

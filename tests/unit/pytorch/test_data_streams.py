@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -32,7 +33,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Columns, Fetch, draws_nothing
-from det_jupyter.pytorch.data.loader import InitWorker
+from det_jupyter.pytorch.data.loader import init_worker
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import RecipeStream
 from det_jupyter.pytorch.rng import seed_everything
@@ -434,11 +435,11 @@ def test_the_whole_of_the_data_can_be_had_as_a_torch_loader() -> None:
 def test_workers_that_are_not_forked_can_be_sent_what_they_need() -> None:
     dataset = Rolling()
     fetch = Fetch(dataset, jitter, 3)
-    sent, init = pickle.loads(pickle.dumps((fetch, InitWorker(dataset, None))))
+    sent, init = pickle.loads(pickle.dumps((fetch, partial(init_worker, dataset, None))))
     assert torch.equal(sent.load([1, 2], 4, 0), fetch.load([1, 2], 4, 0))
-    assert init._dataset is sent.dataset
-    reader = DataLoader(Counting(3), 2).reader(Division([2], 0), seed=1)
-    assert [batch.tolist() for batch, _, _ in pickle.loads(pickle.dumps(reader))] == [[0, 1], [2]]
+    assert init.args[0] is sent.dataset
+    reader = DataLoader(Counting(3), 2).reader(Division([2], 0), seed=1, skip=0, repeat=False)
+    assert [batch.tolist() for batch, _ in pickle.loads(pickle.dumps(reader))] == [[0, 1], [2]]
 
 
 def test_torchs_own_collate_function_may_be_named() -> None:
