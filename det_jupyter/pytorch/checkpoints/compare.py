@@ -142,7 +142,7 @@ def _tensor_difference(name: str, one: torch.Tensor, other: torch.Tensor) -> Dif
     return Difference(
         name=name,
         problem=(
-            f"{count} of {total} elements differ{by}; the first is {_shown(first)}: "
+            f"{count} of {total} elements differ{by}; the first is {list(first)}: "
             f"{values[0][0].item()!r} and {values[1][0].item()!r}"
         ),
         first=first,
@@ -183,10 +183,6 @@ def _told(value: Any) -> str:
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _shown(index: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, index))}]"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -140,8 +140,7 @@ def load_trial_from_checkpoint_path(
 
 def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorchTrial]:
     if origin.capsule is None:
-        imported: type[PyTorchTrial] = import_class(origin.trial_class, str(path))
-        return imported
+        return import_class(origin.trial_class, str(path))
     capsule = origin.capsule
     blobs = origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
     if not capsule.payload:
@@ -152,7 +151,12 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
         captured = load_capsule(capsule, blobs, code_dir, as_main=False)
         if isinstance(captured, type):
             return captured
-        trial_class: type[PyTorchTrial] = _class_beside(captured, origin, path)
+        # A function was captured that trains it.
+        module, _, qualname = origin.trial_class.partition(":")
+        if module != "__main__":
+            return import_class(origin.trial_class, str(path))
+        first, *rest = qualname.split(".")
+        trial_class: type[PyTorchTrial] = reduce(getattr, rest, captured.__globals__[first])
     except Exception as error:  # whatever the code that is run raises
         raise CheckpointError(
             f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
@@ -183,17 +187,7 @@ def _class_of_module(
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
             importlib.invalidate_caches()
-    found: type[PyTorchTrial] = import_class(name, str(path))
-    return found
-
-
-def _class_beside(function: Any, origin: Origin, path: Path) -> Any:
-    """Return the trial's class, where a function was captured that trains it."""
-    module, _, qualname = origin.trial_class.partition(":")
-    if module != "__main__":
-        return import_class(origin.trial_class, str(path))
-    first, *rest = qualname.split(".")
-    return reduce(getattr, rest, function.__globals__[first])
+    return import_class(name, str(path))
 
 
 @cache

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from det_jupyter.blobs import BlobStore, FlatBlobs
 from det_jupyter.capsule import blobs_of
@@ -27,6 +27,7 @@ from det_jupyter.wire import Capsule, GangPlan
 LOAD_DATA_FILE = "load_data.json"
 CODE_FOLDER = "code"
 _FORMAT = 2
+_PLAIN = ("trial_class", "config", "hparams", "seed", "experiment_id", "trial_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +69,10 @@ class Origin:
 
     def write(self, path: Path) -> None:
         """Write it into the folder of a checkpoint."""
-        load_data = {
-            "format": _FORMAT,
-            "trial_class": self.trial_class,
-            # A checkpoint may be given away: it must not name the blob with tokens.
-            "capsule": self.capsule.model_dump(mode="json", exclude={"environment"})
-            if self.capsule
-            else None,
-            "config": self.config,
-            "hparams": self.hparams,
-            "seed": self.seed,
-            "experiment_id": self.experiment_id,
-            "trial_id": self.trial_id,
-        }
+        # A checkpoint may be given away: it must not name the blob with tokens.
+        capsule = self.capsule and self.capsule.model_dump(mode="json", exclude={"environment"})
+        load_data = {"format": _FORMAT, **{name: getattr(self, name) for name in _PLAIN}}
+        load_data["capsule"] = capsule
         text = json.dumps(load_data, indent=2, default=str)
         (path / LOAD_DATA_FILE).write_text(text, encoding="utf-8")
         if self.capsule is not None and self.blobs is not None:
@@ -97,14 +89,9 @@ class Origin:
             load_data = json.loads((path / LOAD_DATA_FILE).read_text(encoding="utf-8"))
             capsule = load_data["capsule"]
             return cls(
-                trial_class=load_data["trial_class"],
-                hparams=load_data["hparams"],
-                config=load_data["config"],
-                seed=load_data["seed"],
-                experiment_id=load_data["experiment_id"],
-                trial_id=load_data["trial_id"],
+                **{name: load_data[name] for name in _PLAIN},
                 capsule=Capsule.model_validate(capsule) if capsule is not None else None,
-                blobs=carried_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
+                blobs=_carried_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
             )
         except FileNotFoundError:
             raise CheckpointError(
@@ -119,7 +106,7 @@ def name_of_class(trial_class: type) -> str:
     return f"{trial_class.__module__}:{trial_class.__qualname__}"
 
 
-def import_class(name: str, where: str) -> Any:
+def import_class(name: str, where: str) -> type[Any]:
     """Return the class that `name_of_class` named, if it can be imported here.
 
     Raises:
@@ -135,10 +122,10 @@ def import_class(name: str, where: str) -> Any:
             f"{where}: its class {name} cannot be imported here ({error}); "
             "give the class as trial_class="
         ) from None
-    return found
+    return cast("type[Any]", found)
 
 
-def carried_blobs(path: Path) -> BlobStore:
+def _carried_blobs(path: Path) -> BlobStore:
     """Return the blobs that travel in the folder of a checkpoint."""
     files = path / CODE_FOLDER / "files"
     # Checkpoints of earlier versions have a folder for each two letters of a name.

@@ -21,6 +21,7 @@ from det_jupyter.pytorch.checkpoints.snapshot import revive_arrays
 from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.words import count
 
 # These take most of a file. They are mapped into memory until they are loaded, so the functions
 # that load them copy them.
@@ -117,19 +118,13 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         item.scheduler.load_state_dict(saved)
     if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
         context.scaler.load_state_dict(state["scaler"])
-    parts.callbacks.load_state_dict(_callbacks_of_rank(context, state))
+    is_same_size = state["size"] == context.distributed.size
+    own = state["own_callbacks"][context.distributed.rank] if is_same_size else None
+    parts.callbacks.load_state_dict(own or state["callbacks"])  # the chief's
     for name, part in parts.shared.items():
         if name in state["parts"]:
             part.restore(state["parts"][name])
     _restore_rank(context, state)
-
-
-def _callbacks_of_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the states of this rank's callbacks; on other ranks than saved, the chief's."""
-    is_same_size = state["size"] == context.distributed.size
-    own = state["own_callbacks"][context.distributed.rank] if is_same_size else None
-    chiefs: dict[str, Any] = state["callbacks"]
-    return own or chiefs
 
 
 def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
@@ -175,7 +170,12 @@ def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed
         return
     reseed_for(seed, distributed.rank, steps)
     if distributed.is_chief:
-        sys.stderr.write(_told_of_other_size(state["size"], distributed.size, steps))
+        now, saved = (count(size, "rank") for size in (distributed.size, state["size"]))
+        sys.stderr.write(
+            f"training goes on at batch {steps} on {now}, saved on {saved}: the same records come "
+            "in the same order; sums are rounded otherwise, and what ranks draw at random "
+            "(dropout, augmentation) is drawn anew\n"
+        )
 
 
 def reseed_for(seed: int, rank: int, steps_completed: int) -> None:
@@ -185,18 +185,6 @@ def reseed_for(seed: int, rank: int, steps_completed: int) -> None:
     numbers of its beginning.
     """
     seed_everything(derive_seed("resumed", seed, rank, steps_completed))
-
-
-def _told_of_other_size(saved: int, now: int, steps_completed: int) -> str:
-    return (
-        f"training goes on at batch {steps_completed} on {_ranks(now)}, saved on {_ranks(saved)}: "
-        "the same records come in the same order; sums are rounded otherwise, and what ranks draw "
-        "at random (dropout, augmentation) is drawn anew\n"
-    )
-
-
-def _ranks(number: int) -> str:
-    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _check_count(where: str, method: str, wrapped: list[Any], saved: list[Any]) -> None:

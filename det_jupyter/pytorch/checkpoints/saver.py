@@ -72,12 +72,6 @@ class _Write:
 
 
 @dataclass(slots=True)
-class _Pending:
-    uuid: str
-    write: _Write | None  # on the chief
-
-
-@dataclass(slots=True)
 class Saver:
     """Saves the state of all ranks, written by the chief.
 
@@ -91,18 +85,18 @@ class Saver:
     parts: Parts
     origin: Origin
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
-    _pending: _Pending | None = None
+    _uuid: str = ""  # of what was begun and is not finished
+    _write: _Write | None = None  # of that, on the chief
 
     @property
     def is_pending(self) -> bool:
         """Whether a checkpoint was begun and not finished; the same on all ranks."""
-        return self._pending is not None
+        return self._uuid != ""
 
     @property
     def is_written(self) -> bool:
         """Whether the writing is done; only on the chief. Does not communicate."""
-        pending = self._pending
-        return pending is not None and pending.write is not None and pending.write.is_over
+        return self._write is not None and self._write.is_over
 
     def begin(
         self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
@@ -131,15 +125,13 @@ class Saver:
             self.parts.callbacks.on_checkpoint_save_start(state)
             return self._start_writing(state) if distributed.is_chief else ""
 
-        uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
-        if not distributed.is_chief:
-            self._pending = _Pending(uuid, None)
-        return uuid
+        self._uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
+        return self._uuid
 
     def _start_writing(self, state: dict[str, Any]) -> str:
         copied = snapshot_state(state, self._memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
-        self._pending = _Pending(draft.uuid, _Write(draft, copied, self.origin))
+        self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
         return draft.uuid
 
     def finish(self) -> None:
@@ -149,16 +141,10 @@ class Saver:
             CheckpointError: It could not be written (on the chief).
             PeerFailed: That, or an error of a hook, on the chief.
         """
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
-
-        def complete() -> None:
-            assert pending.write is not None  # the chief's is
-            self._complete(pending.write)
-
-        run_on_chief(self.parts.context.distributed, complete)  # the other ranks wait for this
-        self.parts.callbacks.on_checkpoint_upload_end(pending.uuid)
+        uuid, self._uuid = self._uuid, ""
+        if uuid:
+            run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
+            self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
     def close(self) -> None:
         """Complete what was begun after something has failed, without the other ranks.
@@ -166,15 +152,16 @@ class Saver:
         For any rank, at any time; safe to call twice. Never raises: what else goes wrong is told
         on stderr. `on_checkpoint_upload_end` is not called, since not all ranks would call it.
         """
-        pending, self._pending = self._pending, None
-        if pending is None or pending.write is None:
-            return
+        self._uuid = ""
         try:
-            self._complete(pending.write)
+            self._complete()
         except Exception as error:  # the failure that led here is raised
             sys.stderr.write(f"{error}\n")
 
-    def _complete(self, write: _Write) -> None:
+    def _complete(self) -> None:
+        write, self._write = self._write, None
+        if write is None:
+            return
         try:
             path = write.result()
             self.parts.callbacks.on_checkpoint_write_end(path)

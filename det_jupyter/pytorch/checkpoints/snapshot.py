@@ -68,26 +68,18 @@ class SnapshotMemory:
         self._used = []
 
 
-@dataclass(frozen=True, slots=True)
-class Unsafe:
-    """Something that a safe load would refuse."""
-
-    path: Path
-    kind: str
-
-
 @dataclass(slots=True)
 class Snapshot:
     """One snapshot in the making.
 
     Attributes:
         arrays: Path of every tensor or number that was numpy's, to its dtype.
-        unsafe: What cannot be saved.
+        unsafe: Path and type of what cannot be saved.
     """
 
     memory: SnapshotMemory
     arrays: dict[Path, str] = field(default_factory=dict)
-    unsafe: list[Unsafe] = field(default_factory=list)
+    unsafe: list[tuple[Path, str]] = field(default_factory=list)
     _copies: dict[tuple[object, ...], torch.Tensor] = field(default_factory=dict)
 
     def take(self, value: Any, path: Path = ()) -> Any:
@@ -104,7 +96,7 @@ class Snapshot:
         if isinstance(value, (numpy.ndarray, numpy.generic)):
             return self._numpy(value, path)
         if not _is_safe(value):
-            self.unsafe.append(Unsafe(path, f"{kind.__module__}.{kind.__qualname__}"))
+            self.unsafe.append((path, f"{kind.__module__}.{kind.__qualname__}"))
             return None
         return copy.deepcopy(value)
 
@@ -123,7 +115,7 @@ class Snapshot:
             if not _is_safe_key(key):
                 kind = type(key)
                 named = f"{kind.__module__}.{kind.__qualname__} as a key"
-                self.unsafe.append(Unsafe((*path, repr(key)), named))
+                self.unsafe.append(((*path, repr(key)), named))
             copied[key] = self.take(item, (*path, key))
         return copied
 
@@ -137,8 +129,7 @@ class Snapshot:
         except (TypeError, ValueError):  # of objects, or of the other byte order
             pass
         if type(taken) not in _PLAIN and not isinstance(taken, torch.Tensor):
-            given = f"numpy.{type(value).__name__} of {value.dtype}"
-            self.unsafe.append(Unsafe(path, given))
+            self.unsafe.append((path, f"numpy.{type(value).__name__} of {value.dtype}"))
             return None
         self.arrays[path] = str(value.dtype)
         return taken

@@ -25,11 +25,8 @@ import torch
 from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.checkpoints.snapshot import (
-    Snapshot,
-    SnapshotMemory,
-    Unsafe,
-)
+from det_jupyter.pytorch.checkpoints.snapshot import Path as StatePath
+from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory
 from det_jupyter.pytorch.rng import get_states
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -145,7 +142,7 @@ def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) 
     copied: dict[str, Any] = snapshot.take(state)
     memory.wait()
     if snapshot.unsafe:
-        raise ConfigError([_describe(unsafe, parts.context) for unsafe in snapshot.unsafe])
+        raise ConfigError([_describe(*unsafe, parts.context) for unsafe in snapshot.unsafe])
     return copied | {"arrays": snapshot.arrays}
 
 
@@ -166,9 +163,9 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
 
 
-def _describe(unsafe: Unsafe, context: PyTorchTrialContext) -> str:
+def _describe(path: StatePath, kind: str, context: PyTorchTrialContext) -> str:
     """Return what cannot be saved, by the name of what it belongs to."""
-    section, *inner = unsafe.path
+    section, *inner = path
     whose = str(section)
     if section == "callbacks":
         whose = f"callback {inner.pop(0)!r}" if inner else "callbacks"
@@ -181,6 +178,6 @@ def _describe(unsafe: Unsafe, context: PyTorchTrialContext) -> str:
         whose = f"{str(section)[:-1]} {index} ({type(thing).__name__})"
     key = "".join(f"[{part!r}]" for part in inner)
     return (
-        f"checkpoint: {whose}: its state{key} is a {unsafe.kind}, which a safe load refuses; "
+        f"checkpoint: {whose}: its state{key} is a {kind}, which a safe load refuses; "
         "keep tensors, arrays, numbers, strings, lists and dicts in it"
     )

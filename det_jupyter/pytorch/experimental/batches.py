@@ -41,6 +41,17 @@ class Batches:
     batch_size: int
     total: int
 
+    @classmethod
+    def of(
+        cls, dataset: Any, batch_size: int, most: int | None, arguments: Mapping[str, Any]
+    ) -> Batches:
+        """Return the batches, `most` at most, of a dataset that `find_problems` accepts."""
+        records = len(dataset)
+        whole, rest = divmod(records, batch_size)
+        total = whole + (rest > 0 and not arguments.get("drop_last"))
+        total = total if most is None else min(total, most)
+        return cls(records=records, batch_size=batch_size, total=total)
+
     def rows(self, index: int) -> range:
         """Return the records of a batch."""
         return range(index * self.batch_size, min(self.records, (index + 1) * self.batch_size))
@@ -58,18 +69,6 @@ class _RankRows:
 
     def __iter__(self) -> Iterator[list[int]]:
         return (list(self._batches.rows(index)) for index in self._indices)
-
-
-def count_batches(
-    dataset: Any, batch_size: int, max_batches: int | None, arguments: Mapping[str, Any]
-) -> Batches:
-    """Return the batches of a dataset that `find_problems` has nothing against."""
-    records = len(dataset)
-    whole, rest = divmod(records, batch_size)
-    total = whole + (rest > 0 and not arguments.get("drop_last"))
-    if max_batches is not None:
-        total = min(total, max_batches)
-    return Batches(records=records, batch_size=batch_size, total=total)
 
 
 def make_loader(

@@ -28,7 +28,6 @@ from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental.batches import (
     Batches,
-    count_batches,
     find_problems,
     make_loader,
 )
@@ -117,7 +116,7 @@ def torch_batch_process(
         batch_size = 1
         if context.distributed.is_chief:
             warnings.warn("torch_batch_process: batch_size is 1; give a larger one", stacklevel=2)
-    batches = count_batches(dataset, batch_size, max_batches, arguments)
+    batches = Batches.of(dataset, batch_size, max_batches, arguments)
     start = Start.of(context, latest_checkpoint, batches)
     with open_workspace(
         context.checkpoint, context.distributed, start.done, start.stretches
@@ -173,7 +172,10 @@ class _Inference:
         starts = range(self._done, total, size)
         for round_number, first in enumerate(starts, start=1):
             if (index := first + self._distributed.rank) < total:
-                self._process(next(loader), index)
+                batch = next(loader)
+                self._tallies.took_part = True
+                with torch.no_grad():
+                    self._processor.process_batch(batch, index)
             self._done = min(first + size, total)
             self._core.train.note_steps(self._done)
             is_last = round_number == len(starts)
@@ -192,11 +194,6 @@ class _Inference:
                     return False
         return True
 
-    def _process(self, batch: Any, index: int) -> None:
-        self._tallies.took_part = True
-        with torch.no_grad():
-            self._processor.process_batch(batch, index)
-
     def _finish(self) -> dict[str, Any]:
         """Save for the last time, unless an earlier run did, and report. Collective."""
         if self._path is None or self._saved < self._done:
@@ -214,16 +211,17 @@ class _Inference:
 
     def _save(self, *, is_last: bool = False) -> None:
         """Make what was processed since the last checkpoint count. Collective."""
-        settle(self._distributed, lambda: self._flush(is_last=is_last), len, on_chief=False)
+
+        def flush() -> None:
+            self._processor.on_checkpoint_start()
+            if is_last:
+                self._processor.on_finish()
+            self._tallies.save(self._workspace.reducers)
+
+        settle(self._distributed, flush, len, on_chief=False)
         # Only the chief has the path: the uuid is drawn when the checkpoint is made.
         self._path = run_on_chief(self._distributed, self._commit)
         self._saved = self._done
-
-    def _flush(self, *, is_last: bool) -> None:
-        self._processor.on_checkpoint_start()
-        if is_last:
-            self._processor.on_finish()
-        self._tallies.save(self._workspace.reducers)
 
     def _commit(self) -> Path:
         batches = self._batches

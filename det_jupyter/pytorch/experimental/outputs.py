@@ -154,11 +154,10 @@ def open_workspace(
     It is a checkpoint that is never committed: it vanishes at the end, and, if the chief is
     killed, with the next checkpoint that is begun.
     """
-    draft: CheckpointDraft | None = None
-    if distributed.is_chief:
-        draft = checkpoints.begin({"steps_completed": steps_completed})
+    described = {"steps_completed": steps_completed}
+    draft = checkpoints.begin(described) if distributed.is_chief else None
     try:
-        shared = run_on_chief(distributed, lambda: _open(draft))
+        shared = run_on_chief(distributed, draft.open if draft else Path)  # calls the chief's only
         if not shared.is_dir():
             raise CheckpointError(
                 f"rank {distributed.rank} does not see the checkpoint folder {shared.parent}; "
@@ -207,11 +206,6 @@ def output_files(checkpoint: Any) -> list[Path]:
         for file in sorted(rank.rglob("*"))
         if file.is_file()
     ]
-
-
-def _open(draft: CheckpointDraft | None) -> Path:
-    assert draft is not None, "only the chief opens it"
-    return draft.open()
 
 
 def _rank_of(folder: Path) -> int:

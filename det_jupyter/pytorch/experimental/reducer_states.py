@@ -64,7 +64,8 @@ class Tallies:
             return
         folder.mkdir(exist_ok=True)
         rank, size = self._distributed.rank, self._distributed.size
-        _write(self._slot(), folder / f"slot_{rank}.pt")
+        states = [_state_of(reducer) for reducer, _ in self._wrapped]
+        _write({"took_part": self.took_part, "states": states}, folder / f"slot_{rank}.pt")
         for place, orphan in enumerate(self._orphans):
             _write(orphan, folder / f"slot_{size + place}.pt")
 
@@ -119,12 +120,6 @@ class Tallies:
         _load(copies, orphan)
         return stand_ins
 
-    def _slot(self) -> _Slot:
-        return {
-            "took_part": self.took_part,
-            "states": [_state_of(reducer) for reducer, _ in self._wrapped],
-        }
-
     def _read(self, file: Path) -> _Slot:
         loaded = torch.load(file, map_location=self._device, weights_only=True)
         slot: _Slot = revive_arrays(loaded["slot"], loaded["arrays"])
@@ -162,10 +157,10 @@ def _write(slot: _Slot, file: Path) -> None:
     if snapshot.unsafe:
         raise ConfigError(
             [
-                f"wrap_reducer: what a reducer holds cannot be saved ({unsafe.kind}); let it hold "
+                f"wrap_reducer: what a reducer holds cannot be saved ({kind}); let it hold "
                 "numbers, strings, tensors, arrays, and lists or dicts of these, or define "
                 "state_dict and load_state_dict"
-                for unsafe in snapshot.unsafe
+                for _, kind in snapshot.unsafe
             ]
         )
     torch.save({"slot": copied, "arrays": snapshot.arrays}, file)

@@ -30,6 +30,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
 from det_jupyter.pytorch.metrics.series import (
     MetricSeries,
+    Window,
     as_json_metrics,
     as_metrics,
     check_same_names,
@@ -49,15 +50,6 @@ from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides, own_le
 # Each value on a GPU holds half a kilobyte there, however small it is.
 _BATCHES_HELD = 1024
 _NO_DATA = "build_validation_data_loader: the validation data has no batches"
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What one rank has evaluated: each metric's value and the records of each batch."""
-
-    names: list[str]
-    values: list[list[float]]  # of each metric, batch by batch
-    records: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +194,10 @@ def _evaluate_batches(
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
     after_batch: Callable[[], object],
-) -> tuple[_Seen, list[dict[str, Any]]]:
+) -> tuple[Window, list[dict[str, Any]]]:
     """Return the values of this rank's batches, and their outputs if a callback needs them."""
     rank = context.distributed.rank
-    series, seen = MetricSeries("evaluate_batch", rank), _Seen([], [], [])
+    series, windows = MetricSeries("evaluate_batch", rank), list[Window]()
     outputs: list[dict[str, Any]] = []
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
     records_of = own_lengths(trial, "validation")
@@ -219,10 +211,9 @@ def _evaluate_batches(
         if keeps_outputs:
             outputs.append(metrics)
         if len(series) == _BATCHES_HELD:
-            _collect(series, seen)
+            windows.append(series.take())
         after_batch()
-    _collect(series, seen)
-    return seen, outputs
+    return Window.joined([*windows, series.take()]), outputs
 
 
 def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
@@ -235,25 +226,15 @@ def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     return evaluate
 
 
-def _collect(series: MetricSeries, seen: _Seen) -> None:
-    """Read what the series holds off the device."""
-    window = series.take()
-    seen.names = window.names
-    rows = window.values_NB.tolist()
-    seen.values = [
-        before + row for before, row in zip(seen.values or [[] for _ in rows], rows, strict=True)
-    ]
-    seen.records += window.records_B.tolist()
-
-
-def _share(chosen: Any, seen: _Seen, reducers: Reducers) -> _Share | None:
+def _share(chosen: Any, seen: Window, reducers: Reducers) -> _Share | None:
     """Return what this rank sends: None if it had no batches."""
-    if not seen.records:
+    records = seen.records_B.tolist()
+    if not records:
         return None
     by_name = reducers_by_name(chosen, seen.names)
     parts = {
-        name: reduce_batches(by_name[name], values, seen.records)
-        for name, values in zip(seen.names, seen.values, strict=True)
+        name: reduce_batches(by_name[name], values, records)
+        for name, values in zip(seen.names, seen.values_NB.tolist(), strict=True)
     }
     return _Share(parts, reducers.per_slot(for_training=False))
 

@@ -6,6 +6,7 @@ their device until they are taken, all at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,19 @@ class Window:
     names: list[str]
     values_NB: Tensor
     records_B: Tensor
+
+    @classmethod
+    def joined(cls, windows: Sequence[Window]) -> Window:
+        """Return one window of all batches of those that have the names of the last one."""
+        if not windows:
+            return cls([], torch.empty(0, 0, dtype=torch.float64), _column([]))
+        names = windows[-1].names
+        alike = [window for window in windows if window.names == names]
+        return cls(
+            names,
+            torch.cat([window.values_NB for window in alike], dim=1),
+            torch.cat([window.records_B for window in alike]),
+        )
 
 
 class MetricSeries:

@@ -23,8 +23,6 @@ from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_
 from det_jupyter.pytorch.reducers.reducing import weighted_mean
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 
-_EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
-
 
 class TrainingMetrics:
     """Training metrics of all ranks, since the last flush and since the last report.
@@ -61,7 +59,8 @@ class TrainingMetrics:
         self._series = MetricSeries("train_batch", distributed.rank)
         self._names_agreed = False
         self._look: Callable[[], None] | None = None
-        self._flushed: list[Window] = []  # since the last report
+        # Since the last report. Restored ones have other names if the trial's code was changed.
+        self._flushed: list[Window] = []
         self.add, self.latest = self._series.add, self._series.latest
         self.take_own = self._series.take
         self._take = timings.timed("from_device", self._series.take)
@@ -104,37 +103,23 @@ class TrainingMetrics:
 
         The values are `[names, batches]`, the names those of the averages.
         """
-        window = self._joined()
+        window = Window.joined(self._flushed)
         self._flushed = []
         self.has_records = False
         # All batches at once: how they were cut into flushes is a matter of the clock.
-        rows = window.values_NB.tolist()
+        rows = zip(window.names, window.values_NB.tolist(), strict=True)
         records = window.records_B.tolist()
-        averages = {
-            name: weighted_mean(row, records) for name, row in zip(window.names, rows, strict=True)
-        }
+        averages = {name: weighted_mean(row, records) for name, row in rows}
         return averages, window.values_NB
 
     def state(self) -> dict[str, Any]:
         """Return what was flushed since the last report, for a checkpoint. After a flush."""
-        window = self._joined()
+        window = Window.joined(self._flushed)
         return {"names": window.names, "values": window.values_NB, "records": window.records_B}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the next report covers these batches too."""
         self._flushed = [Window(state["names"], state["values"], state["records"])]
-
-    def _joined(self) -> Window:
-        if not self._flushed:
-            return Window([], _EMPTY_NB, _EMPTY_NB.flatten())
-        names = self._flushed[-1].names
-        # Restored ones have other names if the trial's code was changed during a pause.
-        windows = [window for window in self._flushed if window.names == names]
-        return Window(
-            names,
-            torch.cat([window.values_NB for window in windows], dim=1),
-            torch.cat([window.records_B for window in windows]),
-        )
 
     def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
         """Return every rank's values and records, or this rank's if they are not exchanged."""

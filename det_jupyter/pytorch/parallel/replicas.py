@@ -72,14 +72,6 @@ class DistributedModel(DistributedDataParallel):
         self._fix_buckets()
         self._register_hook()
 
-    def set_bucket_size(self, bucket_mb: float | None) -> None:
-        """Exchange gradients in buckets of another size from the next batch on. Collective.
-
-        Gradients should be exchanged or zeroed: those of a half-finished window lose nothing, but
-        take one copy more.
-        """
-        self._rebuild(bucket_mb)
-
     def expect_backward(self, loss: torch.Tensor) -> None:
         """Let the next backward pass, of this loss, exchange gradients if the window ends.
 
@@ -93,7 +85,7 @@ class DistributedModel(DistributedDataParallel):
             return
         if self._trains_others():
             self._agree_on_trained()
-            self._rebuild(self._bucket_mb)
+            self.set_bucket_size(self._bucket_mb)  # builds the exchange anew
         if self._unfinished():
             return  # a backward pass of this batch was for some parameters, this is for others
         self.reducer._rebuild_buckets()  # lays them out once, as `forward` does
@@ -173,7 +165,12 @@ class DistributedModel(DistributedDataParallel):
                 dist.all_reduce(gradient.div_(size), group=self.process_group)
                 it.grad = gradient
 
-    def _rebuild(self, bucket_mb: float | None) -> None:
+    def set_bucket_size(self, bucket_mb: float | None) -> None:
+        """Exchange gradients in buckets of another size from the next batch on. Collective.
+
+        Gradients should be exchanged or zeroed: those of a half-finished window lose nothing, but
+        take one copy more.
+        """
         inherited = nn.Module().__dict__.keys()
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}
         exchanges = self.require_backward_grad_sync

@@ -172,8 +172,12 @@ def rank_state(models: Sequence[nn.Module]) -> list[dict[str, Any] | None] | Non
     compression       what it keeps (PowerSGD's errors and factors)
     buffers           persistent ones that are not the chief's, by name
     """
-    buffers = _own_buffers(models)
-    states = [_rank_state(model, own) for model, own in zip(models, buffers, strict=True)]
+    states: list[dict[str, Any] | None] = []
+    for model, buffers in zip(models, _own_buffers(models), strict=True):
+        memory = _memory(model)
+        compression = memory.state() if memory else None
+        is_own = memory is not None or buffers
+        states.append({"compression": compression, "buffers": buffers} if is_own else None)
     return states if any(states) else None
 
 
@@ -195,14 +199,6 @@ def load_rank_state(
                 buffer.detach().copy_(value)
 
 
-def _rank_state(model: nn.Module, buffers: dict[str, torch.Tensor]) -> dict[str, Any] | None:
-    memory = _memory(model)
-    if memory is None and not buffers:
-        return None
-    compression = memory.state() if memory else None
-    return {"compression": compression, "buffers": buffers}
-
-
 def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
     """Return this rank's persistent buffers that are not the chief's, by model. Collective.
 
@@ -215,16 +211,11 @@ def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
     if not digests:
         return own
     mine = torch.frombuffer(bytearray(digests), dtype=torch.uint8).view(-1, _DIGEST)
-    chiefs = mine.to(_device_of(models), copy=True)
+    tensors = (tensor for model in models for tensor in (*model.parameters(), *model.buffers()))
+    chiefs = mine.to(next(tensors).device, copy=True)  # where the ranks exchange tensors of these
     dist.broadcast(chiefs, src=0)
     differs = iter((mine != chiefs.cpu()).any(dim=1).tolist())
     return [{name: buffer for name, buffer in buffers.items() if next(differs)} for buffers in own]
-
-
-def _device_of(models: Sequence[nn.Module]) -> torch.device:
-    """Return where the ranks exchange tensors of these models."""
-    tensors = (tensor for model in models for tensor in (*model.parameters(), *model.buffers()))
-    return next(tensors).device
 
 
 def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:

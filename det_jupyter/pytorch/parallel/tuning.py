@@ -124,12 +124,10 @@ class BucketTuner:
 
 def _that_differ(models: Sequence[DistributedModel], sizes_mb: Sequence[float]) -> list[float]:
     """Return the sizes up to the first that holds any model's gradients in one bucket."""
-    most_bytes = max((_gradient_bytes(model) for model in models), default=0)
+    gradients = (
+        sum(it.nbytes for it in model.parameters() if it.requires_grad) for model in models
+    )
+    most_bytes = max(gradients, default=0)
     sizes = sorted(set(sizes_mb))
     smaller = [size for size in sizes if size * 2**20 < most_bytes]
     return sizes[: len(smaller) + 1]
-
-
-def _gradient_bytes(model: nn.Module) -> int:
-    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    return sum(parameter.numel() * parameter.element_size() for parameter in trained)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import warn_user
-from det_jupyter.pytorch.parallel.compiling import compile_in_place
 from det_jupyter.pytorch.parallel.options import ParallelOptions
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.pytorch.parallel.sharding import blocks, is_sharded, shard
+
+_COMPILE = "optimizations.compile"
 
 
 def parallelize(
@@ -47,8 +53,12 @@ def parallelize(
             "everything itself"
         )
     if options.compile:
+        backend = options.compile if isinstance(options.compile, str) else "inductor"
+        if problems := compile_problems(backend, device):
+            raise ConfigError(problems)
         parts = blocks(model) if shards and is_trained else []
-        compile_in_place(parts or [model], options.compile, device)
+        for part in parts or [model]:
+            part.compile(backend=backend)  # when it first runs; names of parameters stay
     if distributed.size == 1:
         return model
     if not is_trained:  # DDP refuses it, and there is nothing to exchange
@@ -64,6 +74,36 @@ def parallelize(
         bucket_mb=options.bucket_mb,
         find_unused_parameters=find_unused_parameters,
     )
+
+
+def compile_problems(backend: str, device: torch.device) -> list[str]:
+    """Return what is missing on this computer to compile with the backend."""
+    from torch import _dynamo  # takes a second, which only those who compile should pay
+
+    if not _dynamo.is_dynamo_supported():  # type: ignore[attr-defined]  # public, but not in __all__
+        version = ".".join(str(part) for part in sys.version_info[:2])
+        return [f"{_COMPILE}: torch {torch.__version__} cannot compile under Python {version}"]
+    known = _dynamo.list_backends(exclude_tags=())
+    if backend not in known:
+        return [
+            f"{_COMPILE}: got {backend!r}, which is no backend of torch.compile here; "
+            f"there are {', '.join(sorted(known))}"
+        ]
+    if backend != "inductor":
+        return []
+    if device.type == "cuda" and find_spec("triton") is None:
+        return [
+            f"{_COMPILE}: the backend inductor needs Triton on a GPU, which is not installed; "
+            "install the package triton, or leave compile out"
+        ]
+    compilers = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
+    if not any(shutil.which(compiler) for compiler in compilers):
+        return [
+            f"{_COMPILE}: the backend inductor needs a C++ compiler, and there is no "
+            f"{' or '.join(compilers)} on this computer; install g++, set the environment "
+            "variable CXX to a compiler, or use compile: aot_eager"
+        ]
+    return []
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ import torch
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.parallel import ParallelOptions
-from det_jupyter.pytorch.parallel.compiling import compile_problems
+from det_jupyter.pytorch.parallel.wrapping import compile_problems
 
 CPU = torch.device("cpu")
 
