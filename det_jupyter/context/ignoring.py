@@ -34,52 +34,34 @@ _USUAL = (
 )
 
 
-class Ignored:
-    """The patterns of one folder.
+def ignore_rules(folder: Path, problems: list[str]) -> GitIgnoreSpec:
+    """Return what of a folder stays behind, by paths below it; those of folders end with `/`.
 
-    Args:
-        folder: Its root, where `.detignore` may be.
-        problems: Gets what is wrong with that file.
+    `problems` gets what is wrong with its `.detignore`.
     """
+    # Not at the top: agents and ranks, which only unpack, do without it.
+    from pathspec import GitIgnoreSpec
 
-    def __init__(self, folder: Path, problems: list[str]) -> None:
-        # Not at the top: agents and ranks, which only unpack, do without it.
-        from pathspec import GitIgnoreSpec
+    patterns = [*_USUAL]
+    for number, line in enumerate(_lines_of(folder / IGNORE_FILE, problems), 1):
+        try:
+            GitIgnoreSpec.from_lines([line])
+        except (re.error, ValueError) as error:
+            is_told = isinstance(error, re.error)
+            reason = str(error) if is_told else "it means nothing in .gitignore's syntax"
+            where = f"{folder / IGNORE_FILE}: line {number}"
+            problems.append(f"{where}: {line!r} is no pattern: {reason}")
+        else:
+            patterns.append(line)
+    return GitIgnoreSpec.from_lines(patterns)
 
-        self._spec: GitIgnoreSpec = GitIgnoreSpec.from_lines(
-            [*_USUAL, *_own_patterns(folder / IGNORE_FILE, problems)]
-        )
 
-    def has(self, name: str, *, is_folder: bool) -> bool:
-        """Return whether a path below the root stays behind; a link is no folder, as in git."""
-        return self._spec.match_file(f"{name}/" if is_folder else name)
-
-
-def _own_patterns(file: Path, problems: list[str]) -> list[str]:
+def _lines_of(file: Path, problems: list[str]) -> list[str]:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         problems.append(f"{file}: {reason}; it holds patterns like those of .gitignore")
         return []
-    patterns = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if reason := _find_fault(line):
-            problems.append(f"{file}: line {number}: {line!r} is no pattern: {reason}")
-        else:
-            patterns.append(line)
-    return patterns
-
-
-def _find_fault(line: str) -> str:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except re.error as error:
-        return str(error)
-    except ValueError:
-        return "it means nothing in .gitignore's syntax"
-    return ""

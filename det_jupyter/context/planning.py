@@ -103,17 +103,15 @@ def _add_folder(plan: ContextPlan, folder: Path) -> None:
         _merge(plan, Walk(folder))
         return
     reason = "it is not a folder" if os.path.lexists(folder) else "there is no such folder"
-    place = "" if folder.is_absolute() else f" ({_present_folder()})"
+    place = ""
+    if not folder.is_absolute():
+        try:
+            place = f" (this is {shown(os.getcwd())})"
+        except FileNotFoundError:
+            place = " (the present folder itself is gone)"
     plan.problems.append(
         f"context: {shown(str(folder))}: {reason}{place}; give the folder with your code"
     )
-
-
-def _present_folder() -> str:
-    try:
-        return f"this is {shown(os.getcwd())}"
-    except FileNotFoundError:
-        return "the present folder itself is gone"
 
 
 def _add_included(plan: ContextPlan, path: Path) -> None:
@@ -139,7 +137,9 @@ def _add_script(plan: ContextPlan, name: str, text: str) -> None:
         return
     folders = [str(each) for each in Path(name).parents][:-1]
     blocked = [
-        each for each in (*folders, name) if _is_other(plan.entries.get(each), each != name)
+        each
+        for each in (*folders, name)
+        if each in plan.entries and (plan.entries[each].kind == "folder") is (each == name)
     ]
     if blocked:
         plan.problems.append(f"script {shown(name)}: the context has another {shown(blocked[0])}")
@@ -149,10 +149,6 @@ def _add_script(plan: ContextPlan, name: str, text: str) -> None:
     for each in folders:
         plan.entries.setdefault(each, Entry(kind="folder"))
     plan.entries[name] = Entry(kind="file", content=text.encode("utf-8", "replace"))
-
-
-def _is_other(entry: Entry | None, is_folder: bool) -> bool:
-    return entry is not None and (entry.kind == "folder") is not is_folder
 
 
 def _merge(plan: ContextPlan, walk: Walk) -> None:

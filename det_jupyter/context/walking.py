@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from det_jupyter.context.ignoring import IGNORE_FILE, Ignored
+from det_jupyter.context.ignoring import IGNORE_FILE, ignore_rules
 from det_jupyter.words import printable
 
 _MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
@@ -117,7 +117,7 @@ class Walk:
     def run(self) -> None:
         """Find everything."""
         if os.path.isdir(self._root):
-            self._rules = Ignored(Path(self._root), self.problems)
+            self._rules = ignore_rules(Path(self._root), self.problems)
             if self._at:
                 self.entries[self._at] = Entry(kind="folder", source=self._root)
             self._walk()
@@ -177,7 +177,7 @@ class Walk:
     def _take(self, name: str, found: os.DirEntry[str]) -> bool:
         """Note what was found; return whether it is a folder to walk into."""
         is_folder = found.is_dir(follow_symlinks=False)
-        if self._rules.has(name, is_folder=is_folder):
+        if self._rules.match_file(f"{name}/" if is_folder else name):
             if name != IGNORE_FILE:
                 self.ignored.append(f"{self._path(name)}/" if is_folder else self._path(name))
             return False

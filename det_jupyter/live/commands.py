@@ -9,7 +9,7 @@ from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.model.experiment import VERBS
-from det_jupyter.wire import Reason, Remedy
+from det_jupyter.wire import Reason
 
 
 def carry_out_command(
@@ -22,15 +22,12 @@ def carry_out_command(
     """
     if command in VERBS:
         client.command(experiment_id, command)
-    else:
-        carry_out(client, _offered(command, reasons))
-
-
-def _offered(command: str, reasons: Iterable[Reason]) -> Remedy:
+        return
     for reason in reasons:
         for remedy in reason.remedies:
             if "\n".join(notebook_lines(remedy)) == command:
-                return remedy
+                carry_out(client, remedy)
+                return
     raise Conflict(
         f"{command}: the queue has changed meanwhile, and this would no longer start the trial"
     )

@@ -41,15 +41,14 @@ class KnownImportance:
             return
         if view.state.is_terminal:
             self._ask(num_ended)
-        elif time.monotonic() > self._asked_at + _PERIOD_S and not self._is_asking():
+        elif time.monotonic() > self._asked_at + _PERIOD_S and (
+            self._asking is None or not self._asking.is_alive()
+        ):
             self._asked_at = time.monotonic()
             self._asking = threading.Thread(
                 target=self._ask, args=(num_ended,), name="det-importance", daemon=True
             )
             self._asking.start()
-
-    def _is_asking(self) -> bool:
-        return self._asking is not None and self._asking.is_alive()
 
     def _ask(self, num_ended: int) -> None:
         try:

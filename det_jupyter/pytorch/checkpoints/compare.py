@@ -56,9 +56,7 @@ def compare(
 ) -> list[Difference]:
     """Return all that differs, in the order of `a`; nothing if they are the same bit for bit.
 
-    Args:
-        a: Folder of a checkpoint, or a dict of states.
-        b: Likewise.
+    Each is the folder of a checkpoint, or a dict of states.
 
     Raises:
         CheckpointError: A folder holds no training state.

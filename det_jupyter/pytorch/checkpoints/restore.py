@@ -159,10 +159,7 @@ def _copy_mapped(optimizer: torch.optim.Optimizer) -> None:
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:
     """Set this rank's generators: last of all, since whatever is restored may draw from them.
 
-    Args:
-        context: This rank's.
-        state: The checkpoint's.
-        seed: The trial's, for generators that start anew since the number of ranks is another.
+    On another number of ranks than saved they start anew, from the trial's seed.
     """
     distributed, steps = context.distributed, state["steps_completed"]
     if state["size"] == distributed.size:

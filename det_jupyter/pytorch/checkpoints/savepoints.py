@@ -31,9 +31,7 @@ class Savepoints:
     """The checkpoints of one run. All ranks do everything in step.
 
     Args:
-        storage: Where they are kept.
-        parts: All that has a state.
-        origin: What it takes to build the trial again.
+        storage, parts, origin: As of a Saver.
         start: Where the run begins.
         standing_still: Entered while training waits for a checkpoint.
     """

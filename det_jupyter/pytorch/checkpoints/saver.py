@@ -46,11 +46,7 @@ class _Write:
         return not self._thread.is_alive()
 
     def result(self) -> Path:
-        """Wait for the end, and return the folder.
-
-        Raises:
-            CheckpointError: It could not be written.
-        """
+        """Wait for the end, and return the folder, or raise why it could not be written."""
         self._thread.join()
         if self._error is not None or self._path is None:
             raise CheckpointError(
@@ -108,7 +104,7 @@ class Saver:
         Args:
             steps_completed: Batches trained.
             in_window: Gradients of a part of an aggregation window wait for the rest of it.
-            validation_due: The validation after these batches is still to come.
+            validation_due: The validation after these batches, if it is still to come.
 
         Raises:
             ConfigError: The state of a callback, say, holds what cannot be saved (on the chief).

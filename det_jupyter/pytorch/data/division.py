@@ -52,12 +52,7 @@ class Part(NamedTuple):
 
 
 class Division:
-    """Cuts one rank's part out of global batches.
-
-    Args:
-        batch_sizes: Every rank's, in the order of ranks.
-        rank: The one whose parts these are.
-    """
+    """Cuts one rank's part out of global batches, of which each rank has its batch size."""
 
     def __init__(self, batch_sizes: Sequence[int], rank: int) -> None:
         self.batch_sizes = tuple(batch_sizes)

@@ -31,13 +31,7 @@ _MASK = 2**64 - 1
 
 
 def beginning(seed: int, step: int, begin: int) -> Beginning:
-    """Return the states with which a rank begins a batch.
-
-    Args:
-        seed: Of all draws while loading.
-        step: Position of the global batch in the whole training.
-        begin: The first of the rank's rows in it.
-    """
+    """Return the states with which a rank begins global batch `step`, at its row `begin`."""
     return _drawn(seed, step // _STEPS, begin)[step % _STEPS]
 
 

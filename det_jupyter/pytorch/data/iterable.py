@@ -35,13 +35,7 @@ from det_jupyter.pytorch.rng import derive_seed
 class Reader(IterableDataset[Any]):
     """One rank's batches of an iterable dataset, as torch's loader reads them.
 
-    Args:
-        order: Has the dataset, and whether a short last batch is left out.
-        collate_fn: The user's; None for torch's.
-        division: Of global batches among the ranks.
-        seed: Determines what is drawn while reading and collating.
-        skip: The global batch to begin with.
-        repeat: Go on with the next pass when one ends, forever. Else there are no stand-ins.
+    They begin with global batch `skip`. To `repeat` is for training: forever, with stand-ins.
     """
 
     def __init__(

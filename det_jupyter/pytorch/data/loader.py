@@ -182,9 +182,7 @@ class DataLoader:
 class LoaderView(TorchDataLoader[Any]):
     """A torch loader with the dataset and the arguments that the user has given.
 
-    Args:
-        recipe: Has them.
-        loader: What is iterated in fact: it asks a wrapper of the dataset for whole batches.
+    What is iterated in fact is `loader`, which asks a wrapper of the dataset for whole batches.
     """
 
     def __init__(self, recipe: DataLoader, loader: TorchDataLoader[Any]) -> None:

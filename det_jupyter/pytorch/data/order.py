@@ -125,13 +125,7 @@ class Order:
         return iter(BatchSampler(listed, self.batch_size, self.drop_last))
 
     def parts(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Iterator[Part]:
-        """Yield a rank's part of each global batch, from one on.
-
-        Args:
-            division: Of global batches among the ranks.
-            seed: Determines the order.
-            skip: The global batch to begin with, counted from the first of the first pass.
-            repeat: Go on with the next pass when one ends, forever.
+        """Yield a rank's part of each global batch, beginning with the one numbered `skip`.
 
         Raises:
             ConfigError: A pass that is to be repeated has no batches.

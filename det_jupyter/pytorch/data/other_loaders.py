@@ -31,17 +31,7 @@ from det_jupyter.pytorch.rng import derive_seed
 
 
 class PlainStream:
-    """The batches of a loader that is not ours.
-
-    Args:
-        loader: Any iterable of batches.
-        distributed: This rank's place among the ranks.
-        seed: Determines what a pass begins with.
-        batches_per_epoch: Of one pass; None if the loader has no length.
-        batch_length: Tells a batch's records.
-        skip: Batches to drop.
-        repeat: Go on with the next pass when one ends, forever.
-    """
+    """The batches of a loader that is not ours, from batch `skip` on; see BatchStream."""
 
     smallest_share = None  # not known
 

@@ -52,5 +52,4 @@ class Replay:
         yield from cycle(recorded)
 
     def close(self) -> None:
-        """See BatchStream."""
         self._stream.close()

@@ -50,15 +50,10 @@ class BatchStream(Protocol):
 
 
 class RecipeStream:
-    """The batches of a DataLoader.
+    """The batches of a DataLoader, from global batch `skip` on.
 
-    Args:
-        recipe: The loader.
-        division: Of its global batches among the ranks.
-        seed: Determines the order and what is drawn.
-        skip: The global batch to begin with.
-        repeat: For training: repeat forever, with stand-ins where a rank gets no records. Else one
-            pass, in which such a rank has no batch.
+    To `repeat` is for training: forever, with stand-ins where a rank gets no records. Else it is
+    one pass, in which such a rank has no batch.
     """
 
     def __init__(
@@ -74,12 +69,10 @@ class RecipeStream:
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """The global batches of one pass; None if the data has no length."""
         return self._recipe.order.batches_per_pass(self._division)
 
     @property
     def smallest_share(self) -> int | None:
-        """See BatchStream."""
         order, division = self._recipe.order, self._division
         if order.drop_last or order.batch_sampler is not None:
             return None

@@ -64,11 +64,8 @@ class Stretch:
 class Workspace:
     """Where the ranks write between two checkpoints. Make and close it with `open_workspace`.
 
-    Args:
-        path: The same folder on all ranks.
-        rank: This rank.
-        stretches: What earlier runs have done.
-        draft: The chief's hold on the folder.
+    Its path is the same folder on all ranks; the chief holds it by a draft. Earlier runs have done
+    the stretches.
     """
 
     def __init__(
@@ -97,10 +94,8 @@ class Workspace:
     ) -> Path:
         """Make a checkpoint of what the ranks have written, and return its folder. Chief only.
 
-        Args:
-            checkpoints: The trial's.
-            batches: What was processed since the previous checkpoint.
-            metadata: Goes into the checkpoint; ours gets the stretches.
+        The batches are those since the previous checkpoint. The metadata goes into this one, and
+        ours in it gets the stretches.
         """
         self._finish_part(batches)
         stretches = _extended(self._stretches, self._finished.name, batches)

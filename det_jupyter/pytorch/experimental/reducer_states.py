@@ -32,15 +32,7 @@ _Slot = dict[str, Any]  # of one slot: took_part, and the states of its reducers
 
 
 class Tallies:
-    """The wrapped reducers of one rank.
-
-    Args:
-        distributed: The ranks.
-        device: Where tensors in their states go.
-
-    Attributes:
-        took_part: Whether this rank had any batch.
-    """
+    """The wrapped reducers of one rank, and whether it `took_part`: had any batch."""
 
     def __init__(self, distributed: DistributedContext, device: torch.device) -> None:
         self.took_part = False

@@ -70,11 +70,7 @@ class Reporter:
         """Journal the averages over the batches since the last report, and return them.
 
         They are the same on all ranks if metrics are averaged, and empty if no batch was trained.
-
-        Args:
-            steps: Batches trained since the beginning of the trial.
-            end: Batches of the whole training.
-            callbacks: The trial's.
+        `steps` of the `end` batches of the whole training are done.
         """
         self.flush(steps)
         if self._core.distributed.is_chief:
@@ -102,10 +98,6 @@ class Reporter:
 
         Not collective: other ranks may have ended. So metrics that are averaged over the ranks are
         not journaled; instead the error gets a note with this rank's values.
-
-        Args:
-            end: Batches of the whole training.
-            error: Gets a note.
         """
         window, first = self._metrics.take_own(), self._flushed_at + 1
         num_batches = window.values_NB.shape[1]

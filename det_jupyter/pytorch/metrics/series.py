@@ -43,9 +43,7 @@ class Window:
 class MetricSeries:
     """Values of the same metrics, batch after batch, on one rank.
 
-    Args:
-        source: The method of the trial that returns them, for messages.
-        rank: This rank, for messages.
+    Messages name the rank, and as the source the method of the trial that returns them.
     """
 
     def __init__(self, source: str, rank: int = 0) -> None:
@@ -140,6 +138,7 @@ class MetricSeries:
         )
 
     def _row(self, name: str, values: list[float | Tensor]) -> Tensor:
+        """Return the values in float64 on the CPU. Waits for the device."""
         try:
             return self._read(values)
         except (TypeError, OverflowError) as error:
@@ -147,18 +146,16 @@ class MetricSeries:
             raise TrialMistake(self._source, f"{where}: metric {name!r}: {error}") from error
 
     def _read(self, values: list[float | Tensor]) -> Tensor:
-        """Return the values as one float64 tensor on the CPU. Waits for the device."""
-        tensors = []
-        if self._has_tensors:
-            tensors = [value for value in values if isinstance(value, Tensor)]
+        if not self._has_tensors:
+            return _column(values)
+        tensors = [value for value in values if isinstance(value, Tensor)]
         if not tensors:
             return _column(values)
         row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
         if len(tensors) == len(values):
             return row
         read = iter(row.tolist())
-        numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
-        return _column(numbers)
+        return _column([next(read) if isinstance(value, Tensor) else value for value in values])
 
     def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
         where = f"{self._source}: rank {self._rank}, batch {batch_idx}"
@@ -173,13 +170,9 @@ def _column(numbers: list[Any]) -> Tensor:
 def as_metrics(
     source: str, returned: Any, batch_idx: int | None = None, rank: int = 0
 ) -> dict[str, Any]:
-    """Return what a trial's method returned as a dict of metrics; a bare tensor is the loss.
+    """Return what a trial's method `source` returned as a dict; a bare tensor is the loss.
 
-    Args:
-        source: The method.
-        returned: What it returned.
-        batch_idx: The batch it was given; None: not one alone.
-        rank: This rank.
+    Without a batch index, the method was not given one batch alone.
 
     Raises:
         TrialMistake: It is something else.

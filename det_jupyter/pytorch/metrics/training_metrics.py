@@ -30,10 +30,8 @@ class TrainingMetrics:
     All ranks must call every method after the same batches.
 
     Args:
-        distributed: The ranks.
         average: Over all ranks; else every rank keeps its own.
         watch: Is shown each rank's own values at every flush.
-        timings: Records how long a flush takes.
 
     Attributes:
         is_averaged: Whether a batch's values are averages over several ranks.
@@ -70,8 +68,7 @@ class TrainingMetrics:
     def flush(self, first_step: int = 1) -> dict[str, list[float]]:
         """Return the values of each batch since the last flush, averaged. Collective.
 
-        Args:
-            first_step: `steps_completed` of the first of these batches.
+        `first_step` is `steps_completed` of the first of these batches.
         """
         window = self._take()
         self.has_records = self.has_records or bool(window.records_B.any())
@@ -89,11 +86,7 @@ class TrainingMetrics:
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
     def look(self) -> None:
-        """Check the losses of the last flush, after it was journaled: one may end the training.
-
-        Raises:
-            TrialMistake: A loss is not finite, and the policy is to stop.
-        """
+        """Check the losses of the last flush, after it was journaled: one may end the training."""
         look, self._look = self._look, None
         if look is not None:
             look()

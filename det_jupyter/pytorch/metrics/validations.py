@@ -24,11 +24,7 @@ class Validations:
     """Validates a trial. Collective: all ranks must call every method, and get the same metrics.
 
     Args:
-        trial: What is evaluated.
-        context: Its context.
-        core: Where metrics are reported.
         rules: Have the metric by which validations are compared, and its direction.
-        callbacks: The trial's.
         best: The best metric so far, of earlier runs and other trials.
         timings: Are written in the midst of a validation that takes long.
     """

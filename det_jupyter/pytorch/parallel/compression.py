@@ -113,15 +113,10 @@ class LowRank:
         """Return what the next batch depends on, on the CPU; errors are this rank's own."""
         errors, factors = self._by_name()
         kind, keys, position, has_gauss, gauss = self.power_sgd.rng.get_state(legacy=True)
+        saved_keys = torch.from_numpy(numpy.array(keys, dtype=numpy.int64))
         return {
             "iter": self.power_sgd.iter,
-            "rng": [
-                kind,
-                torch.from_numpy(numpy.array(keys, dtype=numpy.int64)),
-                position,
-                has_gauss,
-                gauss,
-            ],
+            "rng": [kind, saved_keys, position, has_gauss, gauss],
             "errors": {name: error.cpu() for name, error in errors.items()},
             "factors": {name: factor.cpu() for name, factor in factors.items()},
         }

@@ -49,12 +49,7 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
-    """Divide the model among the ranks, in place. Collective.
-
-    Args:
-        model: On its device, with the same values on every rank.
-        device: Where it is.
-        size: How many ranks there are.
+    """Divide a model, with the same values on every rank, among the ranks in place. Collective.
 
     Raises:
         ConfigError: A parameter cannot be divided.

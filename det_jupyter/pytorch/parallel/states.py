@@ -50,9 +50,7 @@ def model_state(model: nn.Module) -> dict[str, Any]:
 def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
     """Load what `model_state` returned, or what DDP or a compiled model had as its state.
 
-    Args:
-        model: Wrapped or not.
-        state: All of it, on every rank.
+    Every rank gets all of the state. The model may be wrapped or not.
 
     Raises:
         RuntimeError: It is another model's: torch's message, with the names.
@@ -60,11 +58,8 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
     own = unwrap(model)
     targets = {name.replace(_COMPILED, ""): name for name in own.state_dict()}
     given = _without(state, _COMPILED)
-    if (
-        given
-        and all(name.startswith(_REPLICATED) for name in given)
-        and not given.keys() & targets
-    ):
+    is_replicas = given and all(name.startswith(_REPLICATED) for name in given)
+    if is_replicas and not given.keys() & targets:
         given = _renamed(given, lambda name: name.removeprefix(_REPLICATED))
     parts = dict(own.state_dict()) if is_sharded(model) else {}
     loaded: dict[str, Any] = _renamed(given, lambda name: targets.get(name, name))

@@ -69,10 +69,8 @@ class BucketTuner:
     def after_batch(self, *, exchanged: bool) -> None:
         """Measure the batch, continue to the next size or decide. Collective.
 
-        Waits for the device while it tries; once decided, returns at once.
-
-        Args:
-            exchanged: Whether gradients were exchanged in it; changes only happen after such.
+        Waits for the device while it tries; once decided, returns at once. Changes only happen
+        after a batch in which gradients were exchanged.
         """
         if self.decision is not None or not self._models:
             return

@@ -61,12 +61,10 @@ def parallelize(
             part.compile(backend=backend)  # when it first runs; names of parameters stay
     if distributed.size == 1:
         return model
-    if not is_trained:  # DDP refuses it, and there is nothing to exchange
+    if shards or not is_trained:
         broadcast([*model.parameters(), *model.buffers()])
-        return model
-    if shards:
-        broadcast([*model.parameters(), *model.buffers()])
-        return shard(model, device, distributed.size)
+        # DDP refuses what is not trained, and there is nothing to exchange.
+        return shard(model, device, distributed.size) if is_trained else model
     return DistributedModel(
         model,
         device,
