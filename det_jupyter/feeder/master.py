@@ -82,19 +82,14 @@ class MasterLine:
     def _absent(self) -> MasterState:
         if self._starting is not None and self._starting.is_alive():
             return MasterState(state="starting")
-        if self._is_due():
+        # A master that is stopped takes its file away; ours was killed if the file is there.
+        was_killed = self._client is not None and paths.master_file().exists()
+        if self._may_start or (was_killed and not self._start_problem):
             self._may_start = False
             self._starting = threading.Thread(target=self._start, name="det-start", daemon=True)
             self._starting.start()
             return MasterState(state="starting")
         return MasterState(state="stopped", problem=self._start_problem)
-
-    def _is_due(self) -> bool:
-        return self._may_start or (not self._start_problem and self._was_killed())
-
-    def _was_killed(self) -> bool:
-        """Whether the master we talked to died: one that is stopped takes its file away."""
-        return self._client is not None and paths.master_file().exists()
 
     def _start(self) -> None:
         try:

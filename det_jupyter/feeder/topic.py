@@ -16,9 +16,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.feeder.codec import Packed, pack, to_text
@@ -27,8 +27,6 @@ from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-InThread = Callable[[Callable[[], T]], Awaitable[T]]
 Send = Callable[[str | bytes], None]
 
 _COST_SHARE = 3  # of the time, making versions may take one part in so many
@@ -208,15 +206,12 @@ class Topic:
         self._not_before = max(now, started) + pause_s
 
     async def _send_news(self) -> None:
-        behind = [each for each in self._followings if self._lacks(each)]
+        behind = [f for f in self._followings if f.has < self._version and f.is_free]
         for since in {each.has for each in behind}:
             data = await self._in_thread(lambda since=since: pack(self._maker.news(since)))
             for each in behind:
                 if each.has == since and each in self._followings and each.is_free:
                     each.send_news(self._version, data)
-
-    def _lacks(self, following: Following) -> bool:
-        return following.has < self._version and following.is_free
 
     def _end(self, sentence: str) -> None:
         self._task = None

@@ -59,7 +59,7 @@ class DetJupyterApp(ExtensionApp):
         self._tasks: set[asyncio.Task[None]] = set()
         self._master = MasterLine()
         self._client = master_client()
-        self._follower = Follower(self._emit)
+        self._follower = Follower(lambda data: self._events().emit(schema_id=SCHEMA_ID, data=data))
         self._feeder = Feeder(
             self.feeder_command,
             start_master=self.start_master,
@@ -112,9 +112,6 @@ class DetJupyterApp(ExtensionApp):
             if self._tabs or self._follower.is_busy:
                 busy_at = time.monotonic()
         await self._feeder.stop()
-
-    def _emit(self, data: dict[str, Any]) -> None:
-        self._events().emit(schema_id=SCHEMA_ID, data=data)
 
     def _events(self) -> EventLogger:
         assert self.serverapp is not None

@@ -45,7 +45,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 class Follower:
     """Follows feeders, one after the other."""
 
-    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, emit: Callable[[dict[str, Any]], object]) -> None:
         self._emit = emit
         self._known: dict[int, str] | None = None  # the status of each experiment
         self._active: set[int] = set()
@@ -94,21 +94,22 @@ class Follower:
             _take_usage(news, columns)
 
     async def _take_experiments(self, news: dict[str, Any], gone: Sequence[Any]) -> None:
-        before = self._known
-        rows = news["rows"]
+        before, rows = self._known, news["rows"]
+        changes = [row | {"was": (before or {}).get(row["id"], "")} for row in rows]
         known = {} if news["is_whole"] or before is None else before
         if news["is_whole"]:
             self._active.clear()
         for row in rows:
+            known[row["id"]] = row["status"]
             is_active = row["ended_at"] is None and row["status"] != "paused"
             (self._active.add if is_active else self._active.discard)(row["id"])
-        changes = [row | {"was": (before or {}).get(row["id"], "")} for row in rows]
-        known.update({row["id"]: row["status"] for row in rows})
         for number in map(int, gone):
             known.pop(number, None)
             self._active.discard(number)
         self._known = known
-        _count(known)
+        _EXPERIMENTS.clear()
+        for status, number in Counter(known.values()).items():
+            _EXPERIMENTS.labels(status=status).set(number)
         if before is not None:  # else all of them are as they were before we looked
             await self._tell([row for row in changes if row["was"] != row["status"]])
 
@@ -118,12 +119,6 @@ class Follower:
             self._emit({**fields, "status": row["status"], "was": row["was"]})
             if index % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
                 await asyncio.sleep(0)  # the server has more to do
-
-
-def _count(known: dict[int, str]) -> None:
-    _EXPERIMENTS.clear()
-    for status, number in Counter(known.values()).items():
-        _EXPERIMENTS.labels(status=status).set(number)
 
 
 def _take_usage(news: dict[str, Any], columns: bytes) -> None:

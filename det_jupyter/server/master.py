@@ -62,7 +62,7 @@ class MasterLine:
 
     def __init__(self) -> None:
         self._looking = _Shared(_look)
-        self._starting = _Shared(_start)
+        self._starting = _Shared(lambda: _asked(ensure_master))
 
     async def find(self) -> MasterInfo:
         """Return where the running master is.
@@ -104,10 +104,6 @@ def _look() -> MasterInfo:
         raise MasterUnreachable(ABSENT)
     must_be_awake(info)
     return info
-
-
-def _start() -> MasterInfo:
-    return _asked(ensure_master)
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -85,12 +85,10 @@ class Route:
         )
 
 
-def _parsed(line: str) -> Route:
-    method, path, resource, action = line.split()
-    return Route(method=method, pattern=tuple(path.split("/")), resource=resource, action=action)
-
-
-ROUTES = [_parsed(line) for line in _TABLE.strip().splitlines()]
+ROUTES = [
+    Route(method=method, pattern=tuple(path.split("/")), resource=resource, action=action)
+    for method, path, resource, action in map(str.split, _TABLE.strip().splitlines())
+]
 
 
 def find_route(method: str, path: str) -> tuple[Route, str]:

@@ -23,7 +23,6 @@ from importlib import import_module
 from pathlib import Path
 
 from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
-from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.service.service import Service
 from det_jupyter.system import paths
 from det_jupyter.wire import Capsule
@@ -89,18 +88,14 @@ async def pack_series(service: Service, now: float) -> None:
 
 async def _clean_up_database(service: Service, *, since: float, now: float) -> None:
     for experiment in list(service.machine.state.experiments.values()):
-        if _has_changed(experiment, since):
+        ended_at = experiment.ended_at
+        # Else nothing of it can have become old since then.
+        if ended_at is None or ended_at > since - 2 * _FOLLOWED_S:
             for _ in service.store.feed.compact(experiment.id, now - _FOLLOWED_S):
                 await asyncio.sleep(0)  # others are served in between
     service.told.forget(service.machine.state)
     while service.store.give_back():
         await asyncio.sleep(0)
-
-
-def _has_changed(experiment: Experiment, since: float) -> bool:
-    """Whether something of it may have become old since then."""
-    ended_at = experiment.ended_at
-    return ended_at is None or ended_at > since - 2 * _FOLLOWED_S
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:

@@ -34,17 +34,13 @@ async def consult(service: Service, samplers: Samplers) -> None:
     while True:
         question = await service.questions.get()
         try:
-            await _settle(service, samplers, question)
+            experiment = service.machine.state.experiments.get(question.experiment_id)
+            if experiment is not None and not experiment.state.is_terminal:
+                service.take(await _answer(service, samplers, experiment, question))
         except Exception:  # a full disk, say: the question is put again
             logger.exception("experiment=%d: an answer was lost", question.experiment_id)
             await asyncio.sleep(_PAUSE_S)
             service.questions.put_nowait(question)
-
-
-async def _settle(service: Service, samplers: Samplers, question: ConsultSampler) -> None:
-    experiment = service.machine.state.experiments.get(question.experiment_id)
-    if experiment is not None and not experiment.state.is_terminal:
-        service.take(await _answer(service, samplers, experiment, question))
 
 
 async def _answer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import ValidationError
@@ -125,7 +124,7 @@ def _change(body: ChangeTrial) -> Change:
         return Change(**body.model_dump() | {"min_validation_period": length})
     except ValidationError as error:
         said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError([f"change: {said}"]) from None
+        raise ConfigError(f"change: {said}") from None
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
@@ -161,7 +160,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     pools = service.machine.pools
     pool = config.resources.resource_pool or DEFAULT_POOL
     if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
-        raise ConfigError([problem])
+        raise ConfigError(problem)
     planned = plan(config)
     view = preview_view(planned, sample_ranges(config), notices(config.to_document()))
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
@@ -169,13 +168,9 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     for source in _sources(service, config.entrypoint):
         if finder.pace is not None:
             break
-        records = await asyncio.to_thread(_read_metrics, service, source)
-        finder.look_at(source, records)
+        records = read_metrics(service.store.path, source)
+        finder.look_at(source, await asyncio.to_thread(list, records))
     return fill_times(view, planned, finder, slots=slots, places=places)
-
-
-def _read_metrics(service: Service, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
-    return list(read_metrics(service.store.path, experiment_id))
 
 
 def _sources(service: Service, entrypoint: str | list[str]) -> list[int]:

@@ -35,7 +35,7 @@ def series_routes(service: Service) -> APIRouter:
         """Return a trial's metrics, timings, or what its machines and processes did."""
         trial = service.machine.state.trial(trial_id)
         if query.of == "system" and query.axis != "time":
-            raise ConfigError(["axis: got batches; samples of the system are taken by time"])
+            raise ConfigError("axis: got batches; samples of the system are taken by time")
         return await asyncio.to_thread(_read, service, trial, query)
 
     @routes.get("/agents/{agent_id}/series", response_model=SeriesPage)
@@ -46,7 +46,7 @@ def series_routes(service: Service) -> APIRouter:
             known = ", ".join(sorted(state.agents)) or "none"
             raise NotFound(f"there is no agent {agent_id}; those are: {known}")
         if query.of != "system" or query.axis != "time":
-            raise ConfigError([f"of: got {query.of} by {query.axis}; an agent has system by time"])
+            raise ConfigError(f"of: got {query.of} by {query.axis}; an agent has system by time")
         watch(agent_id)
         return await asyncio.to_thread(_read, service, agent_id, query)
 

@@ -198,7 +198,8 @@ def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[
         here = f"{path}.{key}"
         if key not in taken:
             near = get_close_matches(str(key), usable, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"expected {_listed(usable)}"
+            expected = f"one of {', '.join(sorted(usable))}" if usable else "nothing"
+            hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
             yield f"{here}: {cls.__name__} does not take it; {hint}"
         elif key in _UNFIT_ARGS:
             yield f"{here}: {_UNFIT_ARGS[key]}"
@@ -209,10 +210,6 @@ def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[
     for key, parameter in taken.items():
         if parameter.default is parameter.empty and key not in args:
             yield f"{path}.{key}: missing; {cls.__name__} needs it"
-
-
-def _listed(names: list[str]) -> str:
-    return f"one of {', '.join(sorted(names))}" if names else "nothing"
 
 
 def distribution_of(dimension: Dimension) -> Any:

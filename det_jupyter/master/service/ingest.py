@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 # Records that the machine handles: a trial of which one is missing may wait without end.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
-_KIND = re.compile(r'"kind": ?"(\w+)"')
+_KIND = re.compile(r'"kind": ?"(\w+)"')  # that a line names, whatever else is wrong with it
 
 
 class _Piece(BaseModel):
@@ -283,19 +283,13 @@ class _Intake:
                 f"journal-{source.rank} of run {source.allocation_id}",
                 content=line,
                 experiment_id=source.experiment_id,
-                is_fatal=_kind_of(line) in NEEDED,
+                is_fatal=(kind := _KIND.search(line)) is not None and kind[1] in NEEDED,
             ):
                 take_record(self._transaction, self._run_verdicts, source, parse_line(line))
 
     def _is_given_up(self, source: Source) -> bool:
         experiment = self._transaction.machine.state.experiments.get(source.experiment_id)
         return experiment is None or experiment.is_given_up
-
-
-def _kind_of(line: str) -> str | None:
-    """Return the kind that a line names, whatever else is wrong with it."""
-    found = _KIND.search(line)
-    return found[1] if found else None
 
 
 def _in_short(error: Exception) -> str:

@@ -53,7 +53,10 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
             (*values, num),
         )
         if rows is None:
-            raise _too_slow(query)
+            raise ConfigError(
+                f"search: {query.search} took more than {SEARCH_S:g} s; search for a text "
+                "without slashes, or in fewer lines (trial, rank, since)"
+            )
         lines = [_as_line(row) for row in rows]
         has_more = query.tail is None and len(lines) == num
         total: int | None = len(lines)
@@ -107,7 +110,7 @@ def _text_condition(db: sqlite3.Connection, search: str) -> tuple[str, list[str]
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> regex.Pattern[str]:
     if problem := find_regex_problem(pattern):
-        raise ConfigError([f"search: got /{pattern}/, expected a regular expression ({problem})"])
+        raise ConfigError(f"search: got /{pattern}/, expected a regular expression ({problem})")
     return regex.compile(pattern)
 
 
@@ -125,15 +128,6 @@ def _within(
         raise
     finally:
         db.set_progress_handler(None, 0)
-
-
-def _too_slow(query: LogQuery) -> ConfigError:
-    return ConfigError(
-        [
-            f"search: {query.search} took more than {SEARCH_S:g} s; search for a text without "
-            "slashes, or in fewer lines (trial, rank, since)"
-        ]
-    )
 
 
 def _as_line(row: tuple[Any, ...]) -> LogLine:

@@ -28,7 +28,7 @@ def read_pools() -> PoolsFile | None:
     try:
         return parse_pools(parse_yaml(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read: {error}"]) from None
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
     except ConfigError as error:
         raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
 

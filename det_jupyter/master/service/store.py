@@ -171,12 +171,11 @@ class Store:
         for first in range(0, len(trial_ids), _TRIALS_AT_ONCE):
             some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
             which = f"trial_id IN ({', '.join('?' * len(some))})"
-            yield from delete_in_parts(self._db, "logs", "id", which, some)
-            yield from delete_in_parts(self._db, "log_sizes", "trial_id", which, some)
-            yield from delete_in_parts(self._db, "timings", "id", which, some)
-            yield from delete_in_parts(self._db, "progress", "trial_id", which, some)
+            for table in ("logs", "timings"):
+                yield from delete_in_parts(self._db, table, "id", which, some)
+            for table in ("log_sizes", "progress", "verdicts"):
+                yield from delete_in_parts(self._db, table, "trial_id", which, some)
             yield from self.series.delete(some)
-            yield from delete_in_parts(self._db, "verdicts", "trial_id", which, some)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
         with self.transaction():
             self._db.execute(

@@ -99,7 +99,11 @@ def _of_source(
 
 def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     """Return what the table has that is asked for; percentiles only if they are named."""
-    names = {name: measure_of(name) for name in sorted(table.names, key=_place)}
+    # A user's own come last.
+    names = {
+        name: measure_of(name)
+        for name in sorted(table.names, key=lambda name: _ORDER.get(name, len(_ORDER)))
+    }
     if query.of == "timings":
         if WHOLE not in names:
             names[WHOLE] = measure_of(WHOLE)
@@ -113,10 +117,6 @@ def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
             title = f"{names[part].title}, {PERCENTILES[statistic]}"
             wanted[name] = Measure(title, names[part].unit)
     return wanted
-
-
-def _place(name: str) -> int:
-    return _ORDER.get(name, len(_ORDER))  # a user's own come last
 
 
 def measure_of(name: str) -> Measure:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
+from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.experiments import Progress
 from det_jupyter.scheduler.deciding.pool import Pool
@@ -67,9 +67,13 @@ class Whys:
         """Return why a trial does not run."""
         allocation = trial.allocation
         if trial.state.is_terminal:
-            return _over(trial)
+            why = f": {trial.message}" if trial.message else ""
+            return _said(trial, "over", f"is over, {trial.state}{why}")
         if allocation is None or allocation.state is AllocationState.ENDED:
-            return _resting(trial) if trial.state is State.ACTIVE else _paused(trial)
+            if trial.state is not State.ACTIVE:
+                return _paused(trial)
+            why = trial.waiting_for or "rests until its search says how far"
+            return _said(trial, "resting", why)
         if problem := self._problem_of(allocation):
             is_leaving = allocation.state is AllocationState.STOPPING
             return _said(trial, "leaving" if is_leaving else "running", problem)
@@ -204,21 +208,19 @@ class _Facts:
         return {name: pool for name, pool in self.machine.pools.items() if name != self.pool_name}
 
     def withheld(self) -> Mapping[str, Withheld]:
-        shares = self.machine.pools.configs[self.pool_name].share_devices
+        pools = self.machine.pools
+        agents = [self.machine.state.agents[agent_id] for agent_id in pools[self.pool_name].agents]
+        shares = pools.configs[self.pool_name].share_devices
         return {
             agent.id: Withheld(
                 disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
             )
-            for agent in self._agents()
+            for agent in agents
             if agent.disabled or agent.occupied
         }
 
     def gone(self) -> Sequence[AgentSlots]:
         return self.machine.pools.lost_agents(self.pool_name)
-
-    def _agents(self) -> list[Agent]:
-        agents = self.machine.pools[self.pool_name].agents
-        return [self.machine.state.agents[agent_id] for agent_id in agents]
 
 
 def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
@@ -233,15 +235,6 @@ def _kill(trial: Trial) -> list[Remedy]:
         return []
     text = "kill its experiment: what it has not saved is lost"
     return [Remedy(verb="kill", target=[trial.experiment_id], text=text)]
-
-
-def _over(trial: Trial) -> Reason:
-    why = f": {trial.message}" if trial.message else ""
-    return _said(trial, "over", f"is over, {trial.state}{why}")
-
-
-def _resting(trial: Trial) -> Reason:
-    return _said(trial, "resting", trial.waiting_for or "rests until its search says how far")
 
 
 def _paused(trial: Trial) -> Reason:
