@@ -107,11 +107,7 @@ class Followed:
 
 
 class Experiment:
-    """Makes ViewNews.
-
-    Args:
-        chosen: The trial of a search that is shown in full.
-    """
+    """Makes ViewNews, which have the trial `chosen` of a search in full."""
 
     period_s = 0.25
     beat_s: float | None = _BEAT_S  # else pages would say that there is no news

@@ -32,11 +32,7 @@ _LINGER_S = 30.0
 
 
 class Hub:
-    """All topics; to be used in the loop's thread.
-
-    Args:
-        linger_s: How long a topic is kept that no tab follows.
-    """
+    """All topics, for the loop's thread; one that no tab follows is kept for `linger_s`."""
 
     def __init__(self, line: MasterLine, *, linger_s: float = _LINGER_S) -> None:
         self._line = line
@@ -68,11 +64,9 @@ class Hub:
             asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, topic)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Return what a function returns in another thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """End all topics."""
         for topic in self._topics.values():
             topic.stop()
         self._topics.clear()

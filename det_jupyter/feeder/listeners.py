@@ -40,10 +40,8 @@ class Listeners(Generic[P]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are none."""
         return not self._all
 
     def tell(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all of them."""
         for listener in self._all:
             listener(*args, **kwargs)

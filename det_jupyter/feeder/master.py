@@ -33,16 +33,11 @@ class MasterState:
     command: str = ""
 
     def fields(self) -> dict[str, str]:
-        """Return it as a frame has it."""
         return asdict(self)
 
 
 class MasterLine:
-    """The line to the user's master; for any thread.
-
-    Args:
-        may_start: Whether `look` starts one that is not there, the first time.
-    """
+    """The line to the user's master; for any thread. The first `look` starts one, if it may."""
 
     def __init__(self, *, may_start: bool) -> None:
         self._may_start = may_start

@@ -71,7 +71,6 @@ class Feeder:
             await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
-        """End all topics."""
         self.hub.close()
         self.questions.close()
 
@@ -80,7 +79,6 @@ class Socket(WebSocketHandler):
     """The socket of a tab, as the server extension passes it on."""
 
     def initialize(self, feeder: Feeder) -> None:
-        """Take what all sockets share."""
         self._feeder = feeder
         self._tab: Tab | None = None
 
@@ -92,7 +90,6 @@ class Socket(WebSocketHandler):
             self.finish()
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """Greet the tab."""
         self.set_nodelay(True)
         may_write = self.request.headers.get("X-Det-May-Write") == "1"
         feeder = self._feeder
@@ -101,12 +98,10 @@ class Socket(WebSocketHandler):
         feeder.tabs.add(self._send)
 
     def on_message(self, message: str | bytes) -> None:
-        """Pass a frame to the tab."""
         if self._tab is not None:
             self._tab.take(message)
 
     def on_close(self) -> None:
-        """Forget the tab."""
         self._feeder.tabs.discard(self._send)
         if self._tab is not None:
             self._tab.close()
@@ -123,13 +118,11 @@ class Absent(RequestHandler):
     """There is nothing else here."""
 
     def prepare(self) -> None:
-        """Say so."""
         self.set_status(404)
         self.finish()
 
 
 def make_application(feeder: Feeder) -> Application:
-    """Return the tornado application."""
     return Application(
         [("/socket", Socket, {"feeder": feeder})],
         default_handler_class=Absent,

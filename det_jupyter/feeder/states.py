@@ -59,8 +59,6 @@ class Whole:
 
 
 def cluster_topic(overview: Overview) -> Whole:
-    """Return the topic `cluster`."""
-
     def build() -> Any:
         if overview.cluster is None or not overview.is_ready:
             return None
@@ -70,8 +68,6 @@ def cluster_topic(overview: Overview) -> Whole:
 
 
 def trials_topic(overview: Overview, line: MasterLine) -> Whole:
-    """Return the topic `trials`."""
-
     def build() -> Any:
         return build_trials(line.client().holding(), overview.rows)
 

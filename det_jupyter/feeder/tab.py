@@ -64,7 +64,6 @@ class Questions:
         return await loop.run_in_executor(self._threads, self._answer, experiment_id, question)
 
     def close(self) -> None:
-        """Take no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +93,6 @@ class Tab:
         self._asking: set[asyncio.Task[None]] = set()
 
     def take(self, message: str | bytes) -> None:
-        """Do what a frame says."""
         try:
             frame = parse(message)
         except UsageError as error:

@@ -62,11 +62,7 @@ class Maker(Protocol):
 
 
 class Following:
-    """A tab that follows a topic.
-
-    Args:
-        since: The version that it has.
-    """
+    """A tab that follows a topic, of which it has the version `since`."""
 
     def __init__(self, id: int, since: int, send: Send) -> None:
         self.id = id
@@ -98,11 +94,7 @@ class Following:
 
 
 class Topic:
-    """One thing that tabs follow; to be used in the loop's thread, but for `mark`.
-
-    Args:
-        on_over: Called when there is nothing to follow any more.
-    """
+    """What tabs follow, for the loop's thread but for `mark`. `on_over`: the maker has raised."""
 
     def __init__(self, maker: Maker, in_thread: Any, on_over: Callable[[], None]) -> None:
         self._maker = maker
@@ -119,11 +111,9 @@ class Topic:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no tab follows it."""
         return not self._followings
 
     def add(self, following: Following) -> None:
-        """Let a tab follow it."""
         if not self._first <= following.has <= self._version:  # it is of another topic or life
             following.has = 0
         if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:

@@ -28,7 +28,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def start(options: argparse.Namespace) -> int:
-    """Start the master, if it does not run."""
     info = ensure_master()
     print(f"The master runs: pid {info.pid}, {info.url}")
     return 0

@@ -73,7 +73,6 @@ class DetJupyterApp(ExtensionApp):
             know_ranks(specs)
 
     def initialize_handlers(self) -> None:
-        """Name the endpoints."""
         master, feeder = self._master, self._feeder
         bounds = {
             "from_page": self.most_page_frame_bytes,

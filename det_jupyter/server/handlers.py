@@ -28,7 +28,6 @@ class Refusing(JupyterHandler):
     """Answers every error as the master does: {error, problems}."""
 
     def refuse(self, error: DetError) -> None:
-        """Finish with a refusal."""
         status = http_status(error)
         problems = getattr(error, "problems", None) or [str(error)]
         self._finish_refused(status, type(error).__name__, problems)
@@ -91,12 +90,9 @@ async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> boo
 
 
 async def require(handler: JupyterHandler, action: str, resource: str) -> None:
-    """Go on only if the authorizer lets the user of a request do this.
+    """Go on only if the authorizer lets the user of a request do this; else raise HTTPError 403.
 
     `@authorized` would do for one resource; it keeps that of the first request for all others.
-
-    Raises:
-        HTTPError: It does not: 403.
     """
     if not await is_allowed(handler, action, resource):
         problem = f"you are not allowed to {action} {PREFIX}{resource} on this Jupyter server"
@@ -115,7 +111,6 @@ class Info(Endpoint):
     """The handshake of a page, for all who are logged in."""
 
     def initialize(self, master: MasterLine, feeder: Feeder) -> None:
-        """Take the collaborators."""
         self._master, self._feeder = master, feeder
 
     @answered
@@ -142,12 +137,10 @@ class StartMaster(Endpoint):
     auth_resource = f"{PREFIX}cluster"
 
     def initialize(self, master: MasterLine) -> None:
-        """Take the collaborator."""
         self._master = master
 
     @answered
     async def post(self) -> None:
-        """Start the master, unless one runs."""
         await require(self, "execute", "cluster")
         await self._master.start()
         self.finish(json.dumps(await self._master.state()))

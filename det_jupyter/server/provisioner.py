@@ -50,7 +50,6 @@ class RankProvisioner(KernelProvisionerBase):
 
     @property
     def has_process(self) -> bool:
-        """Whether this is attached."""
         return self._attached is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:

@@ -42,7 +42,6 @@ class Proxy(Endpoint):
     """Passes a request on to the master, and its answer back, part by part."""
 
     def initialize(self, master: MasterLine, client: httpx.AsyncClient, most_bytes: int) -> None:
-        """Take the collaborators, and the most bytes of a request's body."""
         self._master, self._client, self._most_bytes = master, client, most_bytes
         self._body = bytearray()
 
@@ -60,7 +59,6 @@ class Proxy(Endpoint):
                                      f"{self._most_bytes} bytes")  # fmt: skip
 
     def data_received(self, chunk: bytes) -> None:
-        """Take a part of the body."""
         self._body += chunk
 
     @answered

@@ -77,7 +77,6 @@ class Route:
     action: str
 
     def fits(self, method: str, parts: list[str]) -> bool:
-        """Return whether a request is this one."""
         return (
             method == self.method
             and len(parts) == len(self.pattern)
@@ -92,10 +91,7 @@ ROUTES = [
 
 
 def find_route(method: str, path: str) -> tuple[Route, str]:
-    """Return the route of a request, and the path to ask the master for.
-
-    Args:
-        path: Below the API's root, with its percent signs as they came.
+    """Return the route of a request and the path to ask for, both below the API's root.
 
     Raises:
         NotFound: No page may make such a request.

@@ -34,13 +34,7 @@ _LASTING_S = 10.0  # an agent that ran for this long did not fail at its start
 
 
 class AgentSupervisor:
-    """See the module's docstring.
-
-    Args:
-        agent: The agent that was started for this master already, if one was.
-        starts_agents: Whether to start any at all.
-        agents: The simulated agents that it offers in place of this computer's slots.
-    """
+    """See the module's docstring; its arguments are those of `serve`."""
 
     def __init__(
         self,

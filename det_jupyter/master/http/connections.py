@@ -38,7 +38,6 @@ class Waiting:
 
     @property
     def num_waiting(self) -> int:
-        """How many wait."""
         return len(self._timers)
 
     def add(self, transport: asyncio.Transport) -> None:

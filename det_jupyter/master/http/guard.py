@@ -59,7 +59,6 @@ class Guard:
         self._num_open = 0  # requests of users, followers among them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])

@@ -123,12 +123,7 @@ def experiment_routes(service: Service) -> APIRouter:
 
 
 def _must_have_folder(experiment: Experiment, *states: State) -> None:
-    """Refuse to start ranks in a folder that is gone: each would fail, and the experiment end.
-
-    Args:
-        experiment: What is about to run again.
-        states: Those of which it is asked; in another one the request itself is refused.
-    """
+    """Refuse to start ranks in a folder that is gone; of an experiment in other states, do not."""
     # With a context directory they work in a copy of it.
     problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
     if problem is not None and (not states or experiment.state in states):

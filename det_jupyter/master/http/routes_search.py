@@ -28,7 +28,7 @@ from det_jupyter.master.machine.rules.configurations import checked_length, comp
 from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_sampler
-from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view
+from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
 from det_jupyter.records import to_finite
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.samples import sample_ranges
@@ -162,7 +162,6 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
         raise ConfigError(problem)
     planned = plan(config)
-    view = preview_view(planned, sample_ranges(config), notices(config.to_document()))
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):
@@ -170,7 +169,8 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
             break
         records = read_metrics(service.store.path, source)
         finder.look_at(source, await asyncio.to_thread(list, records))
-    return fill_times(view, planned, finder, slots=slots, places=places)
+    ranges, noticed = sample_ranges(config), notices(config.to_document())
+    return preview_view(planned, ranges, noticed, finder, slots=slots, places=places)
 
 
 def _sources(service: Service, entrypoint: str | list[str]) -> list[int]:

@@ -96,12 +96,9 @@ class Samplers:
 
 
 def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Return one line for everything that Optuna would not do with this configuration.
+    """Return one line for everything that Optuna would not do with this space, valid by itself.
 
     Imports Optuna and tries the sampler out, without training anything: that takes a moment.
-
-    Args:
-        hyperparameters: Its space, which has to be valid by itself.
     """
     with quiet:
         problems = _find_name_problems(searcher)

@@ -32,11 +32,7 @@ def find_importance(
     direction: Direction,
     samples: Sequence[Sample],
 ) -> ImportanceView:
-    """Return the share of each hyperparameter, or a sentence why there is none.
-
-    Args:
-        samples: Of the trials that have ended with a metric.
-    """
+    """Return the share of each hyperparameter, or a sentence why there is none."""
     placed = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
     inside = [(params, value) for params, value in placed if params is not None]
     view = ImportanceView(metric=metric, num_trials=len(inside))

@@ -63,11 +63,7 @@ class Feed:
         )
 
     def compact(self, experiment_id: int, before: float) -> Iterator[None]:
-        """Delete states of an experiment and its trials that others have followed upon.
-
-        Args:
-            before: Only older ones: a close follower gets each state.
-        """
+        """Delete states from before that time on which others of the same thing have followed."""
         states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
         last = f"SELECT max(seq) {states}"
         each = "GROUP BY kind, trial_id"
@@ -81,7 +77,6 @@ class Feed:
         )
 
     def add_metrics(self, rows: Sequence[MetricsRow]) -> None:
-        """Append records with metrics."""
         self._db.executemany(
             "INSERT INTO feed (at, kind, experiment_id, trial_id, first_step, last_step, json) "
             "VALUES (?, 'metrics', ?, ?, ?, ?, ?)",
@@ -124,7 +119,6 @@ class Bell:
         self.is_closed = False
 
     def ring(self) -> None:
-        """Wake all that wait."""
         self._rung.set()
         self._rung = asyncio.Event()
 

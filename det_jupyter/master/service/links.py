@@ -26,11 +26,7 @@ _LONGEST_TICK_S = 1.0
 
 
 class Link:
-    """The line to one agent process, good for one stream.
-
-    Args:
-        clock: Seconds in which this process ran.
-    """
+    """The line to one agent process, good for one stream. The clock counts seconds that we ran."""
 
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
         self.session = session
@@ -43,7 +39,6 @@ class Link:
         self._filled = asyncio.Event()
 
     def send(self, command: AgentCommand) -> None:
-        """Put a command on the line."""
         self._queue.append(command)
         self._filled.set()
 
@@ -153,12 +148,10 @@ class Links:
             link.send(command)
 
     def is_connected(self, agent_id: str) -> bool:
-        """Return whether the agent is connected now."""
         link = self._links.get(agent_id)
         return link is not None and link.is_streaming
 
     def connected(self) -> list[str]:
-        """Return the agents that are connected now."""
         return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
 
     def silent_s(self, agent_id: str) -> float:
@@ -169,6 +162,5 @@ class Links:
         return 0.0 if link.is_streaming else self._awake_s - link.silent_since
 
     def close(self) -> None:
-        """End all streams."""
         for link in self._links.values():
             link.close()

@@ -17,11 +17,7 @@ _OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"
 
 
 class Logs:
-    """The tables `logs` and `log_sizes`.
-
-    Args:
-        max_bytes: What is kept of each rank of a trial.
-    """
+    """The tables `logs` and `log_sizes`; of each rank of a trial `max_bytes` are kept."""
 
     def __init__(self, db: sqlite3.Connection, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._db = db
@@ -35,10 +31,7 @@ class Logs:
         return row[0] if row else None
 
     def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: Printed) -> None:
-        """Append lines, inside of a transaction; the oldest go when there are too many.
-
-        They take the place of the open line.
-        """
+        """Append lines in the place of the open one, in a transaction; the oldest may go."""
         row = self._db.execute(
             "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",
             (trial_id, rank),

@@ -104,7 +104,6 @@ class Publisher:
             )
 
     def publish(self, changes: Changes) -> None:
-        """Publish what an event has changed."""
         state = self._machine.state  # what was deleted meanwhile is not in there any more
         for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             self._publish_experiment(experiment_id)

@@ -49,7 +49,6 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]
 
 
 def as_item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
-    """Return a feed item, from a row of its table."""
     *values, text = row
     names = ("seq", "at", "kind", "experiment_id", "trial_id")
     fields = dict(zip(names, values, strict=True))
@@ -57,7 +56,6 @@ def as_item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
 
 
 def as_template(row: tuple[str, float, float, str]) -> TemplateView:
-    """Return a template, from a row of its table."""
     name, created_at, updated_at, text = row
     return TemplateView(
         name=name, created_at=created_at, updated_at=updated_at, config=json.loads(text)
@@ -65,7 +63,6 @@ def as_template(row: tuple[str, float, float, str]) -> TemplateView:
 
 
 def as_timings(row: tuple[int, str]) -> TimingsView:
-    """Return a record of timings, from a row of its table."""
     row_id, text = row
     record = json.loads(text)
     return TimingsView(
@@ -74,11 +71,7 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
 
 
 def read_metrics(path: Path, experiment_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield trial and record of every metrics row of an experiment, oldest first.
-
-    Reads through a connection of its own, so that another thread may do it: of a long experiment
-    there is much.
-    """
+    """Yield trial and record of each metrics row of an experiment, oldest first; for any thread."""
     return _read_metrics(path, "experiment_id = ?", [experiment_id])
 
 

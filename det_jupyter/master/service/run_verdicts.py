@@ -49,7 +49,6 @@ class RunVerdicts:
     def add_times(
         self, transaction: Transaction, allocation_id: str, rank: int, times: StepTimes
     ) -> None:
-        """Take an interval of a rank into account."""
         run = self._runs.get(allocation_id)
         if run is None:
             found = transaction.machine.state.find_allocation(allocation_id)
@@ -63,7 +62,6 @@ class RunVerdicts:
             run.has_news |= run.current.add_times(rank, times)
 
     def add_samples(self, agent_id: str, samples: Iterable[SystemSample]) -> None:
-        """Take samples of a machine into account."""
         runs = [
             run
             for run in self._runs.values()

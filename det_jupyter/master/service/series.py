@@ -47,7 +47,6 @@ _AGENT = "agent:"
 
 
 def owner_of_agent(agent_id: str) -> str:
-    """Return the owner of a machine's samples."""
     return _AGENT + agent_id
 
 
@@ -57,7 +56,6 @@ def agent_of(owner: str) -> str | None:
 
 
 def owner_of_trial(trial_id: int) -> str:
-    """Return the owner of what belongs to a trial."""
     return f"trial:{trial_id}"
 
 

@@ -13,12 +13,19 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import assert_never
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError, Conflict, MasterUnreachable, NotFound, ProtocolMismatch
-from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
+from det_jupyter.master.machine.core.commands import (
+    ConsultSampler,
+    DeleteCheckpoints,
+    DeleteExperiment,
+    Deletion,
+    ToAgent,
+)
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import find_problems
@@ -51,11 +58,7 @@ _FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be t
 
 
 class Service:
-    """The master without its HTTP interface.
-
-    Args:
-        store: The database; the service goes on from what it holds.
-    """
+    """The master without its HTTP interface; it goes on from what the store holds."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
@@ -77,10 +80,7 @@ class Service:
         self._give_up_what_cannot_be_read()
 
     def _give_up_what_cannot_be_read(self) -> None:
-        """Give up experiments whose stored search or configuration this version cannot read.
-
-        Each of their events would fail.
-        """
+        """Give up experiments that this version cannot read: each of their events would fail."""
         with self._transaction() as transaction:
             for experiment in self.machine.state.living_experiments():
                 try:
@@ -134,15 +134,17 @@ class Service:
         self.bell.ring()
 
     def _act(self, transaction: Transaction) -> None:
-        for question in transaction.questions:
-            self.questions.put_nowait(question)
-        for deletion in transaction.deletions:
-            self.deletions.put_nowait(deletion)
-        for order in transaction.commands:
-            logger.info(
-                "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
-            )
-            self.links.send(order.agent_id, order.command)
+        for command in transaction.commands:
+            match command:
+                case ToAgent(agent_id=agent_id, command=order, cause=cause):
+                    logger.info("event %d: %s to agent %s", cause, order.kind, agent_id)
+                    self.links.send(agent_id, order)
+                case ConsultSampler():
+                    self.questions.put_nowait(command)
+                case DeleteCheckpoints() | DeleteExperiment():
+                    self.deletions.put_nowait(command)
+                case _:
+                    assert_never(command)
 
     async def submit(self, request: CreateExperiment) -> ExperimentView:
         """Accept an experiment; one that was submitted with this key is returned as it is.

@@ -47,10 +47,7 @@ _PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fr
 
 
 class Store:
-    """The master's database.
-
-    Args:
-        path: Its file; made if it is not there, for the user's eyes only.
+    """The master's database, in a file that is made if it is not there, for its owner's eyes only.
 
     Raises:
         DetError: The file is another version's.
@@ -67,7 +64,6 @@ class Store:
         self.series_chunks = SeriesChunks(self._db)
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -88,7 +84,6 @@ class Store:
             )
 
     def add_timings(self, trial_id: int, steps: range, text: str) -> None:
-        """Append a record with timings of these steps."""
         self._db.execute(
             "INSERT INTO timings (trial_id, first_step, last_step, json) VALUES (?, ?, ?, ?)",
             (trial_id, steps[0], steps[-1], text),
@@ -116,7 +111,6 @@ class Store:
         return found
 
     def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
-        """Note how far a trial is."""
         self._db.execute(
             "INSERT OR REPLACE INTO progress VALUES (?, ?, ?)",
             (trial_id, steps_completed, fraction),
@@ -130,7 +124,6 @@ class Store:
         return next(readable(rows, lambda row: Verdict.model_validate_json(row[0])), None)
 
     def set_verdict(self, trial_id: int, verdict: Verdict) -> None:
-        """Keep a verdict on a trial; the one before goes."""
         self._db.execute(
             "INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (trial_id, verdict.model_dump_json())
         )
@@ -202,7 +195,6 @@ class Store:
         return list(readable(self._db.execute(query), as_template))
 
     def template(self, name: str) -> TemplateView | None:
-        """Return a template; None if there is none of that name."""
         query = "SELECT name, created_at, updated_at, json FROM templates WHERE name = ?"
         return next(readable(self._db.execute(query, (name,)), as_template), None)
 
@@ -216,5 +208,4 @@ class Store:
         )
 
     def delete_template(self, name: str) -> None:
-        """Forget a template."""
         self._db.execute("DELETE FROM templates WHERE name = ?", (name,))

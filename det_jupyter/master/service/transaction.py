@@ -1,6 +1,6 @@
 """One transaction in the making: events go through the machine, rows into the store.
 
-Commit, then act: commands to agents are only collected here. Feed items are written with each
+Commit, then act: commands are only collected here. Feed items are written with each
 event, so that no state in between is lost.
 
     a request (a user's)    is handled, or refused, or fails: the user gets the error, and nothing
@@ -17,13 +17,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, assert_never
 
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master.machine.core.commands import (
     ConsultSampler,
-    DeleteCheckpoints,
-    DeleteExperiment,
     Deletion,
     ToAgent,
     TruncateMetrics,
@@ -75,9 +72,7 @@ class Transaction:
         self.publisher = Publisher(machine, store, now, sentence, told)
         self.store = store
         self.now = now
-        self.commands: list[ToAgent] = []
-        self.questions: list[ConsultSampler] = []
-        self.deletions: list[Deletion] = []
+        self.commands: list[ToAgent | ConsultSampler | Deletion] = []
         self.is_machine_ahead = False  # of the store, should the transaction fail
 
     def request(self, event: Event) -> None:
@@ -194,15 +189,13 @@ class Transaction:
         if not self.is_careful:
             yield
             return
-        lists: tuple[list[Any], ...] = (self.commands, self.questions, self.deletions)
-        lengths = [len(each) for each in lists]
+        num_commands = len(self.commands)
         seq, was_ahead = self.machine.state.seq, self.is_machine_ahead
         try:
             with self.store.savepoint():
                 yield
         except BaseException as error:
-            for each, length in zip(lists, lengths, strict=True):
-                del each[length:]
+            del self.commands[num_commands:]
             self.publisher.read_progress_anew()
             if self.machine.state.seq != seq and not is_trouble(error):
                 self.machine.take_over(restore_machine(self.store))
@@ -232,17 +225,10 @@ class Transaction:
         if numbers != (state.last_experiment_id, state.last_trial_id):
             self.store.history.add_numbers(seq, state.last_experiment_id, state.last_trial_id)
         for command in commands:
-            match command:
-                case TruncateMetrics():
-                    self._truncate(command)
-                case ToAgent():
-                    self.commands.append(command)
-                case ConsultSampler():
-                    self.questions.append(command)
-                case DeleteCheckpoints() | DeleteExperiment():
-                    self.deletions.append(command)
-                case _:
-                    assert_never(command)
+            if isinstance(command, TruncateMetrics):
+                self._truncate(command)
+            else:
+                self.commands.append(command)
         self.publisher.publish(self.machine.changes())
         self._take_snapshot_if_due(seq)
 

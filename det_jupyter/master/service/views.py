@@ -44,7 +44,6 @@ class Views:
         self._clock = clock
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials."""
         experiment = self._machine.state.experiment(experiment_id)
         return self._view_of(experiment, self.reasons(_EXPLAINED, self._store.progress()))
 
@@ -59,7 +58,6 @@ class Views:
         ]
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
-        """Return a row for each experiment that the query describes."""
         is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
         progress = KnownProgress(self._store) if is_short else self._store.progress()
         rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
@@ -78,7 +76,6 @@ class Views:
         )
 
     def trial(self, trial_id: int) -> TrialView:
-        """Return a trial."""
         reasons = self.reasons(_EXPLAINED)
         trial = self._machine.state.trial(trial_id)
         return trial_view(trial, reasons.progress, reasons.sentence, self._store.verdict)
@@ -108,7 +105,6 @@ class Views:
         )
 
     def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
-        """Return all pools with the fronts of their queues."""
         reasons = self.reasons(0)
         return cluster_view(
             self._machine,
@@ -124,11 +120,9 @@ class Views:
         return task_entries(self._machine, self.reasons(0).of, limit)
 
     def pools(self) -> list[PoolStatus]:
-        """Return the pools with their agents and slots."""
         return pool_statuses(self._machine, self._links.is_connected)
 
     def agents(self) -> list[AgentView]:
-        """Return the agents and what their slots do."""
         return [
             agent_view(agent, self._machine.indexes, is_connected=self._links.is_connected(id))
             for id, agent in self._machine.state.agents.items()

@@ -37,11 +37,9 @@ def cluster_view(
     limit: int,
     experiment_id: int | None = None,
 ) -> ClusterView:
-    """Return all pools with the fronts of their queues.
+    """Return all pools with the fronts of their queues, at most `limit` waiting trials of each.
 
-    Args:
-        limit: At most this many waiting trials of each pool.
-        experiment_id: Add this experiment's first waiting trials, wherever they are in the queue.
+    Of this experiment, the first waiting trials are there, wherever they are in the queue.
     """
     entries = [
         entry

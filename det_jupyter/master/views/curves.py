@@ -40,7 +40,6 @@ class Points:
             self._last_step = first + len(values) - 1
 
     def to_arrays(self) -> Arrays:
-        """Return all points."""
         first, num, at = np.array(self._records, dtype=float).reshape(-1, 3).T
         counts = num.astype(np.int64)
         begins = np.cumsum(counts) - counts  # the place of each record's first point
@@ -64,11 +63,7 @@ def _finite(values: list[Any]) -> list[float]:
 
 
 def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
-    """Return the points of every metric of every trial.
-
-    Args:
-        records: Trial and metrics record (as JSON), in the order in which they were written.
-    """
+    """Return the points of every metric of every trial, from records as they were written."""
     gathered = Gathered({}, {})
     for trial_id, record in records:
         per_epoch = steps_per_epoch_of(record)

@@ -50,7 +50,6 @@ def experiment_view(
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
-    """Return the view of an experiment."""
     trials = state.trials_of(experiment) if with_trials else []
     num_silent = len(trials) - _MOST_VERDICTS
     return ExperimentView.built_from(
@@ -99,7 +98,6 @@ def progress_of(
 def trial_view(
     trial: Trial, progress: Progress, sentence: Sentence, verdict_of: VerdictOf | None = None
 ) -> TrialView:
-    """Return the view of a trial."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
     is_trained = trial.exit_reason is ExitReason.COMPLETED and not trial.was_stopped
     return TrialView.built_from(
@@ -129,7 +127,6 @@ def held_on(agent_id: str, indexes: Indexes) -> Iterator[tuple[Trial, Allocation
 
 
 def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
-    """Return an agent and what its slots do."""
     return AgentView.built_from(
         agent,
         connected=is_connected,

@@ -99,11 +99,7 @@ def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, 
 
 
 class PaceFinder:
-    """Finds out how long one unit of a search's training takes.
-
-    Args:
-        seconds_per_batch: How long a batch takes, if the user says so.
-    """
+    """Finds how long one unit of training takes; a user may give the `seconds_per_batch`."""
 
     def __init__(
         self, config: ExperimentConfig, unit: str, seconds_per_batch: float | None
@@ -158,8 +154,28 @@ def _batches_per_unit(config: ExperimentConfig, unit: str) -> float | None:
     return None
 
 
-def preview_view(planned: Preview, ranges: list[Range], notices: list[str]) -> PreviewView:
-    """Return the view of what a search would train, without times."""
+def preview_view(
+    planned: Preview,
+    ranges: list[Range],
+    notices: list[str],
+    finder: PaceFinder,
+    *,
+    slots: int,
+    places: int,
+) -> PreviewView:
+    """Return what a search would train, and how long that takes, as far as it is known.
+
+    There are `slots`, into which as many trials fit at once as there are `places`.
+    """
+    concurrent = min(places, planned.max_concurrent_trials)
+    pace, no_pace, least, expected = finder.pace, "", None, None
+    if pace is None:
+        no_pace = finder.why_none
+    elif concurrent == 0:
+        why = "a trial needs more slots than any computer here has"
+        pace, no_pace = None, why if slots else "no computer is connected now"
+    else:
+        least, expected = planned.seconds(pace.seconds_per_unit, concurrent)
     return PreviewView(
         searcher=planned.searcher,
         metric=planned.metric,
@@ -184,30 +200,14 @@ def preview_view(planned: Preview, ranges: list[Range], notices: list[str]) -> P
             for each in ranges
         ],
         notices=notices,
+        slots=slots,
+        concurrent=concurrent,
+        pace=pace,
+        no_pace=no_pace,
+        least_seconds=least,
+        seconds=expected,
     )
 
 
 def _ends(trials: Iterable[Ends], unit: str) -> list[PlannedTrials]:
     return [PlannedTrials(length={unit: end.length}, num_trials=end.num_trials) for end in trials]
-
-
-def fill_times(
-    view: PreviewView, planned: Preview, finder: PaceFinder, *, slots: int, places: int
-) -> PreviewView:
-    """Return the view with how long the search takes on these slots, as far as that is known.
-
-    Args:
-        slots: How many slots there are.
-        places: How many trials fit into them at once.
-    """
-    concurrent = min(places, planned.max_concurrent_trials)
-    changes: dict[str, Any] = {"slots": slots, "concurrent": concurrent, "pace": finder.pace}
-    if finder.pace is None:
-        changes["no_pace"] = finder.why_none
-    elif concurrent == 0:
-        why = "a trial needs more slots than any computer here has"
-        changes |= {"pace": None, "no_pace": why if slots else "no computer is connected now"}
-    else:
-        least, expected = planned.seconds(finder.pace.seconds_per_unit, concurrent)
-        changes |= {"least_seconds": least, "seconds": expected}
-    return view.model_copy(update=changes)

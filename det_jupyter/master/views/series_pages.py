@@ -44,11 +44,7 @@ def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Co
 
 
 def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
-    """Return the series of a page of system samples or timings.
-
-    Args:
-        tables: By source; rows outside the query's stretch of the axis are left out.
-    """
+    """Return the series of a page of samples or timings, from tables by source."""
     kept = {
         source: table.where(within(axis_of(table, query.axis), query))
         for source, table in tables.items()
@@ -120,7 +116,6 @@ def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
 
 
 def measure_of(name: str) -> Measure:
-    """Return title and unit of a name."""
     if name == WHOLE:
         return Measure("a batch, from end to end", "s")
     if name.startswith(SECTION):
@@ -167,11 +162,7 @@ def in_short(values: Numbers) -> list[float]:
 
 
 def superseded(table: Table, cuts: Sequence[int]) -> Table:
-    """Return a run's rows without those from a step on that was trained again.
-
-    Args:
-        cuts: After which steps a later run began.
-    """
+    """Return a run's rows without those that were trained again after one of the steps `cuts`."""
     if not cuts:
         return table
     return table.where(table.get("", "first") <= min(cuts))

@@ -50,7 +50,6 @@ class Table:
     columns: dict[Column, Numbers]
 
     def where(self, rows: NDArray[np.bool_]) -> Table:
-        """Return these rows alone."""
         return Table(self.at[rows], {c: values[rows] for c, values in self.columns.items()})
 
     def get(self, name: str, statistic: str) -> Numbers:
@@ -134,11 +133,7 @@ def joined(tables: Iterable[Table]) -> Table:
 
 
 def merged(table: Table, bins: NDArray[np.int64]) -> Table:
-    """Return a row for each bin that has rows, in the order of bins.
-
-    Args:
-        bins: The number of each row's bin.
-    """
+    """Return a row for each bin that has rows, in their order; `bins` are the rows' numbers."""
     if not len(bins):
         return table
     order = np.argsort(bins, kind="stable")
@@ -160,11 +155,7 @@ def rolled_up(table: Table, step_s: float) -> Table:
 
 
 def to_bytes(table: Table, *, is_measured: bool) -> bytes:
-    """Return a table as compressed bytes.
-
-    Args:
-        is_measured: Its rows are as they were measured: their extremes need not be kept.
-    """
+    """Return a table as compressed bytes; of rows that are as measured, without extremes."""
     left_out = {"low", "high"} if is_measured else set()
     kept = [column for column in table.columns if column[1] not in left_out]
     names = json.dumps(kept).encode()

@@ -10,7 +10,6 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.master.views.forecast import (
     PaceFinder,
     batches_per_epoch,
-    fill_times,
     measured_pace,
     places_for,
     preview_view,
@@ -101,7 +100,7 @@ def planned(**searcher: Any) -> tuple[ExperimentConfig, Preview]:
 
 
 def times(finder: PaceFinder, plan: Preview, *, slots: int, places: int) -> PreviewView:
-    return fill_times(preview_view(plan, [], []), plan, finder, slots=slots, places=places)
+    return preview_view(plan, [], [], finder, slots=slots, places=places)
 
 
 def test_seconds_per_batch_tell_the_time_on_the_slots_that_are_there() -> None:
@@ -260,8 +259,9 @@ def test_no_more_trials_run_at_once_than_there_are(
 
 
 def test_a_preview_says_what_would_train() -> None:
-    _, plan = planned(max_length={"batches": 100})
-    view = preview_view(plan, [], ["a notice"])
+    config, plan = planned(max_length={"batches": 100})
+    finder = PaceFinder(config, plan.unit, None)
+    view = preview_view(plan, [], ["a notice"], finder, slots=0, places=0)
     assert (view.searcher, view.metric, view.unit, view.num_trials) == (
         "random", "error", "batches", 4,
     )  # fmt: skip
