@@ -102,7 +102,7 @@ def measure_metrics(store: Store) -> None:
                 store.feed.add_metrics([row])
     print(f"metrics of {TRIALS} trials, {REPORTS:,} reports, {METRICS} metrics")
     started = time.perf_counter()
-    body = bytes(JsonResponse(to_curves(read_metrics(store.path, 1))).body)
+    body = bytes(JsonResponse(list(to_curves(read_metrics(store.path, 1)))).body)
     answered = time.perf_counter()
     curves = _CURVES.validate_json(body)
     read = time.perf_counter()

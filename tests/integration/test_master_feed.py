@@ -115,7 +115,7 @@ def test_an_agent_hears_commands_in_between_signs_of_life(bench: Bench) -> None:
 def test_curves_are_whole(bench: Bench) -> None:
     offset = bench.store.offset("1.1.1", "journal-0")
     bench.report(make_chunk([batches(3, ["NaN", 0.1]), validation(4, 0.9)], offset=offset))
-    curves = to_curves(read_metrics(bench.store.path, 1))
+    curves = list(to_curves(read_metrics(bench.store.path, 1)))
     assert [(c.group, c.name, c.steps, c.values) for c in curves] == [
         ("batches", "loss", [1, 2, 3, 4], [0.5, 0.4, None, 0.1]),
         ("validation", "error", [4], [0.9]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -18,6 +18,8 @@ from starlette.types import Send
 from det_jupyter.errors import DetError, http_status
 from det_jupyter.wire import Refusal
 from det_jupyter.words import error_text, printable
+
+_PART_CHARS = 1 << 20
 
 
 class _StrictRequest(Request):
@@ -60,6 +62,21 @@ class JsonResponse(Response):
         else:
             text = "[" + ",".join(item.model_dump_json() for item in content) + "]"
         super().__init__(text, status_code)
+
+
+def streamed(items: Iterable[BaseModel]) -> StreamingResponse:
+    """Return the answer that is a JSON list, sent in parts as its items are made, in threads."""
+
+    def parts() -> Iterator[str]:
+        part = "["
+        for index, item in enumerate(items):
+            part += f"{',' if index else ''}{item.model_dump_json()}"
+            if len(part) > _PART_CHARS:
+                yield part
+                part = ""
+        yield f"{part}]"
+
+    return StreamingResponse(parts(), media_type="application/json")
 
 
 class LinesResponse(StreamingResponse):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
 from det_jupyter.errors import NotFound
-from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
 from det_jupyter.master.machine.core.events import CheckpointsUnwanted
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
@@ -113,4 +113,4 @@ def _read_curves(service: Service, experiment_id: int, max_points: int | None) -
     from det_jupyter.master.views.curves import to_curves
 
     records = read_metrics(service.store.path, experiment_id)
-    return JsonResponse(to_curves(records, max_points=max_points))
+    return streamed(to_curves(records, max_points=max_points))

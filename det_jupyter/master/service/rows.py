@@ -71,7 +71,7 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
 
 
 def read_metrics(path: Path, experiment_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield trial and record of each metrics row of an experiment, oldest first; for any thread."""
+    """Yield trial and record of each metrics row of an experiment, oldest first. In any thread."""
     return _read_metrics(path, "experiment_id = ?", [experiment_id])
 
 

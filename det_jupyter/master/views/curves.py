@@ -6,7 +6,7 @@ A trial may have a million points, so they are arrays until they are few.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
 from typing import Any, NamedTuple
@@ -93,8 +93,8 @@ class Gathered(NamedTuple):
 
 def to_curves(
     records: Iterable[tuple[int, dict[str, Any]]], *, max_points: int | None = None
-) -> list[Curve]:
-    """Return every metric of every trial.
+) -> Iterator[Curve]:
+    """Return every metric of every trial, each made when it is asked for.
 
     Args:
         max_points: Thin each curve to about this many points (of very many curves, to fewer); its
@@ -103,12 +103,11 @@ def to_curves(
     gathered = gather(records)
     if max_points is not None:
         max_points = min(max_points, most_points(len(gathered.points)))
-    return [
-        _to_curve(
-            key, gathered.points[key].to_arrays(), gathered.steps_per_epoch.get(key), max_points
-        )
-        for key in sorted(gathered.points)
-    ]
+    points, steps_per_epoch = gathered
+    return (
+        _to_curve(key, points.pop(key).to_arrays(), steps_per_epoch.get(key), max_points)
+        for key in sorted(points)
+    )
 
 
 def _to_curve(

@@ -169,7 +169,7 @@ def test_five_thousand_names_share_the_points_of_a_page() -> None:
 def test_curves_of_five_thousand_names_have_few_points_each() -> None:
     values = {f"name{i}": [float(j) for j in range(250)] for i in range(5000)}
     record = {"kind": "batch_metrics", "at": 5.0, "first": 1, "values": values}
-    curves = to_curves([(1, record)], max_points=4000)
+    curves = list(to_curves([(1, record)], max_points=4000))
     assert {len(curve.steps) for curve in curves} == {200}
     assert {max(value or 0 for value in curve.values) for curve in curves} == {249.0}
 

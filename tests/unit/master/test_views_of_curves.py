@@ -73,7 +73,7 @@ def test_each_metric_of_each_group_of_each_trial_is_a_curve() -> None:
     assert [curve.key for curve in to_curves(records)] == [
         (1, "batches", "loss"), (1, "validation", "error"), (2, "batches", "loss"),
     ]  # fmt: skip
-    assert to_curves([window(1, [])]) == []
+    assert list(to_curves([window(1, [])])) == []
 
 
 @pytest.mark.parametrize(
