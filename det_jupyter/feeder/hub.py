@@ -16,12 +16,16 @@ from typing import TypeVar
 
 from det_jupyter.errors import UsageError
 from det_jupyter.feeder.experiment import Experiment, Followed
-from det_jupyter.feeder.experiments import Experiments
+from det_jupyter.feeder.experiments import (
+    Experiments,
+    cluster_topic,
+    comparison_topic,
+    trials_topic,
+)
 from det_jupyter.feeder.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.overview import Overview
 from det_jupyter.feeder.samples import Samples, UsageTopic
-from det_jupyter.feeder.states import cluster_topic, comparison_topic, trials_topic
 from det_jupyter.feeder.topic import Maker, Topic
 
 T = TypeVar("T")

@@ -21,11 +21,10 @@ from pydantic import ValidationError
 from det_jupyter._version import __version__
 from det_jupyter.config.storage_replaced import VARIABLE
 from det_jupyter.errors import DetError
-from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
+from det_jupyter.master.chores.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.chores.cleanup import clean_up, keep_series
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
-from det_jupyter.master.chores.shutdown import shut_down
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.http.guard import Guard

@@ -6,6 +6,8 @@ has no line for AWAY_S   nothing new is started there
 has none, lock held      it is starting, or will find us again: wait, however long
 has none, lock free      it is dead: start another, with growing pauses when they die at once
 gone for LOST_S          whatever ran there counts as dead, unless its process holds the lock
+
+When the master ends, what runs is killed or left alone; if nothing runs, the agent leaves too.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter.engine.local import is_agent_running, start_agent
-from det_jupyter.master.machine.core.events import AgentAway, AgentLost
+from det_jupyter.master.machine.core.events import AgentAway, AgentLost, KillRequested
 from det_jupyter.master.machine.core.state import Agent
 from det_jupyter.master.service.links import SILENT_S
 from det_jupyter.master.service.service import Service
 from det_jupyter.system.processes import is_frozen
+from det_jupyter.wire import Leave
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ LOOK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
 _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
+_GANGS_S, _AGENT_S = 10.0, 5.0  # how long they may take to end with the master
 _LASTING_S = 10.0  # an agent that ran for this long did not fail at its start
 
 
@@ -133,3 +137,43 @@ class AgentSupervisor:
         if self._agent is not None and self._is_own_alive():
             logger.warning("the agent did not leave in %g s; terminated", timeout_s)
             self._agent.terminate()
+
+
+async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
+    """End everything but the server, which answers until the process ends.
+
+    Args:
+        supervisor: Of this computer's agent; its task has been cancelled.
+        everything: Also end running trials; else they go on under their agent.
+    """
+    service.begin_to_leave()
+    if everything:
+        await _end_experiments(service)
+    if everything or not service.machine.indexes.has_holding:
+        await _dismiss_agents(service, supervisor)
+    service.end_streams()
+
+
+async def _end_experiments(service: Service) -> None:
+    for experiment in service.machine.state.living_experiments():
+        service.apply(KillRequested(experiment_id=experiment.id))
+    deadline = asyncio.get_running_loop().time() + _GANGS_S
+    while service.machine.indexes.has_holding and service.links.connected():
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            logger.warning("some ranks did not end in %g s", _GANGS_S)
+            return
+        await service.bell.wait(min(left_s, 0.2))
+
+
+async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None:
+    ending = asyncio.create_task(supervisor.end_agent(_AGENT_S))
+    told: set[str] = set()
+    while True:
+        # An agent that was started a moment ago gets the command once it has registered.
+        for agent_id in set(service.links.connected()) - told:
+            told.add(agent_id)
+            service.links.send(agent_id, Leave())
+        if ending.done():
+            return
+        await asyncio.wait({ending}, timeout=0.02)

@@ -16,7 +16,6 @@ from det_jupyter.master.http.routes_master import master_routes
 from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.http.routes_series import series_routes
-from det_jupyter.master.http.routes_templates import template_routes
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import MasterInfo, Refusal
 
@@ -44,7 +43,6 @@ def create_app(
     add_refusals(app)
     app.include_router(master_routes(service, info, request_stop), prefix=API)
     for routes in (
-        template_routes,
         search_routes,  # before those with any verb
         cluster_routes,
         experiment_routes,

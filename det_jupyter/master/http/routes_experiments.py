@@ -1,8 +1,10 @@
-"""Routes for experiments: to make, find, continue, change and end them."""
+"""Routes for experiments, to make, find, continue, change and end them, and for templates."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -27,7 +29,11 @@ from det_jupyter.master.machine.core.events import (
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import Experiment
-from det_jupyter.master.machine.rules.configurations import complete
+from det_jupyter.master.machine.rules.configurations import (
+    check_template,
+    complete,
+    effective_config,
+)
 from det_jupyter.master.machine.rules.continuing import check_continuable
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.service import Service, check_patterns
@@ -37,11 +43,14 @@ from det_jupyter.wire import (
     CodeView,
     ContinueExperiment,
     CreateExperiment,
+    EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
     SetRetention,
+    SetTemplate,
     State,
+    TemplateView,
 )
 
 Verb = Literal["pause", "activate", "cancel", "kill", "archive", "unarchive", "delete"]
@@ -119,7 +128,42 @@ def experiment_routes(service: Service) -> APIRouter:
         blobs = BlobStore(service.store.path.parent / "blobs")
         return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))
 
+    @routes.get("/experiments/{experiment_id}/config", response_model=EffectiveConfig)
+    async def config(experiment_id: Whole) -> Response:
+        """Return an experiment's effective configuration, with the origin of each value."""
+        return JsonResponse(effective_config(service.machine.state.experiment(experiment_id)))
+
+    _add_templates(routes, service)
     return routes
+
+
+def _add_templates(routes: APIRouter, service: Service) -> None:
+    # Names take the rest of the path: one with a slash is then refused as a name, with a reason.
+    one = "/templates/{name:path}"
+
+    @routes.get("/templates", response_model=list[TemplateView])
+    async def templates() -> Response:
+        """Return all templates, sorted by name."""
+        return JsonResponse(service.store.templates())
+
+    @routes.get(one, response_model=TemplateView)
+    async def template(name: str) -> Response:
+        """Return one template."""
+        return JsonResponse(service.find_template(name))
+
+    @routes.put(one, response_model=TemplateView)
+    async def set_template(name: str, body: SetTemplate) -> Response:
+        """Store a template, or refuse it with everything that is wrong with it."""
+        check_template(name, body.config)
+        service.store.set_template(time.time(), name, json.dumps(body.config))
+        return JsonResponse(service.find_template(name))
+
+    @routes.delete(one, response_model=TemplateView)
+    async def delete_template(name: str) -> Response:
+        """Delete a template; return it as it was."""
+        view = service.find_template(name)
+        service.store.delete_template(name)
+        return JsonResponse(view)
 
 
 def _must_have_folder(experiment: Experiment, *states: State) -> None:
