@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.client import Client
@@ -31,9 +31,6 @@ class MasterState:
     version: str = ""
     problem: str = ""
     command: str = ""
-
-    def fields(self) -> dict[str, str]:
-        return asdict(self)
 
 
 class MasterLine:

@@ -7,6 +7,7 @@ import hmac
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
@@ -48,7 +49,7 @@ class Feeder:
             instance=self.instance,
             version=__version__,
             protocol=PAGE_PROTOCOL,
-            master=self.master.fields(),
+            master=asdict(self.master),
         )
 
     async def look(self) -> None:
@@ -60,7 +61,7 @@ class Feeder:
             return
         if master != self.master:
             self.master = master
-            frame = to_text(op="master", **master.fields())
+            frame = to_text(op="master", **asdict(master))
             for send in list(self.tabs):
                 send(frame)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 from det_jupyter.autostart import announced_master, ensure_master, find_master
@@ -39,9 +40,8 @@ def stop(options: argparse.Namespace) -> int:
     if info is None:
         print("No master runs.")
         return 0
-    session = Session(info)
-    session.post("/master/stop", {"everything": options.everything})
-    session.close()
+    with closing(Session(info)) as session:
+        session.post("/master/stop", {"everything": options.everything})
     deadline = time.monotonic() + _END_S
     while paths.is_locked(paths.master_lock()):  # its very last act is to die
         if time.monotonic() > deadline:
@@ -62,9 +62,8 @@ def status(options: argparse.Namespace) -> int:
     if info is None:
         print("null" if options.json else f"No master runs.\n{_places()}")
         return _NOT_RUNNING
-    session = Session(info)
-    status = session.get("/status")
-    session.close()
+    with closing(Session(info)) as session:
+        status = session.get("/status")
     print(json.dumps(status, indent=2) if options.json else f"{_in_words(status)}\n{_places()}")
     return 0
 

@@ -41,7 +41,8 @@ class Refusing(JupyterHandler):
             said = "the Jupyter server does not know who asks: reload the page, and log in"
         elif isinstance(error, web.HTTPError):
             reason = error.reason or responses.get(status_code, "")
-            said = _message_of(error) or f"{what}: {reason}"
+            # Without arguments, tornado has doubled its percent signs.
+            said = (error.log_message or "") % error.args or f"{what}: {reason}"
         else:
             kind = type(error).__name__
             said = f"{what} failed ({kind}); the log of the Jupyter server has more"
@@ -53,11 +54,6 @@ class Refusing(JupyterHandler):
         self.set_header("Content-Type", "application/json")
         # `message` is what other extensions show of any refusal of a Jupyter server.
         self.finish(json.dumps({"error": name, "problems": said, "message": "\n".join(said)}))
-
-
-def _message_of(error: web.HTTPError) -> str:
-    message = error.log_message or ""
-    return message % error.args  # without arguments, tornado has doubled its percent signs
 
 
 class Endpoint(Refusing, APIHandler):

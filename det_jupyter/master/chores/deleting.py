@@ -62,9 +62,11 @@ async def delete(service: Service) -> None:
 
 
 async def _carry_out(service: Service, command: Deletion) -> None:
-    if isinstance(command, DeleteExperiment) and not _is_wanted(service, command):
-        return
     experiment_id = command.experiment_id
+    if isinstance(command, DeleteExperiment):
+        experiment = service.machine.state.experiments.get(experiment_id)
+        if experiment is None or experiment.state is not State.DELETING:
+            return  # a command may come twice, or have failed meanwhile
     removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
     for problem in removed.problems:
         logger.error("experiment=%d: %s", experiment_id, problem)
@@ -78,12 +80,6 @@ async def _carry_out(service: Service, command: Deletion) -> None:
             await asyncio.sleep(0)  # others are served in between
     error = _in_short(removed.problems)
     service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
-
-
-def _is_wanted(service: Service, command: DeleteExperiment) -> bool:
-    """Whether it is still to be done: a command may come twice, or have failed meanwhile."""
-    experiment = service.machine.state.experiments.get(command.experiment_id)
-    return experiment is not None and experiment.state is State.DELETING
 
 
 def _in_short(problems: list[str]) -> str:

@@ -193,14 +193,12 @@ class OptunaStudy:
         entry.is_over = True
         states = self._optuna.trial.TrialState
         if past.state == "complete":
-            self._study.tell(past.index, self._value(past.value), states.COMPLETE)
+            number = to_finite(past.value)
+            value = self._direction.worst if number is None else number
+            self._study.tell(past.index, value, states.COMPLETE)
         else:
             state = states.PRUNED if past.state == "pruned" else states.FAIL
             self._study.tell(past.index, state=state)
-
-    def _value(self, metric: float | None) -> float:
-        number = to_finite(metric)
-        return self._direction.worst if number is None else number
 
 
 def _is_over(past: TrialHistory) -> bool:

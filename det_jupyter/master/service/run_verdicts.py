@@ -75,7 +75,8 @@ class RunVerdicts:
     def publish(self, transaction: Transaction) -> None:
         """Judge the runs of which there is news, and publish what has changed."""
         for allocation_id, run in list(self._runs.items()):
-            has_ended = not _is_there(transaction, allocation_id)
+            found = transaction.machine.state.find_allocation(allocation_id)
+            has_ended = found is None or found[1].state is AllocationState.ENDED
             is_due = not run.is_known or abs(transaction.now - run.judged_at) >= EVERY_S
             if not run.is_given_up and (has_ended or (run.has_news and is_due)):
                 with _watched(run):
@@ -111,11 +112,6 @@ def _watched(run: _Run) -> Iterator[None]:
     except Exception:
         logger.exception("trial=%d cannot be judged", run.trial_id)
         run.is_given_up = True
-
-
-def _is_there(transaction: Transaction, allocation_id: str) -> bool:
-    found = transaction.machine.state.find_allocation(allocation_id)
-    return found is not None and found[1].state is not AllocationState.ENDED
 
 
 def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) -> Setting:
