@@ -94,12 +94,12 @@ class Following:
 
 
 class Topic:
-    """What tabs follow, for the loop's thread but for `mark`. `on_over`: the maker has raised."""
+    """One thing that tabs follow; to be used in the loop's thread, but for `mark`."""
 
     def __init__(self, maker: Maker, in_thread: Any, on_over: Callable[[], None]) -> None:
         self._maker = maker
         self._in_thread = in_thread
-        self._on_over = on_over
+        self._on_over = on_over  # called when there is nothing to follow any more
         self._loop = asyncio.get_running_loop()
         self._first = next_number()
         self._version = 0

@@ -104,7 +104,7 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
     auth_resource = f"{PREFIX}experiments"
 
     def initialize(self, feeder: Feeder, tabs: set[Relay], bounds: dict[str, int]) -> None:
-        """Take the collaborators; `bounds` are bytes of a frame, `from_page` and `from_feeder`."""
+        """Take the collaborators; `bounds` has the most bytes of a frame by its origin."""
         self._feeder, self._tabs, self._bounds = feeder, tabs, bounds
         self._feed: WebSocketClientConnection | None = None
         self._down: asyncio.Task[None] | None = None

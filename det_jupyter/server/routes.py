@@ -91,7 +91,7 @@ ROUTES = [
 
 
 def find_route(method: str, path: str) -> tuple[Route, str]:
-    """Return the route of a request and the path to ask for, both below the API's root.
+    """Return the route of a request, whose path still has its percent signs, and the path to ask.
 
     Raises:
         NotFound: No page may make such a request.

@@ -167,7 +167,10 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
 
 
 def _must_have_folder(experiment: Experiment, *states: State) -> None:
-    """Refuse to start ranks in a folder that is gone; of an experiment in other states, do not."""
+    """Refuse to start ranks in a folder that is gone: each would fail, and the experiment end.
+
+    Of an experiment in another state than these, if any are given, the request itself is refused.
+    """
     # With a context directory they work in a copy of it.
     problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
     if problem is not None and (not states or experiment.state in states):

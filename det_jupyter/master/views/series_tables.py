@@ -133,7 +133,7 @@ def joined(tables: Iterable[Table]) -> Table:
 
 
 def merged(table: Table, bins: NDArray[np.int64]) -> Table:
-    """Return a row for each bin that has rows, in their order; `bins` are the rows' numbers."""
+    """Return a row for each bin that has rows, in their order; `bins` has the bin of each row."""
     if not len(bins):
         return table
     order = np.argsort(bins, kind="stable")
