@@ -70,14 +70,14 @@ def read_trial(
     The system is its ranks' processes, and the machines and GPUs they were on while they were.
     """
     with read_only(path) as db:
-        runs = _runs(db, trial_id, ended_at)
-        began = min((run.began_at for run in runs), default=None)
+        first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
+        began: float | None = db.execute(first, (trial_id,)).fetchone()[0]
         if query.of == "metrics":
             series = to_metric_series(read_metrics_of(path, trial_id, query), query)
             return SeriesPage(series=series, began_at=began, ended_at=ended_at)
         own = owner_of_trial(trial_id)
         if query.of == "system":
-            found, owners = _read_system(db, own, runs, query)
+            found, owners = _read_system(db, own, _runs(db, trial_id, ended_at), query)
         else:
             found, owners = _read_timings(db, own, trial_id, query), {}
         series = to_series(_asked_for(found.by_source(), query), query)
