@@ -20,8 +20,8 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
 from det_jupyter.client.logs import follow_lines, line_text
-from det_jupyter.client.ranking import ranked
 from det_jupyter.client.reasons import reason_text
+from det_jupyter.client.shown import ranked
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment

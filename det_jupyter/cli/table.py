@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs import absent
 from det_jupyter.verbs.arguments import CONFIG, IDS, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE
 from det_jupyter.verbs.grammar import (
-    FunctionsOf,
     Group,
+    Later,
     LineParser,
     Verb,
     argument,
@@ -19,19 +18,17 @@ from det_jupyter.verbs.grammar import (
     one_of,
 )
 from det_jupyter.verbs.kinds import whole
-from det_jupyter.verbs.table import EXPERIMENT, OTHERS
+from det_jupyter.verbs.table import EXPERIMENT, OF_DET, OF_EXPERIMENTS
+from det_jupyter.verbs.table_others import OTHERS
 
-completing = FunctionsOf("det_jupyter.cli.completing")
-creating = FunctionsOf("det_jupyter.cli.creating")
-master = FunctionsOf("det_jupyter.cli.master")
-tensorboard = FunctionsOf("det_jupyter.cli.tensorboard")
+cli = Later("det_jupyter.cli")
 
 _FOLLOW = flag(
     "-f", "--follow", "--follow-first-trial", help="follow logs and metrics until it has ended"
 )
 _CREATE = Verb(
     "create", "submit an experiment: a configuration, and the folder with its code",
-    creating.create,
+    cli.creating.create,
     (
         argument("config_file", metavar="CONFIG", help="file with the configuration, YAML"),
         argument("model_def", metavar="DIR", nargs="?", help="folder with the code"),
@@ -66,26 +63,26 @@ _EXPERIMENT = Group(
     help="see, submit and steer experiments",
     aliases=("e",),
     default="list",
-    absent=absent.OF_EXPERIMENTS,
+    absent=OF_EXPERIMENTS,
     members=(_CREATE, *map(_followable, EXPERIMENT.members)),
 )
 _MASTER = Group(
     name="master",
     help="the background process that runs experiments",
     members=(
-        Verb("start", "start it, if it does not run", master.start),
-        Verb("stop", "end it; running trials go on", master.stop,
+        Verb("start", "start it, if it does not run", cli.master.start),
+        Verb("stop", "end it; running trials go on", cli.master.stop,
              (flag("--everything", help="kill what runs, too"),)),
-        Verb("status", "say whether it runs (exit status 0 or 3) and what", master.status,
+        Verb("status", "say whether it runs (exit status 0 or 3) and what", cli.master.status,
              (flag("--json", help="for programs"),)),
-        Verb("logs", "print its log", master.logs,
+        Verb("logs", "print its log", cli.master.logs,
              (flag("-f", "--follow", help="wait for more"),
               argument("--tail", type=whole, metavar="N", help="last lines (default: all)")),
              is_verbatim=True),
-        Verb("config", "print where its data, logs and pools are", master.config,
+        Verb("config", "print where its data, logs and pools are", cli.master.config,
              (argument("show", nargs="?", choices=("show",), help="the same"),),
              is_verbatim=True),
-        Verb("info", "print its version, address and process", master.info, is_verbatim=True),
+        Verb("info", "print its version, address and process", cli.master.info, is_verbatim=True),
     ),
 )  # fmt: skip
 _TENSORBOARD = Group(
@@ -93,7 +90,7 @@ _TENSORBOARD = Group(
     help="the metrics of experiments in TensorBoard",
     members=(
         Verb("start", "write its files, keep them current and serve them until Ctrl-C",
-             tensorboard.start,
+             cli.tensorboard.start,
              (IDS,
               argument("--logdir", metavar="FOLDER", help="where to (default: tensorboard)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
@@ -105,14 +102,14 @@ _COMPLETION = Group(
     help="completion by Tab: print the script for a shell",
     members=(
         *(
-            Verb(shell, f'for {shell}: {line}', completing.script, is_verbatim=True)
+            Verb(shell, f'for {shell}: {line}', cli.completing.script, is_verbatim=True)
             for shell, line in (
                 ("bash", 'eval "$(det completion bash)" in ~/.bashrc'),
                 ("zsh", 'eval "$(det completion zsh)" in ~/.zshrc, after compinit'),
                 ("fish", "det completion fish | source in config.fish"),
             )
         ),
-        Verb("words", "what may follow the words of a line", completing.words,
+        Verb("words", "what may follow the words of a line", cli.completing.words,
              (argument("line", nargs="*", metavar="WORD", help="its words, the last unfinished"),),
              is_verbatim=True),
     ),
@@ -122,13 +119,13 @@ SHELL = Group(
     name="det",
     help="Submit, see and steer experiments on the computers of your own.",
     metavar="WHAT",
-    absent=absent.OF_DET,
+    absent=OF_DET,
     members=(
         _EXPERIMENT,
         *OTHERS,
         _MASTER,
         _TENSORBOARD,
-        Verb("version", "print the version", master.version, is_verbatim=True),
+        Verb("version", "print the version", cli.master.version, is_verbatim=True),
         _COMPLETION,
     ),
     examples="""examples:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from det_jupyter.client.asking import ask_for
@@ -56,6 +56,8 @@ from det_jupyter.wire import (
     Wire,
 )
 
+Answer = TypeVar("Answer", bound=Wire)
+
 _REFUSALS = (CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch)
 
 
@@ -79,120 +81,111 @@ class Client:
         digest = hashlib.sha256(submission.encode()).hexdigest()
         key = self._unanswered.pop(digest, None) or uuid.uuid4().hex
         try:
-            return self._again(path, request.model_copy(update={"key": key}))
+            return self._again(ExperimentView, path, request.model_copy(update={"key": key}))
         except _REFUSALS:
             raise
         except BaseException:  # an interrupt, too: it may have been taken on
             self._unanswered[digest] = key
             raise
 
-    def _once(self, path: str, request: Wire | None = None) -> ExperimentView:
+    def _get(self, kind: type[Answer], path: str, **query: Any) -> Answer:
+        return kind.model_validate(self.session.get(path, **query))
+
+    def _get_all(self, kind: type[Answer], path: str, **query: Any) -> list[Answer]:
+        return _each(kind, self.session.get(path, **query))
+
+    def _again(self, kind: type[Answer], path: str, request: Wire | None = None) -> Answer:
+        answer = self.session.post(path, _body(request), repeatable=True)
+        return kind.model_validate(answer)
+
+    def _once(self, kind: type[Answer], path: str, request: Wire | None = None) -> Answer:
         # If the master has died since we last asked, this finds the next one before anything is
         # at stake: the request itself is not repeatable.
         self.session.get("/master")
-        body = None if request is None else request.model_dump(mode="json")
-        return ExperimentView.model_validate(self.session.post(path, body))
-
-    def _again(self, path: str, request: Wire) -> ExperimentView:
-        body = request.model_dump(mode="json")
-        return ExperimentView.model_validate(self.session.post(path, body, repeatable=True))
+        return kind.model_validate(self.session.post(path, _body(request)))
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
-        return [ExperimentView.model_validate(item) for item in self.session.get("/experiments")]
+        return self._get_all(ExperimentView, "/experiments")
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
         """Return a row for each experiment that the query describes."""
-        answer = self.session.get("/experiments/found", **query.model_dump(exclude_defaults=True))
-        return ExperimentRows.model_validate(answer)
+        return self._get(ExperimentRows, "/experiments/found", **_given(query))
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return one experiment."""
-        return ExperimentView.model_validate(self.session.get(f"/experiments/{experiment_id}"))
+        return self._get(ExperimentView, f"/experiments/{experiment_id}")
 
     def command(self, experiment_id: int, verb: str) -> ExperimentView:
         """Ask for `pause`, `activate`, `cancel` or `kill`; safe to repeat."""
-        return ExperimentView.model_validate(
-            self.session.post(f"/experiments/{experiment_id}/{verb}", repeatable=True)
-        )
+        return self._again(ExperimentView, f"/experiments/{experiment_id}/{verb}")
 
     def order(self, experiment_id: int, verb: str) -> ExperimentView:
         """Ask for `archive`, `unarchive` or `delete`, which the second time are refused."""
-        return self._once(f"/experiments/{experiment_id}/{verb}")
+        return self._once(ExperimentView, f"/experiments/{experiment_id}/{verb}")
 
     def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
         """Go on with an experiment that is over, under its own number."""
-        return self._once(f"/experiments/{experiment_id}/continue", request)
+        return self._once(ExperimentView, f"/experiments/{experiment_id}/continue", request)
 
     def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
         """Change priority, weight, `max_slots` or pool of an experiment; safe to repeat."""
-        return self._again(f"/experiments/{experiment_id}/resources", change)
+        return self._again(ExperimentView, f"/experiments/{experiment_id}/resources", change)
 
     def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
         """Have an experiment right ahead of, or right behind, another one; safe to repeat."""
-        return self._again(f"/experiments/{experiment_id}/move", request)
+        return self._again(ExperimentView, f"/experiments/{experiment_id}/move", request)
 
     def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
         """Make all changes or none, and return the experiment of each; safe to repeat."""
-        answer = self.session.post("/queue", request.model_dump(mode="json"), repeatable=True)
-        return [ExperimentView.model_validate(item) for item in answer]
+        answer = self.session.post("/queue", _body(request), repeatable=True)
+        return _each(ExperimentView, answer)
 
     def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
         """Keep some checkpoints; return those that are deleted, or that would be. Repeatable."""
-        body = request.model_dump(mode="json")
         path = f"/experiments/{experiment_id}/retention"
-        answer = self.session.post(path, body, repeatable=True)
-        return [CheckpointView.model_validate(item) for item in answer]
+        answer = self.session.post(path, _body(request), repeatable=True)
+        return _each(CheckpointView, answer)
 
     def effective_config(self, experiment_id: int) -> EffectiveConfig:
         """Return an experiment's whole configuration, and where its values come from."""
-        answer = self.session.get(f"/experiments/{experiment_id}/config")
-        return EffectiveConfig.model_validate(answer)
+        return self._get(EffectiveConfig, f"/experiments/{experiment_id}/config")
 
     def preview(self, request: PreviewRequest) -> PreviewView:
         """Return what a search would train; nothing is submitted."""
-        answer = self.session.post("/preview", request.model_dump(mode="json"), repeatable=True)
-        return PreviewView.model_validate(answer)
+        return self._again(PreviewView, "/preview", request)
 
     def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
         """Change name, description or labels of an experiment; safe to repeat."""
-        return self._again(f"/experiments/{experiment_id}/details", change)
+        return self._again(ExperimentView, f"/experiments/{experiment_id}/details", change)
 
     def importance(self, experiment_id: int) -> ImportanceView:
         """Return how much each hyperparameter of a search sets its best trials apart."""
-        answer = self.session.get(f"/experiments/{experiment_id}/importance")
-        return ImportanceView.model_validate(answer)
+        return self._get(ImportanceView, f"/experiments/{experiment_id}/importance")
 
     def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
         """Give a running search other limits; safe to repeat."""
-        return self._again(f"/experiments/{experiment_id}/search", change)
+        return self._again(ExperimentView, f"/experiments/{experiment_id}/search", change)
 
     def trial(self, trial_id: int) -> TrialView:
         """Return one trial."""
-        return TrialView.model_validate(self.session.get(f"/trials/{trial_id}"))
+        return self._get(TrialView, f"/trials/{trial_id}")
 
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots."""
-        return [TrialView.model_validate(item) for item in self.session.get("/trials/holding")]
+        return self._get_all(TrialView, "/trials/holding")
 
     def kill_trial(self, trial_id: int) -> TrialView:
         """End one trial now; its experiment goes on. Safe to repeat."""
-        return TrialView.model_validate(
-            self.session.post(f"/trials/{trial_id}/kill", repeatable=True)
-        )
+        return self._again(TrialView, f"/trials/{trial_id}/kill")
 
     def profile(self, trial_id: int, request: Profile) -> TrialView:
         """Order a profile of a trial that trains."""
-        return self._order_of(trial_id, "profile", request)
+        return self._once(TrialView, f"/trials/{trial_id}/profile", request)
 
     def change_trial(self, trial_id: int, request: ChangeTrial) -> TrialView:
         """Order a change of a trial that trains."""
-        return self._order_of(trial_id, "change", request)
-
-    def _order_of(self, trial_id: int, verb: str, request: Wire) -> TrialView:
-        self.session.get("/master")  # see `_once`
-        body = request.model_dump(mode="json")
-        return TrialView.model_validate(self.session.post(f"/trials/{trial_id}/{verb}", body))
+        return self._once(TrialView, f"/trials/{trial_id}/change", request)
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial on, as an experiment of its own."""
@@ -200,27 +193,23 @@ class Client:
 
     def reason(self, trial_id: int) -> Reason:
         """Return why a trial does not run."""
-        return Reason.model_validate(self.session.get(f"/trials/{trial_id}/reason"))
+        return self._get(Reason, f"/trials/{trial_id}/reason")
 
     def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric of every trial of an experiment."""
-        answer = self.session.get(f"/experiments/{experiment_id}/curves", max_points=max_points)
-        return [Curve.model_validate(item) for item in answer]
+        return self._get_all(Curve, f"/experiments/{experiment_id}/curves", max_points=max_points)
 
     def code(self, experiment_id: int) -> dict[str, str]:
         """Return the captured source of an experiment: cells by label, local modules by path."""
-        return CodeView.model_validate(
-            self.session.get(f"/experiments/{experiment_id}/code")
-        ).files
+        return self._get(CodeView, f"/experiments/{experiment_id}/code").files
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         """Return the checkpoints of an experiment, oldest first."""
-        answer = self.session.get(f"/experiments/{experiment_id}/checkpoints")
-        return [CheckpointView.model_validate(item) for item in answer]
+        return self._get_all(CheckpointView, f"/experiments/{experiment_id}/checkpoints")
 
     def checkpoint(self, uuid: str) -> CheckpointView:
         """Return one checkpoint, of any experiment."""
-        return CheckpointView.model_validate(self.session.get(f"/checkpoints/{_quoted(uuid)}"))
+        return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
 
     def delete_checkpoints(self, uuids: Sequence[str]) -> list[CheckpointView]:
         """Delete checkpoints, all of them or none, and return them as they are now.
@@ -230,42 +219,35 @@ class Client:
         """
         body = DeleteCheckpoints(uuids=list(uuids)).model_dump()
         answer = self.session.post("/checkpoints/delete", body)
-        return [CheckpointView.model_validate(each) for each in answer]
+        return _each(CheckpointView, answer)
 
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""
-        return self._log_page(f"/trials/{trial_id}/logs", query)
+        return self._get(LogPage, f"/trials/{trial_id}/logs", **_given(query))
 
     def experiment_logs(
         self, experiment_id: int, query: LogQuery, *, trial_id: int | None = None
     ) -> LogPage:
         """Return lines that the ranks of an experiment, or of one of its trials, printed."""
-        return self._log_page(f"/experiments/{experiment_id}/logs", query, trial_id=trial_id)
-
-    def _log_page(self, path: str, query: LogQuery, **others: int | None) -> LogPage:
-        given = query.model_dump(exclude_defaults=True)
-        return LogPage.model_validate(self.session.get(path, **given, **others))
+        path = f"/experiments/{experiment_id}/logs"
+        return self._get(LogPage, path, trial_id=trial_id, **_given(query))
 
     def timings(self, trial_id: int, *, after: int | None = None) -> list[TimingsView]:
         """Return how long the parts of a trial's batches took."""
-        answer = self.session.get(f"/trials/{trial_id}/timings", after=after)
-        return [TimingsView.model_validate(item) for item in answer]
+        return self._get_all(TimingsView, f"/trials/{trial_id}/timings", after=after)
 
     def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
         """Return metrics, timings or system samples of a trial, as fine as is asked for."""
-        return self._series_page(f"/trials/{trial_id}/series", query)
+        return self._get(SeriesPage, f"/trials/{trial_id}/series", **_given(query))
 
     def agent_series(self, agent_id: str, query: SeriesQuery) -> SeriesPage:
         """Return what an agent's machine did; it is sampled for a while from now on."""
-        return self._series_page(f"/agents/{_quoted(agent_id)}/series", query)
-
-    def _series_page(self, path: str, query: SeriesQuery) -> SeriesPage:
-        given = query.model_dump(exclude_defaults=True)
-        return SeriesPage.model_validate(self.session.get(path, **given))
+        path = f"/agents/{_quoted(agent_id)}/series"
+        return self._get(SeriesPage, path, **_given(query))
 
     def agents(self) -> list[AgentView]:
         """Return the agents and their slots."""
-        return [AgentView.model_validate(item) for item in self.session.get("/agents")]
+        return self._get_all(AgentView, "/agents")
 
     def cluster(
         self, *, limit: int | None = None, experiment_id: int | None = None
@@ -276,20 +258,19 @@ class Client:
             limit: Number of waiting trials of each pool.
             experiment_id: As many of this experiment's too, wherever they are in the queue.
         """
-        answer = self.session.get("/cluster", limit=limit, experiment_id=experiment_id)
-        return ClusterView.model_validate(answer)
+        return self._get(ClusterView, "/cluster", limit=limit, experiment_id=experiment_id)
 
     def jobs(self) -> list[JobEntry]:
         """Return the experiments that are not over, in the order of the queue."""
-        return [JobEntry.model_validate(item) for item in self.session.get("/jobs")]
+        return self._get_all(JobEntry, "/jobs")
 
     def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
         """Return the trials that hold slots, and the first `limit` that wait for some."""
-        return [TaskEntry.model_validate(item) for item in self.session.get("/tasks", limit=limit)]
+        return self._get_all(TaskEntry, "/tasks", limit=limit)
 
     def pools(self) -> list[PoolStatus]:
         """Return the pools with their agents."""
-        return [PoolStatus.model_validate(item) for item in self.session.get("/pools")]
+        return self._get_all(PoolStatus, "/pools")
 
     def problems(self) -> list[str]:
         """Return what people wrote for the master and it cannot follow, such as `pools.yaml`."""
@@ -313,22 +294,20 @@ class Client:
 
     def set_pools(self, request: SetPools) -> list[PoolStatus]:
         """Have these pools instead of those that there are."""
-        answer = self.session.put("/pools", request.model_dump(mode="json"))
-        return [PoolStatus.model_validate(item) for item in answer]
+        answer = self.session.put("/pools", _body(request))
+        return _each(PoolStatus, answer)
 
     def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
         """Give slots of an agent out no more, or again; safe to repeat."""
-        path = f"/agents/{_quoted(agent_id)}/slots"
-        body = request.model_dump(mode="json")
-        return AgentStatus.model_validate(self.session.post(path, body, repeatable=True))
+        return self._again(AgentStatus, f"/agents/{_quoted(agent_id)}/slots", request)
 
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""
-        return [TemplateView.model_validate(item) for item in self.session.get("/templates")]
+        return self._get_all(TemplateView, "/templates")
 
     def template(self, name: str) -> TemplateView:
         """Return one template."""
-        return TemplateView.model_validate(self.session.get(_template_path(name)))
+        return self._get(TemplateView, _template_path(name))
 
     def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
         """Keep a template, instead of what had its name."""
@@ -354,6 +333,18 @@ class Client:
         ) as lines:
             for line in lines:
                 yield None if line is None else FeedItem.model_validate(line)
+
+
+def _each(kind: type[Answer], answers: Iterable[Any]) -> list[Answer]:
+    return [kind.model_validate(answer) for answer in answers]
+
+
+def _body(request: Wire | None) -> Any:
+    return None if request is None else request.model_dump(mode="json")
+
+
+def _given(query: Wire) -> dict[str, Any]:
+    return query.model_dump(exclude_defaults=True)
 
 
 def _template_path(name: str) -> str:

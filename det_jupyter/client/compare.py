@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.logged import LoggedExperiment
-from det_jupyter.client.ranking import ranked
+from det_jupyter.client.shown import ranked
 from det_jupyter.client.tables import Row, Rows
+from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slot_seconds
@@ -116,7 +116,7 @@ class ShownImportance(ImportanceView):
     __str__ = __repr__
 
 
-class ComparedExperiment(LoggedExperiment):
+class ComparedExperiment(TabledExperiment):
     """The part of a handle that compares experiments, trials and hyperparameters."""
 
     _comparison = Comparison

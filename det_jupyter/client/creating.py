@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.client.checks import find_open_storage, find_slot_problems
 from det_jupyter.client.client import Client
 from det_jupyter.client.code_checks import find_code_problems, find_shadowing
 from det_jupyter.client.drafts import Draft, lay_over, with_template
 from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, notices, read_yaml
+from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.storage_replaced import with_storage
+from det_jupyter.config.storages import folder_of
 from det_jupyter.context import ContextPlan, pack_context, plan_context
 from det_jupyter.entrypoints import Entrypoint, entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.system.ownership import find_open
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import printable
 
@@ -240,3 +242,42 @@ def _path_of(file: Path | str | None) -> str | None:
 
 def _located(draft: Draft, problems: Sequence[str], where: str) -> ConfigError:
     return ConfigError([f"{where}{each}" for each in draft.located(problems).problems])
+
+
+def find_slot_problems(
+    document: Mapping[str, Any], client: Client, *, queue_anyway: bool = False
+) -> list[str]:
+    """Return a problem if there is no such pool, or if it can never run that many slots.
+
+    With `queue_anyway` the latter is none.
+    """
+    document, _ = in_words_of_today(document, {})
+    resources = document.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
+    known = [pool.name for pool in client.pools()]
+    if isinstance(name, str) and name and name not in known:
+        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
+    # A value of the wrong kind is reported already.
+    if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
+        return []
+    problem = client.find_impossibility(
+        slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
+    )
+    return [] if problem is None else [problem]
+
+
+def find_open_storage(document: Mapping[str, Any]) -> list[str]:
+    """Return a notice about a checkpoint folder that every user can change (docs/security.md)."""
+    folder = folder_of(document.get("checkpoint_storage") or {})
+    if folder is None:
+        return []
+    real = Path(folder).expanduser().resolve()
+    place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
+    if place is None:
+        return []
+    return [
+        f"checkpoint_storage: every user of this computer can replace what is in {place}, and "
+        "who replaces a checkpoint there can run code as you; if that is not wanted: "
+        f"chmod o-w {place}"
+    ]

@@ -1,7 +1,7 @@
 """YAML as the user wrote it, in a cell or in a file, and the problems with their lines in it.
 
 All problems are reported at once, each with its line; one that a template brings in names the
-template instead.
+template instead. The search of a draft can be previewed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.client import Client
 from det_jupyter.config import (
     ExperimentConfig,
     Reading,
@@ -24,6 +26,7 @@ from det_jupyter.config import (
     with_default_storage,
 )
 from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.wire import PreviewRequest, PreviewView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +162,24 @@ def read_file(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None
+
+
+def preview_draft(client: Client, draft: Draft, seconds_per_batch: float | None) -> PreviewView:
+    """Return what a search would train; nothing is submitted.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration, with its lines.
+    """
+    _, problems = draft.parse(default_seed=0)
+    if problems:
+        raise draft.located(problems)
+    request = ask_for(
+        PreviewRequest,
+        config=draft.document,
+        template=draft.template_name,
+        seconds_per_batch=seconds_per_batch,
+    )
+    try:
+        return client.preview(request)
+    except ConfigError as error:
+        raise draft.located(error.problems) from None

@@ -10,10 +10,9 @@ from det_jupyter.client.derived import Watched
 from det_jupyter.client.diagnose import Diagnosing
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
-from det_jupyter.client.ranking import ranked
+from det_jupyter.client.shown import ranked
 from det_jupyter.client.trial import Trial
-from det_jupyter.client.verification import Verification
-from det_jupyter.client.verify import plan_trying, verify
+from det_jupyter.client.verify import Verification, plan_trying, verify
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.wire import ExperimentView, TrialView
 

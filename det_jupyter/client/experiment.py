@@ -10,11 +10,9 @@ from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.examined import ExaminedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
-from det_jupyter.client.ranking import describe_choice, ranked
-from det_jupyter.client.reasons import ShownReason, telling
-from det_jupyter.client.shown import experiment_line
+from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict, telling
+from det_jupyter.client.shown import describe_choice, experiment_line, ranked
 from det_jupyter.client.trial import Trial
-from det_jupyter.client.verdicts import ShownVerdict, shown_verdict
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (

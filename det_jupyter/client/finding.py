@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from det_jupyter.client.asking import ask_for
+from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
-from det_jupyter.client.moments import When, to_moment
-from det_jupyter.client.ranking import flattened
+from det_jupyter.client.shown import flattened
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.wire import ExperimentQuery, ExperimentRow

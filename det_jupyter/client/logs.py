@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TypedDict
 
-from det_jupyter.client.asking import ask_for
-from det_jupyter.client.moments import When, to_moment
+from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.wire import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
 

@@ -1,11 +1,11 @@
-"""Turns series of measured numbers into columns: a row for each point of each series. Pure."""
+"""Turns measured numbers into columns: series, a row for each point, and stored timings. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from det_jupyter.client.tables import Columns
-from det_jupyter.wire import Series
+from det_jupyter.wire import Series, TimingsView
 
 STATISTICS = ("p50", "p95", "max")
 
@@ -56,4 +56,40 @@ def step_columns(series: Iterable[Series]) -> Columns:
             other = found.get((source, f"{part}.{statistic}"))
             known = dict(zip(other.x, other.mid, strict=True)) if other is not None else {}
             columns[statistic] += [known.get(x) for x in one.x]
+    return columns
+
+
+_NS_PER_S = 1e9
+_WHOLE = "batch"  # from one batch to the next
+
+
+def timing_columns(records: Iterable[TimingsView]) -> dict[str, list[float | None]]:
+    """Return timings as lists of one length, by name, in seconds; empty if there are none.
+
+    Args:
+        records: Of one trial, in the order in which they were written.
+    """
+    columns: dict[str, list[float | None]] = {}
+    num_batches = 0
+    for record in records:
+        for name, values in _columns_of(record).items():
+            columns.setdefault(name, [None] * num_batches).extend(values)
+        num_batches += len(record.records)
+        for values in columns.values():
+            values += [None] * (num_batches - len(values))
+    return columns
+
+
+def _columns_of(record: TimingsView) -> dict[str, list[float | None]]:
+    whole = record.durations_ns[_WHOLE]
+    first = record.first - 1
+    columns: dict[str, list[float | None]] = {
+        "batch_idx": list(range(first, first + len(record.records))),
+        "samples_per_second": [
+            None if not duration else num * _NS_PER_S / duration
+            for num, duration in zip(record.records, whole, strict=True)
+        ],
+    }
+    for part, durations in record.durations_ns.items():
+        columns[part] = [None if ns is None else ns / _NS_PER_S for ns in durations]
     return columns

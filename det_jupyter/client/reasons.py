@@ -1,12 +1,30 @@
-"""Why a trial does not run, as something that shows itself: a sentence, and what to do."""
+"""Why a trial does not run, and what limits one that does, as something that shows itself.
+
+The remedies of a reason can be carried out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.client import Client
+from det_jupyter.errors import Conflict
 from det_jupyter.remedies import notebook_lines
-from det_jupyter.wire import AllocationState, Reason, TrialView
+from det_jupyter.view.build.trial import build_verdict
+from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
+from det_jupyter.wire import (
+    AllocationState,
+    ChangeResources,
+    MoveInQueue,
+    Reason,
+    Remedy,
+    SwitchSlots,
+    TrialView,
+    Verdict,
+)
 
 
 class ShownReason(Reason):
@@ -80,3 +98,62 @@ def is_queued(trial: TrialView) -> bool:
 
 def _not_resting(trials: Iterable[TrialView]) -> list[TrialView]:
     return sorted(trials, key=lambda trial: trial.is_resting)
+
+
+def carry_out(client: Client, remedy: Remedy) -> None:
+    """Do what a remedy says, for each of its targets.
+
+    Raises:
+        DetError: The master refused it, or only the user can do it.
+    """
+    for target in remedy.target:
+        _do(client, remedy, target)
+
+
+def _do(client: Client, remedy: Remedy, target: Any) -> None:
+    values: dict[str, Any] = dict(remedy.values)
+    match remedy.verb:
+        case "pause" | "activate":
+            client.command(target, remedy.verb)
+        case "set":
+            if "pool" in values:
+                values["resource_pool"] = values.pop("pool")
+            client.change_resources(target, ask_for(ChangeResources, **values))
+        case "move":
+            client.move(target, ask_for(MoveInQueue, **values))
+        case "enable_slots":
+            request = ask_for(SwitchSlots, slots=values["slot_ids"], enabled=True)
+            client.switch_slots(target, request)
+        case _:
+            raise Conflict(f"{remedy.text}: this has to be typed, or done by hand")
+
+
+class ShownVerdict(Verdict):
+    """A verdict that prints itself; its fields have it as data."""
+
+    def __repr__(self) -> str:
+        return "\n".join(verdict_lines(build_verdict(self)))
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        return verdict_html(build_verdict(self))
+
+
+def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVerdict:
+    """Return a verdict that shows itself; without one, why there is none.
+
+    Args:
+        verdict: Of the trial, if there is one.
+        config: Of its experiment.
+    """
+    if verdict is not None:
+        return ShownVerdict(**dict(verdict))
+    is_off = (config.get("profiling") or {}).get("enabled") is False
+    sentence = (
+        "Not measured: profiling.enabled is false."
+        if is_off
+        else "Not enough seen yet: no times of its ranks."
+    )
+    return ShownVerdict(kind="unknown", sentence=sentence, at=0.0, batches=0)

@@ -1,12 +1,11 @@
-"""Handles as one line of text: state, best metric and hyperparameters. Pure."""
+"""Trials best first, and handles as one line of text: state, metric, hyperparameters. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
-from det_jupyter.wire import CheckpointView, ExperimentView, TrialView
+from det_jupyter.wire import AllocationState, CheckpointView, ExperimentView, State, TrialView
 from det_jupyter.words import count, number, setting, shortened, size
 
 _LONGEST = 120  # characters of hyperparameters
@@ -62,3 +61,54 @@ def hparams_text(hparams: Mapping[str, Any], names: list[str] | None = None) -> 
     chosen = {name: values[name] for name in names if name in values} if names else values
     texts = (f"{name}={setting(value)}" for name, value in chosen.items())
     return shortened(", ".join(texts), _LONGEST)
+
+
+def ranked(view: ExperimentView) -> list[TrialView]:
+    """Return the trials, best value of the searcher's metric first, those without one last."""
+    loss = view.direction.loss
+    return sorted(view.trials, key=lambda t: (t.best_metric is None, loss(t.best_metric), t.id))
+
+
+def describe_trial(trial: TrialView) -> str:
+    """Return in a word or two what a trial does, or how it ended."""
+    if trial.was_stopped:
+        return "stopped early"
+    if trial.state is not State.ACTIVE:
+        return str(trial.state).lower().replace("_", " ")
+    if trial.allocation is not None and trial.allocation.state is not AllocationState.QUEUED:
+        return str(trial.allocation.state).lower()
+    return "resting" if trial.is_resting else "waiting"
+
+
+def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each hyperparameter by its dotted path.
+
+    >>> dict(flattened({"optimizer": {"lr": 0.1}, "depth": 2}))
+    {'optimizer.lr': 0.1, 'depth': 2}
+    """
+    for name, value in hparams.items():
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def varying(view: ExperimentView) -> list[str]:
+    """Return the hyperparameters that differ between trials, in their order."""
+    seen: dict[str, set[str]] = {}
+    for trial in view.trials:
+        for path, value in flattened(trial.hparams):
+            seen.setdefault(path, set()).add(repr(value))
+    return [path for path, values in seen.items() if len(values) > 1]
+
+
+def describe_choice(view: ExperimentView) -> str:
+    """Return how to choose a trial of a search, and which is the best."""
+    best = next(iter(ranked(view)), None)
+    leads = "none has reported the metric yet"
+    if best is not None and best.best_metric is not None:
+        leads = f"now trial {best.id} with {view.metric}={best.best_metric:.4g}"
+    return (
+        f"take best_trial() ({leads}), ranking()[i] (best first) or trials[i] (of "
+        f"{len(view.trials)} so far, oldest first)"
+    )

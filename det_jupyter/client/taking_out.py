@@ -1,22 +1,27 @@
-"""What a handle takes out of an experiment: metrics and trials as tables, the code."""
+"""What a handle takes out of an experiment: metrics and trials as tables, logs, the code."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, Unpack, overload
 
-from det_jupyter.client.code import Code
+from det_jupyter.client.asking import When
 from det_jupyter.client.event_files import EventFiles, write_event_files
-from det_jupyter.client.ranking import describe_trial, flattened, ranked
+from det_jupyter.client.logs import TAIL, LogLines, Which, follow_lines, query_of, read
+from det_jupyter.client.shown import describe_trial, flattened, ranked
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.tables import Columns, Row, Rows, to_frame
-from det_jupyter.wire import Curve, ExperimentView, TrialView, steps_per_epoch
+from det_jupyter.client.trial import Trial
+from det_jupyter.errors import Conflict, DetError
+from det_jupyter.wire import Curve, ExperimentView, LogLine, TrialView, steps_per_epoch
 
 
 class TabledExperiment(SteeredExperiment):
-    """The part of a handle that takes out metrics and trials as tables, and the code."""
+    """The part of a handle that takes out metrics and trials as tables, logs, and the code."""
 
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric, each with its steps and values."""
@@ -66,6 +71,45 @@ class TabledExperiment(SteeredExperiment):
         """
         return Code(self._client.code(self.id))
 
+    @overload
+    def logs(
+        self, *, trial: Trial | int | None = None, follow: Literal[False] = False,
+        **which: Unpack[Which],
+    ) -> LogLines: ...  # fmt: skip
+
+    @overload
+    def logs(
+        self, *, trial: Trial | int | None = None, follow: Literal[True], **which: Unpack[Which]
+    ) -> Iterator[LogLine]: ...
+
+    def logs(
+        self,
+        *,
+        trial: Trial | int | None = None,
+        rank: int | None = None,
+        since: When = None,
+        level: str | None = None,
+        search: str | None = None,
+        tail: int | None = TAIL,
+        follow: bool = False,
+    ) -> LogLines | Iterator[LogLine]:
+        """Return the last `tail` lines that the ranks of its trials printed; with None, all.
+
+        Args:
+            trial: Only of this trial, or the one with this number.
+            rank: Only of this rank.
+            since: Only since then: an age such as "10m", a date, or a time.
+            level: Only of this level or a higher one: debug, info, warning, error, critical. It
+                is recognised in the line; a traceback is an error.
+            search: Only with this text, upper or lower case; as "/.../" a regular expression.
+            tail: How many lines; the result's `total` says how many fit.
+            follow: Return an iterator that waits for more lines until the experiment has ended.
+        """
+        query = query_of(rank=rank, since=since, level=level, search=search)
+        trial_id = trial.id if isinstance(trial, Trial) else trial
+        fetch = partial(self._client.experiment_logs, self.id, trial_id=trial_id)
+        return (follow_lines if follow else read)(fetch, query, tail)
+
 
 def metric_columns(curves: Sequence[Curve]) -> Columns:
     """Return a row for each value of each metric, curve by curve.
@@ -110,3 +154,50 @@ def _row_of(trial: TrialView, view: ExperimentView, now: float) -> Row:
             **{f"hparams.{path}": value for path, value in flattened(trial.hparams)},
         }
     )
+
+
+_CELL = re.compile(r"Cell In ?\[(\d+)\]")
+
+
+class Code(dict[str, str]):
+    """Source by name: of cells by label ("Cell In[5]"), of local modules by path."""
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write each source to a file of a folder, a cell as `cell_5.py`; return the files.
+
+        Raises:
+            Conflict: A file of that name is there already and differs; nothing is written.
+            DetError: A file cannot be written, or would lie outside of the folder.
+        """
+        root = Path(folder).expanduser()
+        files = {root / file_of(name): text for name, text in self.items()}
+        for path, text in files.items():
+            if path.exists() and path.read_bytes() != text.encode():
+                raise Conflict(f"{path}: a file with other content is there; give another folder")
+        try:
+            for path, text in files.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode())
+        except OSError as error:
+            raise DetError(f"{root}: cannot be written: {error.strerror or error}") from None
+        return list(files)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(f"# ── {name}\n{text.strip(chr(10))}" for name, text in self.items())
+
+
+def file_of(name: str) -> PurePosixPath:
+    """Return the path of a source's file.
+
+    >>> str(file_of("Cell In[5]")), str(file_of("nets/wide.py"))
+    ('cell_5.py', 'nets/wide.py')
+
+    Raises:
+        DetError: It would lie outside of the folder.
+    """
+    if match := _CELL.fullmatch(name):
+        return PurePosixPath(f"cell_{match[1]}.py")
+    path = PurePosixPath(name)
+    if ".." in path.parts:
+        raise DetError(f"{name}: a source with this name would lie outside of the folder")
+    return PurePosixPath(path.name) if path.is_absolute() else path

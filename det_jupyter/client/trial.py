@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from det_jupyter.client.asking import ask_for
+from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
 from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.logs import (
@@ -20,15 +20,12 @@ from det_jupyter.client.logs import (
     query_of,
     read,
 )
-from det_jupyter.client.measured import STATISTICS, step_columns, system_columns
-from det_jupyter.client.moments import When, to_moment
+from det_jupyter.client.measured import STATISTICS, step_columns, system_columns, timing_columns
 from det_jupyter.client.orders import OrderedTrial
 from det_jupyter.client.rank import Rank
-from det_jupyter.client.reasons import ShownReason
+from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict
 from det_jupyter.client.shown import trial_line
 from det_jupyter.client.tables import Columns
-from det_jupyter.client.timings import to_columns
-from det_jupyter.client.verdicts import ShownVerdict, shown_verdict
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
     AllocationView,
@@ -125,7 +122,7 @@ class Trial(OrderedTrial):
         records: list[TimingsView] = []
         while page := self._client.timings(self.id, after=records[-1].id if records else 0):
             records += page
-        return to_columns(records)
+        return timing_columns(records)
 
     def system_metrics(self, since: When = None, until: When = None) -> Columns:
         """Return what its processes, and the machines and GPUs they were on, did meanwhile.

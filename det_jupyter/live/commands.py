@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from det_jupyter.client import Client
-from det_jupyter.client.remedies import carry_out
+from det_jupyter.client.reasons import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.model.experiment import VERBS

@@ -29,8 +29,8 @@ from det_jupyter.verbs.cluster_text import (
     signs,
     summary,
 )
-from det_jupyter.verbs.drafts import set_from_yaml
 from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.overrides import set_from_yaml
 from det_jupyter.wire import AgentStatus, PoolStatus, SetPools, SwitchSlots
 
 FRONT = 20  # trials of a pool's queue that are shown unless all are asked for

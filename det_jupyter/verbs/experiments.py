@@ -1,18 +1,22 @@
-"""The verbs that show an experiment: its trials, configuration and reasons."""
+"""The verbs that show an experiment, its trials and reasons, wait for its end, explain keys."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from det_jupyter.client import Comparison, Diagnosis, Experiment
-from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
+from det_jupyter.client.client import Client
+from det_jupyter.client.follow import Follower
 from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.errors import UsageError
-from det_jupyter.verbs.explain import explain
+from det_jupyter.client.shown import describe_trial, flattened, ranked, varying
+from det_jupyter.config import FieldHelp, describe, known_keys
+from det_jupyter.config.tree import all_paths
+from det_jupyter.errors import Conflict, NotFound, UsageError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table, shown
-from det_jupyter.wire import ExperimentView, SearchChangeView, TrialView
+from det_jupyter.wire import ExperimentView, SearchChangeView, State, TrialView
 from det_jupyter.words import count, date
 
 
@@ -125,3 +129,79 @@ def _why(experiment: Experiment) -> str:
 def explain_key(call: Call) -> str:
     """Return what a key of the configuration means."""
     return explain(call.options.path)
+
+
+_TICK_S = 0.2
+
+
+def wait(call: Call) -> str:
+    """Wait until an experiment has ended.
+
+    Raises:
+        Conflict: It ended otherwise than completed.
+    """
+    call.client.experiment(call.options.id)  # is there one?
+    return ended(until_over(call.client, call.options.id))
+
+
+def until_over(client: Client, experiment_id: int) -> ExperimentView:
+    """Return an experiment when it has ended; a paused one is waited for too."""
+    follower = Follower(client, experiment_id).start()
+    try:
+        while follower.thread.is_alive():
+            follower.thread.join(_TICK_S)
+    finally:
+        follower.stop()
+    if follower.error is not None:
+        raise follower.error
+    return client.experiment(experiment_id)
+
+
+def ended(view: ExperimentView) -> str:
+    """Return how an experiment ended.
+
+    Raises:
+        Conflict: It ended otherwise than completed.
+    """
+    said = f"{title(view)}: {describe_state(view)}"
+    if view.state is not State.COMPLETED:
+        raise Conflict(said)
+    return said
+
+
+def explain(path: str) -> str:
+    """Return the help on a key; on a section, with its keys; without a path, on the whole.
+
+    Raises:
+        NotFound: There is no such key.
+    """
+    lines = []
+    if path:
+        found = describe(path)
+        if found is None:
+            raise NotFound(_unknown(path))
+        lines = [f"{found.path}  ({_kind(found)})", found.text, found.note]
+    keys = known_keys(path)
+    rows = [(name, field.type, _default(field), field.text) for name, field in keys.items()]
+    if rows:
+        lines.append(plain_table(("key", "type", "default", "meaning"), rows))
+    return "\n".join(line for line in lines if line)
+
+
+def _kind(field: FieldHelp) -> str:
+    if field.is_required:
+        return f"{field.type}, required"
+    return field.type if field.default is None else f"{field.type}, default {_default(field)}"
+
+
+def _default(field: FieldHelp) -> str:
+    return "required" if field.is_required else shown(field.default)
+
+
+def _unknown(path: str) -> str:
+    paths = list(all_paths())
+    last = path.rpartition(".")[2]
+    near = [known for known in paths if known.rpartition(".")[2] == last]
+    near = near or get_close_matches(path, paths, n=3)
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else "%det_experiment ? lists all keys"
+    return f"there is no key {path}; {hint}"

@@ -41,31 +41,26 @@ class Call:
     is_shell: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Later:
-    """A verb's function by the names of its module and itself; imported when it is called."""
+    """A function by its dotted path, which is imported when the function is called.
 
-    module: str
-    name: str
+    An attribute is the path one further on: `Later("det_jupyter.verbs").logs.show_logs`.
+    """
 
-    def __call__(self, call: Call) -> str | Experiment | Comparison | Diagnosis:
-        answer: str | Experiment | Comparison | Diagnosis = self.resolve()(call)
-        return answer
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Later:
+        return Later(f"{self._path}.{name}")
 
     def resolve(self) -> Callable[[Call], Any]:
         """Return the function."""
-        run: Callable[[Call], Any] = getattr(import_module(self.module), self.name)
+        module, _, name = self._path.rpartition(".")
+        run: Callable[[Call], Any] = getattr(import_module(module), name)
         return run
 
-
-class FunctionsOf:
-    """The functions of a module of verbs, each as something that imports it when it is called."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Later:
-        return Later(self._module, name)
+    def __call__(self, call: Call) -> Any:
+        return self.resolve()(call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 
+from det_jupyter.client.asking import to_moment
 from det_jupyter.client.logs import (
     TAIL,
     Fetch,
@@ -21,7 +22,6 @@ from det_jupyter.client.logs import (
     query_of,
     read,
 )
-from det_jupyter.client.moments import to_moment
 from det_jupyter.errors import UsageError
 from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.wire import LogLine, LogPage, LogQuery

@@ -1,16 +1,19 @@
-"""Changes of a configuration as a line gives them: `--config searcher.max_length.epochs=12`."""
+"""YAML and changes as a line gives them: a cell, a file, `--config max_restarts=2`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from det_jupyter.client.drafts import read_file
 from det_jupyter.config import merge, parse_part
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.verbs.grammar import Call
 
 _LISTS = ("bind_mounts",)  # one value is a list of one
 
@@ -80,3 +83,23 @@ def _parse_value(text: str, value: str) -> Any:
         return yaml.safe_load(f"[{value}]" if is_list else value)
     except yaml.YAMLError:
         raise ConfigError([f"--config: got {text!r}, expected YAML after the ="]) from None
+
+
+def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
+    """Return what `set_it` makes of the YAML in the cell, or in the file that the line names.
+
+    Args:
+        call: With the option `file`.
+        set_it: Takes the text; raises a ConfigError with the lines of its problems.
+        above: The line that stands above YAML in a cell.
+    """
+    if (call.text is None) == (call.options.file is None):
+        raise UsageError(f"{call.options.words}: give either a file, or {above} above YAML")
+    if call.text is not None:
+        return set_it(call.text)
+    path = Path(call.options.file)
+    text = read_file(path)
+    try:
+        return set_it(text)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None

@@ -1,4 +1,4 @@
-"""The preview of a search: as text with a plain table, and as HTML with a picture.
+"""The preview of a search, and its verb: as text with a plain table, as HTML with a picture.
 
 picture     each bracket is a flight of steps: a step is a rung, as tall as the share of the
             bracket's trials that train up to it, as wide as any other
@@ -6,8 +6,13 @@ picture     each bracket is a flight of steps: a step is a rung, as tall as the 
 
 from __future__ import annotations
 
+import time
 from html import escape
 
+from det_jupyter.client.creating import read_draft
+from det_jupyter.client.drafts import preview_draft
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.overrides import set_from_yaml
 from det_jupyter.verbs.tables import plain_table
 from det_jupyter.wire import PlannedBracket, PreviewView
 from det_jupyter.words import count, lasting, length, moment, unit_of
@@ -158,3 +163,15 @@ def _text(x: float, y: float, text: str) -> str:
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" font-size="9" '
         f'fill="currentColor">{escape(text)}</text>'
     )
+
+
+def preview(call: Call) -> str:
+    """Return what a search would train."""
+    return set_from_yaml(call, lambda text: _preview(call, text), "%%det preview-search")
+
+
+def _preview(call: Call, text: str) -> str:
+    draft = read_draft(call.client, text, call.options.template)
+    view = preview_draft(call.client, draft, call.options.seconds_per_batch)
+    notes = [f"Note: {notice}" for notice in view.notices]
+    return "\n".join([render_text(view, time.time()), *notes])

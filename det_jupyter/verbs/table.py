@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 
-from det_jupyter.verbs import absent
 from det_jupyter.verbs.arguments import QUEUE_ANYWAY, STORAGE
 from det_jupyter.verbs.grammar import (
     Group,
@@ -21,18 +20,50 @@ from det_jupyter.verbs.grammar import (
     make_parser,
 )
 from det_jupyter.verbs.kinds import at_least_one, folder, positive, whole
-from det_jupyter.verbs.table_cluster import (
-    AGENT_GROUP,
-    JOB_GROUP,
-    POOL_GROUP,
-    QUEUE,
-    SLOT_GROUP,
-    SLOTS_NOW,
-    TASK_GROUP,
-    TEMPLATE_GROUP,
-)
 from det_jupyter.verbs.table_experiments import MEMBERS
-from det_jupyter.verbs.table_trials import CHECKPOINT_GROUP, PREVIEW, TRIAL_GROUP, WHY
+from det_jupyter.verbs.table_others import OTHERS
+
+# Words of Determined's command that mean nothing here, and what to do instead.
+_PLACES = "there are no workspaces and no projects here: labels and names find experiments"
+_TASKS = "JupyterLab and your terminal run beside the master, not on it"
+_USER = "there is one user: you"
+_RESOURCES = "`%det slots` shows who is on which slot"
+
+OF_DET = {
+    "workspace": _PLACES,
+    "w": _PLACES,
+    "project": _PLACES,
+    "p": _PLACES,
+    "user": _USER,
+    "u": _USER,
+    "notebook": _TASKS,
+    "shell": _TASKS,
+    "command": _TASKS,
+    "cmd": _TASKS,
+    "deploy": "the master starts when something needs it, or by `det master start` in a shell",
+    "d": "the master starts when something needs it, or by `det master start` in a shell",
+    "model": "there is no registry of models: `%det checkpoint download` copies a checkpoint",
+    "resources": _RESOURCES,
+    "res": _RESOURCES,
+}
+OF_EXPERIMENTS = {
+    "move": (
+        f"{_PLACES}; `%det job move ID --ahead-of ID` moves an experiment in the queue, "
+        "`%det experiment set pool ID POOL` to another pool"
+    ),
+}
+# Verbs of a shell.
+NOT_IN_NOTEBOOKS = {
+    "master": "`!det master status` asks in a shell",
+    "tensorboard": "`det_jupyter.experiment(ID).tensorboard()` does it in a notebook",
+    "version": "`det_jupyter.__version__` has it",
+}
+NO_CREATE = {
+    "create": (
+        "put `%%det_experiment --context DIR` above the configuration in a cell, or call "
+        '`det_jupyter.submit(None, "config.yaml", context="DIR")`'
+    ),
+}
 
 # Of the cell that submits an experiment.
 _CELL = (
@@ -74,7 +105,7 @@ EXPERIMENT = Group(
     name="%det_experiment",
     help="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
     default="list",
-    absent=absent.OF_EXPERIMENTS | absent.NO_CREATE,
+    absent=OF_EXPERIMENTS | NO_CREATE,
     members=MEMBERS,
     examples="""examples:
   %%det_experiment --slots 2          submit the YAML below it
@@ -107,27 +138,11 @@ CELL_VERBS = [
     verb.name for verb in EXPERIMENT.members if isinstance(verb, Verb) and verb.takes_text
 ]
 
-# What stands beside experiments in `%det` and in `det`.
-OTHERS: tuple[Verb | Group, ...] = (
-    SLOTS_NOW,
-    SLOT_GROUP,
-    AGENT_GROUP,
-    TASK_GROUP,
-    TRIAL_GROUP,
-    CHECKPOINT_GROUP,
-    JOB_GROUP,
-    POOL_GROUP,
-    QUEUE,
-    WHY,
-    TEMPLATE_GROUP,
-    PREVIEW,
-)
-
 DET = Group(
     name="%det",
     help="Experiments, slots, queues and pools; templates of configurations.",
     metavar="WHAT",
-    absent=absent.OF_DET | absent.NOT_IN_NOTEBOOKS,
+    absent=OF_DET | NOT_IN_NOTEBOOKS,
     members=(
         Group(
             name="experiment",

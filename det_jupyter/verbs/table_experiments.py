@@ -22,7 +22,7 @@ from det_jupyter.verbs.arguments import (
     WEIGHT,
     YES,
 )
-from det_jupyter.verbs.grammar import Argument, FunctionsOf, Group, Verb, argument, flag, one_of
+from det_jupyter.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
 from det_jupyter.verbs.kinds import (
     at_least_one,
     limit,
@@ -33,16 +33,7 @@ from det_jupyter.verbs.kinds import (
     yes_or_no,
 )
 
-checkpoints = FunctionsOf("det_jupyter.verbs.checkpoints")
-describing = FunctionsOf("det_jupyter.verbs.describing")
-ending = FunctionsOf("det_jupyter.verbs.ending")
-experiments = FunctionsOf("det_jupyter.verbs.experiments")
-finding = FunctionsOf("det_jupyter.verbs.finding")
-life = FunctionsOf("det_jupyter.verbs.life")
-logs = FunctionsOf("det_jupyter.verbs.logs")
-steering = FunctionsOf("det_jupyter.verbs.steering")
-taking_out = FunctionsOf("det_jupyter.verbs.taking_out")
-
+verbs = Later("det_jupyter.verbs")
 SORTS = ("newest", "oldest", "metric")
 _GIVEN = {
     "NAME": "the name",
@@ -60,10 +51,8 @@ def _to(kind: Callable[[str], Any], metavar: str) -> Argument:
 
 _COMPARED = (
     IDS,
-    argument(
-        "--trials", nargs="*", type=trial_number, metavar="TRIAL",
-        help="these trials of one experiment instead; the best if none is given",
-    ),
+    argument("--trials", nargs="*", type=trial_number, metavar="TRIAL",
+             help="these trials of one experiment instead; the best if none is given"),
 )  # fmt: skip
 _KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")
 _DESCRIPTION = argument("--description", metavar="TEXT", help="what it is about, or what came out")
@@ -140,8 +129,8 @@ _LABEL = Group(
     name="label",
     help="words to find it by",
     members=(
-        Verb("add", "give it labels", steering.add_labels, (ID, _LABELS)),
-        Verb("remove", "take labels away from it", steering.remove_labels, (ID, _LABELS),
+        Verb("add", "give it labels", verbs.steering.add_labels, (ID, _LABELS)),
+        Verb("remove", "take labels away from it", verbs.steering.remove_labels, (ID, _LABELS),
              aliases=("rm",)),
     ),
 )  # fmt: skip
@@ -152,75 +141,75 @@ _SET = Group(
     default="",
     members=(
         Verb("", "change its name, description, priority, weight, limit or pool",
-             steering.set_values,
+             verbs.steering.set_values,
              (ID, TITLE, _DESCRIPTION, PRIORITY, WEIGHT, _MAX_SLOTS, POOL)),
-        Verb("name", "another name", steering.set_value, (ID, _to(str, "NAME"))),
-        Verb("description", "what it is about, or what came out", steering.set_value,
+        Verb("name", "another name", verbs.steering.set_value, (ID, _to(str, "NAME"))),
+        Verb("description", "what it is about, or what came out", verbs.steering.set_value,
              (ID, _to(str, "TEXT"))),
-        Verb("priority", "1 to 99, lower goes first", steering.set_value,
+        Verb("priority", "1 to 99, lower goes first", verbs.steering.set_value,
              (ID, _to(whole, "N"))),
-        Verb("weight", "its share, under fair share", steering.set_value,
+        Verb("weight", "its share, under fair share", verbs.steering.set_value,
              (ID, _to(positive, "W"))),
-        Verb("max-slots", "most slots of all its trials, or none", steering.set_value,
+        Verb("max-slots", "most slots of all its trials, or none", verbs.steering.set_value,
              (ID, _to(limit, "N"))),
-        Verb("resource-pool", "the pool that it waits in", steering.set_value,
+        Verb("resource-pool", "the pool that it waits in", verbs.steering.set_value,
              (ID, _to(str, "POOL")), aliases=("pool",)),
         Verb("gc-policy", "keep its best checkpoints, delete others",
-             steering.set_retention, (ID, *_RETENTION, YES)),
+             verbs.steering.set_retention, (ID, *_RETENTION, YES)),
     ),
 )  # fmt: skip
 
 MEMBERS: tuple[Verb | Group, ...] = (
-    Verb("list", "list experiments, newest first", finding.list_experiments, _FILTERS,
+    Verb("list", "list experiments, newest first", verbs.finding.list_experiments, _FILTERS,
          aliases=("ls",)),
-    Verb("show", "show the live view of an experiment", experiments.show, (ID,)),
-    Verb("describe", "print tables of it, its trials and what they did", describing.describe,
+    Verb("show", "show the live view of an experiment", verbs.experiments.show, (ID,)),
+    Verb("describe", "print tables of it, its trials and what they did", verbs.describing.describe,
          (IDS, *DESCRIPTIONS), is_verbatim=True),
-    Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *_LOG_FILTERS),
+    Verb("logs", "print what the ranks printed", verbs.logs.show_logs, (ID, *_LOG_FILTERS),
          is_verbatim=True),
-    Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
+    Verb("trials", "print its trials, best first", verbs.experiments.list_trials, (ID,)),
     Verb("list-trials", "print its trials, oldest first, as a table for programs",
-         describing.list_trials, (ID, *TABLE), aliases=("lt",)),
-    Verb("list-checkpoints", "print its checkpoints", checkpoints.list_of_experiment,
+         verbs.describing.list_trials, (ID, *TABLE), aliases=("lt",)),
+    Verb("list-checkpoints", "print its checkpoints", verbs.checkpoints.list_of_experiment,
          (ID, _BEST, *TABLE), aliases=("lc",)),
-    Verb("wait", "wait until it has ended", ending.wait, (ID, _POLLING)),
+    Verb("wait", "wait until it has ended", verbs.experiments.wait, (ID, _POLLING)),
     Verb("compare", "show how experiments, or trials of one, differ",
-         experiments.compare, _COMPARED),
+         verbs.experiments.compare, _COMPARED),
     Verb("config", "print its configuration and where it comes from",
-         experiments.show_config, (ID,), is_verbatim=True),
+         verbs.experiments.show_config, (ID,), is_verbatim=True),
     Verb("export", "write its metrics or trials to a file",
-         taking_out.export, (ID, *_EXPORT)),
-    Verb("code", "print the code that it was made with", taking_out.show_code, (ID, _FOLDER),
+         verbs.taking_out.export, (ID, *_EXPORT)),
+    Verb("code", "print the code that it was made with", verbs.taking_out.show_code, (ID, _FOLDER),
          is_verbatim=True),
-    Verb("download", "copy its best checkpoints", checkpoints.download_best,
+    Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,
          (ID, OUTPUT, *_OF_BEST)),
     Verb("download-model-def", "copy the code and the folder that it was made with",
-         taking_out.download_code, (ID, OUTPUT)),
+         verbs.taking_out.download_code, (ID, OUTPUT)),
     Verb("why", "print why it does not run, and what would start it",
-         experiments.why, (ID,)),
+         verbs.experiments.why, (ID,)),
     Verb("diagnose", "find out what limits it, by running it briefly in several ways",
-         experiments.diagnose, (ID, *_DIAGNOSIS)),
+         verbs.experiments.diagnose, (ID, *_DIAGNOSIS)),
     Verb("change", "give its search other limits while it runs",
-         steering.change_search, (ID, *_LIMITS_OF_A_SEARCH)),
+         verbs.steering.change_search, (ID, *_LIMITS_OF_A_SEARCH)),
     _SET,
     _LABEL,
     Verb("pause", "all ranks save their state and give their slots back",
-         life.command, (IDS,)),
-    Verb("activate", "go on from where it was paused", life.command, (IDS,),
+         verbs.life.command, (IDS,)),
+    Verb("activate", "go on from where it was paused", verbs.life.command, (IDS,),
          aliases=("unpause",), starts_master=True),
-    Verb("cancel", "end it after saving its state", life.command, (IDS,)),
-    Verb("kill", "end it now", life.command, (IDS,)),
-    Verb("archive", "hide it from lists", life.archive, (IDS,)),
-    Verb("unarchive", "show it in lists again", life.unarchive, (IDS,)),
-    Verb("delete", "delete it with its checkpoints, for ever", life.delete, (IDS, YES)),
+    Verb("cancel", "end it after saving its state", verbs.life.command, (IDS,)),
+    Verb("kill", "end it now", verbs.life.command, (IDS,)),
+    Verb("archive", "hide it from lists", verbs.life.archive, (IDS,)),
+    Verb("unarchive", "show it in lists again", verbs.life.unarchive, (IDS,)),
+    Verb("delete", "delete it with its checkpoints, for ever", verbs.life.delete, (IDS, YES)),
     Verb("retention", "keep its best checkpoints, delete others",
-         steering.set_retention, (ID, *_RETENTION, YES)),
+         verbs.steering.set_retention, (ID, *_RETENTION, YES)),
     Verb("continue", "go on with it after its end",
-         steering.go_on, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
+         verbs.steering.go_on, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
          starts_master=True),
     Verb("fork", "submit it anew, with changes, as another experiment",
-         steering.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,
+         verbs.steering.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,
          starts_master=True),
-    Verb("?", "explain a key of the configuration", experiments.explain_key, (_KEY,),
+    Verb("?", "explain a key of the configuration", verbs.experiments.explain_key, (_KEY,),
          aliases=("explain",)),
 )  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
-from det_jupyter.client.ranking import describe_trial, ranked
 from det_jupyter.client.reasons import reason_text
+from det_jupyter.client.shown import describe_trial, ranked
 from det_jupyter.notebook.handles.live import display_forms
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment

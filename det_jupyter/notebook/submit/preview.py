@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.client.previewing import preview_draft
+from det_jupyter.client.drafts import preview_draft
 from det_jupyter.config import parse_part
 from det_jupyter.notebook.capture.capture import traps_of
 from det_jupyter.notebook.handles import connection

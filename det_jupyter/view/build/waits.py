@@ -20,7 +20,7 @@ MAX_OWN = 8  # further back
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
-# What `client/remedies.py` carries out at once. A kill loses work: that is for the reader to type.
+# What `client/reasons.py` carries out at once. A kill loses work: that is for the reader to type.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
     "activate": "Activate",

@@ -14,7 +14,7 @@ import pytest
 
 from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.cli.table import SHELL, shell_parser
-from det_jupyter.verbs import arguments, queue_changes, table_cluster, table_experiments
+from det_jupyter.verbs import arguments, queue_changes, table_experiments, table_others
 from det_jupyter.verbs.grammar import Group, Later, Verb, parse
 from det_jupyter.verbs.table import DET, EXPERIMENT
 from det_jupyter.wire import LEVELS
@@ -40,7 +40,7 @@ def test_each_verb_has_its_function(group: Group) -> None:
 def test_what_is_written_twice_is_the_same() -> None:
     assert list(arguments.LEVELS) == list(LEVELS)
     assert Sort.__args__ == table_experiments.SORTS  # type: ignore[attr-defined]  # of a Literal
-    assert list(table_cluster.OPERATIONS) == list(queue_changes.OPERATIONS)
+    assert list(table_others.OPERATIONS) == list(queue_changes.OPERATIONS)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.asking import to_moment
 from det_jupyter.client.logs import LogLines, query_of
-from det_jupyter.client.moments import to_moment
 from det_jupyter.errors import ConfigError, MasterUnreachable, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import run_line

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.verification import Verification
-from det_jupyter.client.verify import Trying, plan_trying, request_for
+from det_jupyter.client.verify import Trying, Verification, plan_trying, request_for
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.client.code import Code
+from det_jupyter.client.taking_out import Code
 from det_jupyter.errors import Conflict, DetError
 
 CODE = Code({"Cell In[5]": "class T: ...\n", "nets/wide.py": "WIDTH = 8\n"})

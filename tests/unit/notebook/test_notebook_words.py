@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Trial
-from det_jupyter.client.checks import find_slot_problems
+from det_jupyter.client.creating import find_slot_problems
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension

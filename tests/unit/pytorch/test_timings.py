@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 
-from det_jupyter.client.timings import to_columns
+from det_jupyter.client.measured import timing_columns
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import DistributedContext, ProfilerContext, RecordList
 from det_jupyter.pytorch.timings import marks
@@ -349,7 +349,7 @@ def test_columns_are_in_seconds_and_have_gaps_where_a_batch_has_no_such_part() -
         ),
         TimingsView(id=3, first=4, records=[32], durations_ns={"batch": [0]}),
     ]
-    assert to_columns(views) == {
+    assert timing_columns(views) == {
         "batch_idx": [0, 1, 2, 3],
         "samples_per_second": [16e6, 16e6, 8e6, None],
         "batch": [2e-6, 1e-6, 4e-6, 0.0],
@@ -358,4 +358,4 @@ def test_columns_are_in_seconds_and_have_gaps_where_a_batch_has_no_such_part() -
 
 
 def test_no_timings_are_no_columns() -> None:
-    assert to_columns([]) == {}
+    assert timing_columns([]) == {}

@@ -13,8 +13,8 @@ import pytest
 
 import det_jupyter
 from det_jupyter.client import Client
+from det_jupyter.client.asking import to_moment
 from det_jupyter.client.finding import find_by_name, make_query
-from det_jupyter.client.moments import to_moment
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import run_line

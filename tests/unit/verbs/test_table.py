@@ -7,9 +7,10 @@ from typing import get_args
 import pytest
 
 from det_jupyter.remedies import notebook_lines
-from det_jupyter.verbs.explain import explain
+from det_jupyter.verbs.experiments import explain
 from det_jupyter.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
-from det_jupyter.verbs.table import DET, EXPERIMENT, OTHERS, det_parser, line_parser
+from det_jupyter.verbs.table import DET, EXPERIMENT, det_parser, line_parser
+from det_jupyter.verbs.table_others import OTHERS
 from det_jupyter.wire import Remedy
 from det_jupyter.wire.cluster import RemedyVerb
 

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.remedies import carry_out
+from det_jupyter.client.reasons import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from det_jupyter.client.verdicts import shown_verdict
+from det_jupyter.client.reasons import shown_verdict
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict import svg_shares
