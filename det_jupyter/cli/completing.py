@@ -60,14 +60,7 @@ def words(call: Call) -> str:
 
 
 def _known() -> dict[str, Callable[[], list[str]]]:
-    asked = {
-        "experiments": _experiments,
-        "templates": _templates,
-        "agents": _agents,
-        "pools": _pools,
-        "trials": _trials,
-    }
-    return {kind: partial(_asked, ask) for kind, ask in asked.items()}
+    return {kind: partial(_asked, ask) for kind, ask in _ASKS.items()}
 
 
 def _asked(ask: Callable[[Client], list[str]]) -> list[str]:
@@ -78,22 +71,11 @@ def _asked(ask: Callable[[Client], list[str]]) -> list[str]:
         return []
 
 
-def _experiments(client: Client) -> list[str]:
-    rows = client.find(ExperimentQuery(archived=True, limit=_MOST)).rows
-    return [str(row.id) for row in rows]
-
-
-def _templates(client: Client) -> list[str]:
-    return [template.name for template in client.templates()]
-
-
-def _agents(client: Client) -> list[str]:
-    return [agent.id for pool in client.pools() for agent in pool.agents]
-
-
-def _pools(client: Client) -> list[str]:
-    return [pool.name for pool in client.pools()]
-
-
-def _trials(client: Client) -> list[str]:
-    return [str(task.trial_id) for task in client.tasks(limit=_MOST)]
+_NEWEST = ExperimentQuery(archived=True, limit=_MOST)
+_ASKS: dict[str, Callable[[Client], list[str]]] = {
+    "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
+    "templates": lambda client: [template.name for template in client.templates()],
+    "agents": lambda client: [agent.id for pool in client.pools() for agent in pool.agents],
+    "pools": lambda client: [pool.name for pool in client.pools()],
+    "trials": lambda client: [str(task.trial_id) for task in client.tasks(limit=_MOST)],
+}

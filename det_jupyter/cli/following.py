@@ -21,7 +21,7 @@ from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
 from det_jupyter.client.logs import follow_lines, line_text
 from det_jupyter.client.reasons import reason_text
-from det_jupyter.client.shown import ranked
+from det_jupyter.client.shown import best_text, ranked
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
@@ -94,13 +94,8 @@ def _follow_first_trial(client: Client, follower: Follower, display: Display) ->
 
 
 def _say_the_end(view: ExperimentView) -> int:
-    best = next(iter(ranked(view)), None)
-    metric = ""
-    if best is not None and best.best_metric is not None:
-        of_trial = f" of trial {best.id}" if len(view.trials) > 1 else ""
-        metric = f"; {view.metric} {number(best.best_metric)}{of_trial}"
     is_well = view.state is State.COMPLETED
-    said = f"{title(view)}: {describe_state(view)}{metric}"
+    said = "; ".join(filter(None, [f"{title(view)}: {describe_state(view)}", best_text(view)]))
     print(said, file=sys.stdout if is_well else sys.stderr)
     return 0 if is_well else 1
 

@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from det_jupyter.client.checkpoint import Checkpoint
-    from det_jupyter.client.client import Client
-    from det_jupyter.client.compare import Comparison
-    from det_jupyter.client.diagnosed import Diagnosis
-    from det_jupyter.client.experiment import Experiment
-    from det_jupyter.client.follow import Follower
-    from det_jupyter.client.rank import ExecutionError, Rank
-    from det_jupyter.client.trial import Trial
+    from det_jupyter.client.checkpoint import Checkpoint as Checkpoint
+    from det_jupyter.client.client import Client as Client
+    from det_jupyter.client.compare import Comparison as Comparison
+    from det_jupyter.client.diagnosed import Diagnosis as Diagnosis
+    from det_jupyter.client.experiment import Experiment as Experiment
+    from det_jupyter.client.follow import Follower as Follower
+    from det_jupyter.client.rank import ExecutionError as ExecutionError
+    from det_jupyter.client.rank import Rank as Rank
+    from det_jupyter.client.trial import Trial as Trial
 
 _MODULES = {
     "Checkpoint": "checkpoint",
@@ -30,17 +31,7 @@ _MODULES = {
     "Trial": "trial",
 }
 
-__all__ = [
-    "Checkpoint",
-    "Client",
-    "Comparison",
-    "Diagnosis",
-    "ExecutionError",
-    "Experiment",
-    "Follower",
-    "Rank",
-    "Trial",
-]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:

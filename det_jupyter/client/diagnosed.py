@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.client.tables import Row as TableRow
-from det_jupyter.client.tables import Rows
+from det_jupyter.client.tables import Rows, plain_table
 from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
@@ -59,17 +59,11 @@ class Diagnosis:
         return Rows(_columns(row) for row in self.rows)
 
     def __repr__(self) -> str:
-        cells = [_HEAD, *map(_cells, self.rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(_HEAD))]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-            for line in cells
-        ]
         parts = [
             self.verdict.sentence,
             *self._evidence(),
             "",
-            *lines,
+            plain_table(_HEAD, [*map(_cells, self.rows)]),
             *self._left_out(),
             "",
             self.yaml.rstrip("\n"),

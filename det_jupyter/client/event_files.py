@@ -228,9 +228,7 @@ def _write_run(
 
 def _append(folder: Path, events: Sequence[Any]) -> None:
     """Append events to the run's one file, in one write, so that no reader finds half of one."""
-    from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]  # has no stubs
-        RecordWriter,
-    )
+    from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]  # has no stubs
 
     folder.mkdir(parents=True, exist_ok=True)
     file = next(folder.glob(f"*.{_OWN}"), None)

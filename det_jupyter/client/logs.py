@@ -94,11 +94,18 @@ def read(fetch: Fetch, query: LogQuery, tail: int | None) -> LogLines:
     if tail is not None and tail <= MAX_LINES:
         page = fetch(query.model_copy(update={"tail": tail}))
         return LogLines(page.lines, page.total)
-    lines: list[LogLine] = []
-    while (page := fetch(query)).lines:
-        lines += page.lines
-        query = query.model_copy(update={"after": page.last_id})
+    lines = [line for page in all_pages(fetch, query) for line in page.lines]
     return LogLines(lines if tail is None else lines[-tail:], len(lines))
+
+
+def all_pages(fetch: Fetch, query: LogQuery) -> Iterator[LogPage]:
+    """Yield the pages of all lines that fit, oldest first."""
+    while True:
+        page = fetch(query)
+        yield page
+        if page.last_id <= query.after:
+            return
+        query = query.model_copy(update={"after": page.last_id})
 
 
 def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogPage]:

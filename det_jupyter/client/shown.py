@@ -17,12 +17,20 @@ def experiment_line(view: ExperimentView) -> str:
     parts = [str(view.state), f"{view.progress:.0%}"]
     if len(view.trials) > 1:
         parts.append(count(len(view.trials), "trial"))
-    if best is not None and best.best_metric is not None:
-        of_trial = f" of trial {best.id}" if len(view.trials) > 1 else ""
-        parts.append(f"{view.metric} {number(best.best_metric)}{of_trial}")
+    if leads := best_text(view):
+        parts.append(leads)
     if best is not None and (text := hparams_text(best.hparams, varying(view))):
         parts.append(text)
     return f"Experiment {view.id} “{shortened(view.name, 60)}” ({', '.join(parts)})"
+
+
+def best_text(view: ExperimentView) -> str:
+    """Return an experiment's best value of the metric and whose it is; empty if there is none."""
+    best = next(iter(ranked(view)), None)
+    if best is None or best.best_metric is None:
+        return ""
+    of_trial = f" of trial {best.id}" if len(view.trials) > 1 else ""
+    return f"{view.metric} {number(best.best_metric)}{of_trial}"
 
 
 def trial_line(view: TrialView) -> str:

@@ -9,7 +9,7 @@ import csv
 import importlib
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,22 @@ def to_frame(columns: Columns) -> Any:
         elif all(value is None for value in values):  # else a column of objects
             frame[name] = frame[name].astype("float64")
     return frame
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with columns as wide as they must be.
+
+    >>> print(plain_table(("id", "name"), [("1", "digits"), ("12", "x")]))
+    id  name
+    1   digits
+    12  x
+    """
+    cells = [header, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )
 
 
 def check_target(file: str | Path) -> Path:

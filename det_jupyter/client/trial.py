@@ -12,14 +12,7 @@ from typing import Any, Literal, Unpack, overload
 from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
 from det_jupyter.client.event_files import EventFiles, write_event_files
-from det_jupyter.client.logs import (
-    TAIL,
-    LogLines,
-    Which,
-    follow_lines,
-    query_of,
-    read,
-)
+from det_jupyter.client.logs import TAIL, LogLines, Which, follow_lines, query_of, read
 from det_jupyter.client.measured import STATISTICS, step_columns, system_columns, timing_columns
 from det_jupyter.client.orders import OrderedTrial
 from det_jupyter.client.rank import Rank

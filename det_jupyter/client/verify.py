@@ -19,12 +19,7 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.derived import Line, Watched, check_class, derive, remove
-from det_jupyter.errors import (
-    CheckpointError,
-    ConfigError,
-    Conflict,
-    RankFailed,
-)
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
 from det_jupyter.wire import (
     MAX_LINES,
     CheckpointView,

@@ -11,10 +11,9 @@ from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.direction import Direction
 from det_jupyter.errors import DetError, NotFound, UsageError
-from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import is_sure
-from det_jupyter.verbs.tables import shown
+from det_jupyter.verbs.tables import Listing, shown, written
 from det_jupyter.wire import CheckpointView, ExperimentView
 from det_jupyter.words import count, date, length, size
 
@@ -34,9 +33,7 @@ def list_of_experiment(call: Call) -> str:
         rows=[_row(each, is_data=is_data) for each in found],
         if_empty=f"Experiment {given.id} has none.",
     )
-    if is_data:
-        return (listing.csv() if given.csv else listing.json()).rstrip("\n")
-    return listing.text(**({"most": None} if given.all else {}))
+    return written(listing, given)
 
 
 def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:

@@ -12,7 +12,6 @@ from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import ConfigError, NotFound, UsageError
 from det_jupyter.verbs.cluster_tables import (
-    Listing,
     agents_listing,
     jobs_data,
     jobs_listings,
@@ -31,6 +30,7 @@ from det_jupyter.verbs.cluster_text import (
 )
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
+from det_jupyter.verbs.tables import Listing, written
 from det_jupyter.wire import AgentStatus, PoolStatus, SetPools, SwitchSlots
 
 FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
@@ -108,9 +108,8 @@ def _written(
         whole = data or listings[0]
         if whole.num_unknown:
             print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
-        return (whole.csv() if call.options.csv else whole.json()).rstrip("\n")
-    most = {"most": None} if call.options.all else {}
-    tables = "\n\n".join(listing.text(**most) for listing in listings)
+        return written(whole, call.options)
+    tables = "\n\n".join(written(listing, call.options) for listing in listings)
     return "\n".join([*above, *([""] if above else []), tables, *below])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.cluster_text import (
     MOST_AGENTS,
     MOST_LINES,
@@ -23,6 +22,7 @@ from det_jupyter.verbs.cluster_text import (
     slot_text,
     summary,
 )
+from det_jupyter.verbs.tables import Listing
 from det_jupyter.wire import AgentStatus, ClusterView, QueueEntry, SlotStatus
 from det_jupyter.words import count, shortened
 

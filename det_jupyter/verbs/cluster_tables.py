@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import getpass
-import io
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from det_jupyter.verbs.cluster_text import signs
-from det_jupyter.verbs.tables import plain_table, shown
+from det_jupyter.verbs.tables import SENTENCE, Cell, Listing
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,
@@ -22,79 +18,6 @@ from det_jupyter.wire import (
     TaskEntry,
 )
 from det_jupyter.words import date, shortened
-
-MOST_ROWS = 50
-_LONGEST = {"Job Name": 40, "Task Name": 40, "Description": 40}  # in a table for people
-_SENTENCE = 400  # that much of any other text goes into one
-
-Cell = str | int | float | bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """A table that can be written in several ways.
-
-    Args:
-        title: A line above it.
-        header: Names of the columns; one without a name is for people only.
-        rows: Cells as what they are; None: there is none.
-        if_empty: What to say if there are no rows.
-        num_unknown: How many rows there are that are not at hand.
-        below: If not empty, as text each row has this line below it instead of the last column.
-    """
-
-    title: str = ""
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    if_empty: str = ""
-    num_unknown: int = 0
-    below: Sequence[str] = ()
-
-    def text(self, most: int | None = MOST_ROWS) -> str:
-        """Return it as lines; of many rows only the front, and how many there are."""
-        title = f"{self.title}\n" if self.title else ""
-        if not self.rows:
-            return f"{title}{self.if_empty}"
-        front = self.rows if most is None else self.rows[:most]
-        rest = ""
-        if more := len(self.rows) - len(front) + self.num_unknown:
-            hint = "; --all lists more" if len(front) < len(self.rows) else ""
-            rest = f"\n… and {more:,} more{hint}"
-        return f"{title}{self._table(front)}{rest}"
-
-    def _table(self, rows: Sequence[Sequence[Cell]]) -> str:
-        cells = [self.texts(row) for row in rows]
-        if not self.below:
-            return plain_table(self.header, cells)
-        head, *lines = plain_table(self.header[:-1], [row[:-1] for row in cells]).splitlines()
-        below = [f"\n    {text}" if text else "" for text in self.below[: len(rows)]]
-        return "\n".join([head, *map("".join, zip(lines, below, strict=True))])
-
-    def texts(self, row: Sequence[Cell]) -> list[str]:
-        """Return the cells of a row as people read them: each on one line, and not too long."""
-        return [
-            shortened(shown(cell), _LONGEST.get(name, _SENTENCE))
-            for name, cell in zip(self.header, row, strict=True)
-        ]
-
-    def csv(self) -> str:
-        """Return it as comma-separated values; what there is none of is empty."""
-        file = io.StringIO()
-        named = [list(row) for row in self._named_rows()]
-        rows = [[str(c).lower() if isinstance(c, bool) else c for c in row] for row in named]
-        header = [name for name in self.header if name]
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        return file.getvalue()
-
-    def json(self) -> str:
-        """Return its rows as JSON: one list, numbers as numbers."""
-        header = [name for name in self.header if name]
-        rows = [dict(zip(header, row, strict=True)) for row in self._named_rows()]
-        return f"{json.dumps(rows, indent=2, ensure_ascii=False)}\n"
-
-    def _named_rows(self) -> Iterator[list[Cell]]:
-        for row in self.rows:
-            yield [cell for name, cell in zip(self.header, row, strict=True) if name]
 
 
 def slots_listing(view: ClusterView) -> Listing:
@@ -194,7 +117,7 @@ def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
     for task in tasks:
         is_told = task.waiting_for is not None and task.experiment_id == told
         told = task.experiment_id if task.waiting_for is not None else 0
-        yield "" if is_told else shortened(task.waiting_for or "", _SENTENCE)
+        yield "" if is_told else shortened(task.waiting_for or "", SENTENCE)
 
 
 def jobs_listings(

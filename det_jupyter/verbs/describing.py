@@ -13,9 +13,9 @@ from typing import Any
 
 from det_jupyter.client import Client
 from det_jupyter.errors import DetError
-from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.tables import Listing, written
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView, TrialView
 from det_jupyter.words import date
 
@@ -62,9 +62,7 @@ def list_trials(call: Call) -> str:
     view = call.client.experiment(call.options.id)
     rows = [_trial_row(t) | {"# of Batches": t.steps_completed} for t in view.trials]
     listing = _listing(rows, _ROWS, is_whole=True, if_empty="It has no trials yet.")
-    if call.options.csv or call.options.json:
-        return (listing.csv() if call.options.csv else to_json(rows, _ROWS)).rstrip("\n")
-    return listing.text(**({"most": None} if call.options.all else {}))
+    return to_json(rows, _ROWS) if call.options.json else written(listing, call.options)
 
 
 def to_json(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> str:

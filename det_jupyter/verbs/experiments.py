@@ -10,12 +10,13 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower
 from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.client.shown import describe_trial, flattened, ranked, varying
+from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import Conflict, NotFound, UsageError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.verbs.tables import plain_table, shown
+from det_jupyter.verbs.tables import shown
 from det_jupyter.wire import ExperimentView, SearchChangeView, State, TrialView
 from det_jupyter.words import count, date
 
@@ -38,7 +39,7 @@ def compare(call: Call) -> Comparison:
 def diagnose(call: Call) -> Diagnosis:
     """Run an experiment briefly with one thing changed at a time; return what limits it."""
     options = call.options
-    given = {"seconds": options.seconds, "rounds": options.rounds, "recipes": options.recipes}
+    given = {name: getattr(options, name) for name in ("seconds", "rounds", "recipes")}
     chosen = {name: value for name, value in given.items() if value is not None}
     return call.experiment(options.id).diagnose(keep=options.keep, **chosen)
 

@@ -9,8 +9,9 @@ from det_jupyter.client import Client
 from det_jupyter.client.finding import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.errors import NotFound
-from det_jupyter.verbs.cluster_tables import MOST_ROWS, Cell, Listing, user_name
+from det_jupyter.verbs.cluster_tables import user_name
 from det_jupyter.verbs.grammar import Call, reading
+from det_jupyter.verbs.tables import MOST_ROWS, Cell, Listing, written
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.words import date, shortened
 
@@ -44,8 +45,8 @@ def list_experiments(call: Call) -> str:
     found = call.client.find(query)
     found = found.model_copy(update={"rows": found.rows[given.offset :]})
     if call.is_shell and is_data:
-        listing = Listing(header=_COLUMNS, rows=[_cells(row, is_data=True) for row in found.rows])
-        return (listing.csv() if given.csv else listing.json()).rstrip("\n")
+        rows = [_cells(row, is_data=True) for row in found.rows]
+        return written(Listing(header=_COLUMNS, rows=rows), given)
     if given.csv:
         return to_csv(to_rows(found.rows).to_columns()).rstrip("\n")
     if given.json:

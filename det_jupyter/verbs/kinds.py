@@ -12,10 +12,7 @@ MAX_NUMBER = 2**53
 
 def experiment_number(text: str) -> int:
     """Return the number of an experiment."""
-    if not text.isdecimal():
-        message = f"got {text!r}, expected the number of an experiment"
-        raise ArgumentTypeError(message + _number_hint(text))
-    return int(text)
+    return _decimal(text, f"the number of an experiment{_number_hint(text)}")
 
 
 def experiment_numbers(text: str) -> list[range]:
@@ -39,9 +36,12 @@ def _range_of(text: str) -> range:
 
 def trial_number(text: str) -> int:
     """Return the number of a trial."""
+    return _decimal(text, f"the number of a trial, or --experiment ID{_number_hint(text)}")
+
+
+def _decimal(text: str, expected: str) -> int:
     if not text.isdecimal():
-        message = f"got {text!r}, expected the number of a trial, or --experiment ID"
-        raise ArgumentTypeError(message + _number_hint(text))
+        raise ArgumentTypeError(f"got {text!r}, expected {expected}")
     return int(text)
 
 
@@ -60,9 +60,7 @@ def _number_hint(text: str) -> str:
 
 def whole(text: str) -> int:
     """Return a whole number, at least 0."""
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"got {text!r}, expected a whole number, 0 or more")
-    return int(text)
+    return _decimal(text, "a whole number, 0 or more")
 
 
 def positive(text: str) -> float:
@@ -89,11 +87,7 @@ def yaml_value(text: str) -> Any:
 
 def limit(text: str) -> int | str:
     """Return a number of slots, or "none" for no limit."""
-    if text.lower() == "none":
-        return "none"
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"got {text!r}, expected a whole number, or none")
-    return int(text)
+    return "none" if text.lower() == "none" else _decimal(text, "a whole number, or none")
 
 
 def ranks(text: str) -> list[int]:

@@ -30,15 +30,10 @@ def command(call: Call) -> str:
 
 
 def archive(call: Call) -> str:
-    """Hide experiments from lists."""
-    return _each(call, lambda i: f"{title(call.client.order(i, 'archive'))}: hidden from lists.")
-
-
-def unarchive(call: Call) -> str:
-    """Show experiments in lists again."""
-    return _each(
-        call, lambda i: f"{title(call.client.order(i, 'unarchive'))}: shown in lists again."
-    )
+    """Hide experiments from lists, or show them there again."""
+    verb = call.options.verb.name
+    done = {"archive": "hidden from lists", "unarchive": "shown in lists again"}[verb]
+    return _each(call, lambda number: f"{title(call.client.order(number, verb))}: {done}.")
 
 
 def delete(call: Call) -> str:

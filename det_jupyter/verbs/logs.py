@@ -16,6 +16,7 @@ from det_jupyter.client.logs import (
     TAIL,
     Fetch,
     LogLines,
+    all_pages,
     follow_lines,
     follow_pages,
     line_text,
@@ -76,13 +77,10 @@ def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str
 def _print_all(fetch: Fetch, query: LogQuery, text: Callable[[LogLine], str]) -> int:
     """Print all lines, page by page: a reader has the first ones at once. Return how many."""
     num_lines = 0
-    while True:
-        page = fetch(query)
+    for page in all_pages(fetch, query):
         sys.stdout.writelines(f"{text(line)}\n" for line in page.lines)
         num_lines += len(page.lines)
-        if page.last_id == query.after:
-            return num_lines
-        query = query.model_copy(update={"after": page.last_id})
+    return num_lines
 
 
 def line_json(line: LogLine) -> str:
@@ -140,12 +138,10 @@ def _read(
     if is_counted and head is None:
         return read(fetch, query, tail)
     lines: list[LogLine] = []
-    while head is None or len(lines) < head:
-        page = fetch(query)
+    for page in all_pages(fetch, query):
         lines += page.lines
-        if page.last_id == query.after:
+        if head is not None and len(lines) >= head:
             break
-        query = query.model_copy(update={"after": page.last_id})
     if head is not None:
         return LogLines(lines[:head], len(lines))
     return LogLines(lines if tail is None else lines[max(0, len(lines) - tail) :], len(lines))

@@ -11,9 +11,9 @@ from html import escape
 
 from det_jupyter.client.creating import read_draft
 from det_jupyter.client.drafts import preview_draft
+from det_jupyter.client.tables import plain_table
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
-from det_jupyter.verbs.tables import plain_table
 from det_jupyter.wire import PlannedBracket, PreviewView
 from det_jupyter.words import count, lasting, length, moment, unit_of
 

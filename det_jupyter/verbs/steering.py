@@ -60,16 +60,11 @@ def set_value(call: Call) -> str:
     return describe_place(call.client.change_resources(given.id, change))
 
 
-def add_labels(call: Call) -> str:
-    """Give an experiment labels."""
+def change_labels(call: Call) -> str:
+    """Give an experiment labels, or take them away from it."""
     with reading(call.options):
-        change = ask_for(ChangeDetails, add_labels=call.options.labels)
-    return describe_details(call.client.change_details(call.options.id, change))
-
-
-def remove_labels(call: Call) -> str:
-    """Take labels away from an experiment."""
-    change = ask_for(ChangeDetails, remove_labels=call.options.labels)
+        labels = {f"{call.options.verb.name}_labels": call.options.labels}
+        change = ask_for(ChangeDetails, **labels)
     return describe_details(call.client.change_details(call.options.id, change))
 
 
@@ -88,20 +83,20 @@ def describe_place(view: ExperimentView) -> str:
     return f"{title(view)}: priority {view.priority}{weight}, {most}{pool}."
 
 
+def _changes(call: Call, names: Sequence[str], options: str) -> dict[str, Any]:
+    """Return the values of a line that change something; it must have one."""
+    values = {name: getattr(call.options, name) for name in names}
+    if all(value is None for value in values.values()):
+        raise UsageError(f"{call.options.words}: nothing to change; give {options}")
+    return values
+
+
 def change_search(call: Call) -> str:
     """Change the limits of a running search."""
-    given, experiment = call.options, call.experiment(call.options.id)
-    values = {
-        "max_trials": given.max_trials,
-        "max_length": given.max_length,
-        "max_concurrent_trials": given.max_concurrent,
-        "hyperparameters": given.hyperparameters,
-    }
-    if all(value is None for value in values.values()):
-        raise UsageError(
-            f"{given.words}: nothing to change; give --max-trials, --max-length, --max-concurrent "
-            "or --hyperparameters"
-        )
+    experiment = call.experiment(call.options.id)
+    names = ("max_trials", "max_length", "max_concurrent_trials", "hyperparameters")
+    options = "--max-trials, --max-length, --max-concurrent or --hyperparameters"
+    values = _changes(call, names, options)
     experiment.change_search(**values)
     view = experiment.view
     return f"{title(view)}: {_describe_search(view)}"
@@ -122,11 +117,8 @@ def _describe_search(view: ExperimentView) -> str:
 def set_retention(call: Call) -> str:
     """Delete the checkpoints that a policy does not keep, after asking."""
     given, experiment = call.options, call.experiment(call.options.id)
-    policy = {
-        "save_experiment_best": given.save_experiment_best,
-        "save_trial_best": given.save_trial_best,
-        "save_trial_latest": given.save_trial_latest,
-    }
+    names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    policy = {name: getattr(given, name) for name in names}
     doomed = experiment.set_retention(**policy, dry_run=True)
     for checkpoint in doomed[:_MOST_CHECKPOINTS]:
         print(f"  {checkpoint!r}")
@@ -202,18 +194,9 @@ def profile(call: Call) -> str:
 def change(call: Call) -> str:
     """Change a trial while it trains."""
     given = call.options
-    values = {
-        "lr": given.lr,
-        "lr_factor": given.lr_factor,
-        "optimizer": given.optimizer,
-        "min_validation_period": given.min_validation_period,
-        "priority": given.priority,
-    }
-    if all(value is None for value in values.values()):
-        raise UsageError(
-            f"{given.words}: nothing to change; give --lr, --lr-factor, --min-validation-period "
-            "or --priority"
-        )
+    names = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
+    options = "--lr, --lr-factor, --min-validation-period or --priority"
+    values = _changes(call, names, options)
     made = Trial(call.client, given.id).change(**values)
     said = [] if made is None else [repr(made)]
     if given.priority is not None:

@@ -92,7 +92,11 @@ _LIMITS_OF_A_SEARCH = (
         "--max-length", type=yaml_value, metavar="LENGTH", help='train longer: "{epochs: 12}"'
     ),
     argument(
-        "--max-concurrent", type=whole, metavar="N", help="number of trials that train at once"
+        "--max-concurrent",
+        dest="max_concurrent_trials",
+        type=whole,
+        metavar="N",
+        help="number of trials that train at once",
     ),
     argument(
         "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
@@ -129,8 +133,8 @@ _LABEL = Group(
     name="label",
     help="words to find it by",
     members=(
-        Verb("add", "give it labels", verbs.steering.add_labels, (ID, _LABELS)),
-        Verb("remove", "take labels away from it", verbs.steering.remove_labels, (ID, _LABELS),
+        Verb("add", "give it labels", verbs.steering.change_labels, (ID, _LABELS)),
+        Verb("remove", "take labels away from it", verbs.steering.change_labels, (ID, _LABELS),
              aliases=("rm",)),
     ),
 )  # fmt: skip
@@ -200,7 +204,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("cancel", "end it after saving its state", verbs.life.command, (IDS,)),
     Verb("kill", "end it now", verbs.life.command, (IDS,)),
     Verb("archive", "hide it from lists", verbs.life.archive, (IDS,)),
-    Verb("unarchive", "show it in lists again", verbs.life.unarchive, (IDS,)),
+    Verb("unarchive", "show it in lists again", verbs.life.archive, (IDS,)),
     Verb("delete", "delete it with its checkpoints, for ever", verbs.life.delete, (IDS, YES)),
     Verb("retention", "keep its best checkpoints, delete others",
          verbs.steering.set_retention, (ID, *_RETENTION, YES)),

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from det_jupyter.client import Client
 from det_jupyter.client.drafts import located
+from det_jupyter.client.tables import plain_table
 from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
-from det_jupyter.verbs.tables import plain_table
+from det_jupyter.verbs.tables import Listing
 from det_jupyter.wire import TemplateView
 from det_jupyter.words import date
 

@@ -9,8 +9,9 @@ from typing import Generic, TypeVar
 from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.cluster import FRONT, WHOLE, notes
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
-from det_jupyter.verbs.cluster_tables import MOST_ROWS, jobs_listings, user_name
+from det_jupyter.verbs.cluster_tables import jobs_listings, user_name
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.verbs.tables import MOST_ROWS
 from det_jupyter.wire import ClusterView, JobEntry
 
 View = TypeVar("View")

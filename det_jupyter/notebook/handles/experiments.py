@@ -17,8 +17,8 @@ from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.notebook.handles.show import can_draw, front
-from det_jupyter.verbs.cluster_tables import MOST_ROWS
 from det_jupyter.verbs.finding import found_text
+from det_jupyter.verbs.tables import MOST_ROWS
 from det_jupyter.view.build.results import Compared
 from det_jupyter.view.forms.place import in_place
 from det_jupyter.view.live import LiveExperiment

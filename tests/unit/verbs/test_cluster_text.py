@@ -13,7 +13,6 @@ import pytest
 from det_jupyter.client.reasons import reason_page, reason_text
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import (
-    Listing,
     agents_listing,
     jobs_data,
     jobs_listings,
@@ -22,6 +21,7 @@ from det_jupyter.verbs.cluster_tables import (
     tasks_listing,
 )
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.verbs.tables import Listing
 from det_jupyter.wire import State
 from tests.unit.verbs.cluster_samples import (
     AT,
