@@ -45,11 +45,7 @@ def shell_call(options: argparse.Namespace) -> Call:
 
 
 def connect_to_running() -> Session:
-    """Return a session with the master that runs.
-
-    Raises:
-        MasterUnreachable: None runs.
-    """
+    """Return a session with the master that runs, if one does."""
     return Session(require_master(), locate=_find_again)
 
 
@@ -61,11 +57,7 @@ def _find_again() -> MasterInfo:
 
 
 def require_master() -> MasterInfo:
-    """Return where the running master is.
-
-    Raises:
-        MasterUnreachable: None runs.
-    """
+    """Return where the running master is, or raise that none runs."""
     if info := find_master():
         return info
     raise MasterUnreachable("no det_jupyter master runs; `det master start` starts it")

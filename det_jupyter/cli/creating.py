@@ -5,6 +5,11 @@ What Determined's command printed is printed here in the same words, for scripts
 
 from __future__ import annotations
 
+import importlib
+import os
+import random
+import shlex
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +18,11 @@ from typing import Any
 import yaml
 
 from det_jupyter.cli.following import follow
-from det_jupyter.cli.trying import try_here
 from det_jupyter.client.creating import Prepared, prepare, submit
 from det_jupyter.client.drafts import read_file
 from det_jupyter.config import ExperimentConfig, merge
+from det_jupyter.config.hyperparameters import sample_hparams
+from det_jupyter.entrypoints import Captured, Command, Imported, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
@@ -40,11 +46,7 @@ def create(call: Call) -> int:
 
 
 def _prepared(call: Call) -> Prepared:
-    """Return what would be submitted.
-
-    Raises:
-        ConfigError: Everything that is wrong with the line, the file and the folder.
-    """
+    """Return what would be submitted, or raise all that is wrong with line, file and folder."""
     given = call.options
     file = Path(given.config_file)
     changes: dict[str, Any] = {}
@@ -114,9 +116,7 @@ def _try(call: Call, prepared: Prepared) -> int:
 def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
     """Return a configuration that trains and validates one batch of one trial.
 
-    Args:
-        document: The configuration as it is written.
-        config: The same, complete.
+    `document` is the configuration as it is written, `config` the same, complete.
     """
     searcher = config.to_document()["searcher"]
     kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
@@ -132,3 +132,36 @@ def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
         "searcher": {"name": "single", **kept, "max_length": {"batches": 1}},
         "max_restarts": 0,
     }
+
+
+def try_here(config: ExperimentConfig, folder: Path) -> int:
+    """Train one batch, or run the script or command; return the exit status."""
+    match parse_entrypoint(config.entrypoint):
+        case Captured(name):
+            raise ConfigError([f"entrypoint: got {name}, a name; expected module:{name}"])
+        case Imported(module=module, name=name):
+            return _train_one_batch(config, folder, module, name)
+        case Program(target=target, is_module=is_module, args=args):
+            words = ["-m", target] if is_module else [target]
+            return subprocess.call([sys.executable, *words, *args], cwd=folder)
+        case Command(argv):
+            return subprocess.call(argv, cwd=folder)
+
+
+def _train_one_batch(config: ExperimentConfig, folder: Path, module: str, name: str) -> int:
+    os.chdir(folder)
+    sys.path.insert(0, os.getcwd())
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, type):
+        line = f"from {module} import {name}; {name}()"
+        raise ConfigError(
+            [f"entrypoint: {name} is a function: `python -c {shlex.quote(line)}` "
+             "in its folder runs it without a master"]
+        )  # fmt: skip
+    # By name: the class has torch imported, which this command has not.
+    library = importlib.import_module("det_jupyter.pytorch")
+    hparams = sample_hparams(config.hyperparameters, random.Random(0))
+    library.try_out(found, config, hparams, batches=1)
+    return 0

@@ -1,4 +1,4 @@
-"""What a shell shows of experiments: as text, or followed until they end.
+"""What a shell shows of experiments: as text, followed until they end, or in TensorBoard.
 
     main thread        prints the lines of the first trial
     Follower thread    prints validations and why nothing runs, and moves the bar
@@ -8,21 +8,26 @@ The bar is drawn on a terminal alone. Ctrl-C ends the following, not the experim
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.client.client import Client
+from det_jupyter.client.event_files import write_event_files
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
 from det_jupyter.client.logs import follow_lines, line_text
 from det_jupyter.client.reasons import reason_text
 from det_jupyter.client.shown import best_text, ranked
 from det_jupyter.verbs.experiments import describe_state, title
+from det_jupyter.verbs.finding import numbers_of
+from det_jupyter.verbs.grammar import Call
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, LogQuery, State
@@ -39,17 +44,13 @@ def show(answer: Any, options: Any) -> int:
     if isinstance(answer, Experiment):
         if getattr(options, "follow", False):
             return follow(answer._client, answer.id)
-        print(in_shell_words(render(answer._client, answer.id)))
+        live = fetch(answer._client, answer.id)
+        curves, checkpoints = list(live.curves.values()), list(live.checkpoints.values())
+        state = build_view_state(live.experiment, curves, checkpoints, time.time())
+        print(in_shell_words(render_plain(state)))
     else:
         print(in_shell_words(repr(answer)))
     return 0
-
-
-def render(client: Client, experiment_id: int) -> str:
-    """Return an experiment as text."""
-    live = fetch(client, experiment_id)
-    curves, checkpoints = list(live.curves.values()), list(live.checkpoints.values())
-    return render_plain(build_view_state(live.experiment, curves, checkpoints, time.time()))
 
 
 def follow(client: Client, experiment_id: int) -> int:
@@ -173,3 +174,22 @@ class Display:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def serve_tensorboard(call: Call) -> str | int:
+    """Write event files of experiments; serve them, and keep them current, until Ctrl-C."""
+    given = call.options
+    root = Path(given.logdir or "tensorboard").expanduser().resolve()
+    followed = [
+        write_event_files(call.client, number, None, root / f"experiment-{number}")
+        for number in numbers_of(call)
+    ]
+    try:
+        if given.no_serve:
+            return f"Wrote {root}; `tensorboard --logdir {root}` shows it."
+        port = [] if given.port is None else ["--port", str(given.port)]
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(root), *port]
+        return subprocess.call(command)
+    finally:
+        for files in followed:
+            files.stop()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs.arguments import CONFIG, IDS, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE
+from det_jupyter.verbs.arguments import CONFIG, IDS, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE, whole
 from det_jupyter.verbs.grammar import (
     Group,
     Later,
@@ -17,7 +17,6 @@ from det_jupyter.verbs.grammar import (
     make_parser,
     one_of,
 )
-from det_jupyter.verbs.kinds import whole
 from det_jupyter.verbs.table import EXPERIMENT, OF_DET, OF_EXPERIMENTS
 from det_jupyter.verbs.table_others import OTHERS
 
@@ -90,7 +89,7 @@ _TENSORBOARD = Group(
     help="the metrics of experiments in TensorBoard",
     members=(
         Verb("start", "write its files, keep them current and serve them until Ctrl-C",
-             cli.tensorboard.start,
+             cli.following.serve_tensorboard,
              (IDS,
               argument("--logdir", metavar="FOLDER", help="where to (default: tensorboard)"),
               argument("--port", type=whole, metavar="N", help="of the page"),

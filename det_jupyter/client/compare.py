@@ -164,12 +164,7 @@ def number_of(which: int | ComparedExperiment | Trial) -> int:
 
 
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
-    """Return experiments to compare; a search is represented by its best trial.
-
-    Raises:
-        UsageError: There are too few, too many, or one twice.
-        NotFound: There is no such experiment.
-    """
+    """Return experiments to compare; a search is represented by its best trial."""
     _check(numbers, "experiment")
     if len(numbers) > MAX_SIDES:
         raise UsageError(
@@ -199,10 +194,6 @@ def fetch_trials(
 
     Args:
         numbers: The trials; none for all. Of more than there is room for, the best are chosen.
-
-    Raises:
-        UsageError: There are too few, or one twice.
-        NotFound: It has no such trial.
     """
     if numbers:
         _check(numbers, "trial")

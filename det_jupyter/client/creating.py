@@ -39,7 +39,6 @@ class Prepared:
     Args:
         config: Its effective configuration, but for a seed that the master draws.
         plan: What travels (`plan.files` by path with sizes); None without a context directory.
-        notices: What people should know, each in a sentence.
         draft: The configuration as it was written.
         options: Those of `CreateExperiment` that were given.
         where: What problems begin with.
@@ -69,17 +68,13 @@ def prepare(
     """Check everything about an experiment; send nothing.
 
     Args:
-        client: The master's.
-        text: The configuration, YAML.
         context: The context directory, whose copy the ranks work in; None: they work in the
             present folder itself.
         includes: Files and folders to add to the context, by their own names.
-        file: Where the text is from: problems begin with it, and lists show it.
+        file: Where the text, YAML, is from: problems begin with it, and lists show it.
         template: Name of the template that the configuration is laid over.
         changes: Laid over the configuration (`verbs.overrides.read_overrides` reads them).
         checkpoint_storage: The folder for checkpoints, whatever the configuration says.
-        is_paused: The experiment waits to be activated.
-        queue_anyway: Submit it though no pool can run it now.
 
     Raises:
         ConfigError: Everything that is wrong with text, template, configuration, context and
@@ -91,8 +86,10 @@ def prepare(
     has_context = context is not None or includes
     plan = plan_context(context, include=includes) if has_context else None
     merged = draft.merged()
-    if plan is None or plan.entries:
-        problems += _code_problems(merged, plan, Path(folder))
+    meaning = meaning_of(merged.get("entrypoint"))
+    if meaning is not None and (plan is None or plan.entries):
+        variables = assigned_variables(merged)
+        problems += find_code_problems(meaning, plan, Path(folder), variables)
     where = f"{file}: " if file is not None else ""
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -155,12 +152,7 @@ def live_notice(folder: str, way_out: str) -> str:
 
 
 def submit(client: Client, prepared: Prepared) -> Experiment:
-    """Send what was prepared, and return the handle of the experiment.
-
-    Raises:
-        CaptureError: Files of the context directory have changed meanwhile, and cannot be read.
-        ConfigError: The master refuses it.
-    """
+    """Send what was prepared, and return the handle of the experiment."""
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
     capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
     capsule = take_along(capsule, prepared.config.to_document(), blobs)
@@ -177,11 +169,7 @@ def submit(client: Client, prepared: Prepared) -> Experiment:
 
 
 def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:
-    """Return the capsule of a module or command, with its context directory as a blob.
-
-    Raises:
-        CaptureError: Files of the context directory cannot be read.
-    """
+    """Return the capsule of a module or command, with its context directory as a blob."""
     return Capsule(
         entrypoint=entrypoint,
         sources=blobs.put(json.dumps({}).encode()),
@@ -191,11 +179,7 @@ def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> C
 
 
 def with_context(plan: ContextPlan | None, blobs: BlobStore) -> dict[str, Any]:
-    """Return the fields of a capsule about its context directory, which is now a blob.
-
-    Raises:
-        CaptureError: Its files cannot be read.
-    """
+    """Return the fields of a capsule about its context directory, which is now a blob."""
     if plan is None:
         return {}
     return {
@@ -210,13 +194,6 @@ def _packages() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-def _code_problems(merged: Mapping[str, Any], plan: ContextPlan | None, cwd: Path) -> list[str]:
-    meaning = meaning_of(merged.get("entrypoint"))
-    if meaning is None:
-        return []
-    return find_code_problems(meaning, plan, cwd, assigned_variables(merged))
 
 
 def meaning_of(entrypoint: Any) -> Entrypoint | None:

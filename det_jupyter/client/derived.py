@@ -42,15 +42,7 @@ def check_class(view: ExperimentView, verb: str, why: str) -> None:
     """Refuse functions and commands, which have loops of their own.
 
     What is imported passes, also by a launcher's --trial: only its ranks learn whether it is a
-    class.
-
-    Args:
-        view: The experiment.
-        verb: What was asked for.
-        why: What only the training of a class can.
-
-    Raises:
-        ConfigError: The entrypoint is no class.
+    class. `why` says what only the training of a class can.
     """
     name = view.capsule.entrypoint
     kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
@@ -84,10 +76,7 @@ def derive(
     """Return the request for one trial of an experiment's code, with these changes.
 
     Args:
-        view: The experiment.
         changes: Keys of the configuration, instead of the experiment's.
-        hparams: Of the trial.
-        max_length: Of the trial.
         variables: `NAME=value`, added to the ranks' environment.
         sources: It begins with the same weights as the experiment.
     """

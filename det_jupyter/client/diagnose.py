@@ -33,8 +33,6 @@ class Diagnosing:
     """The runs of one diagnosis.
 
     Args:
-        client: Of the master.
-        plan: What to run.
         handle_of: Makes a handle that shows nothing, and that an interrupt reaches.
         deadline: Until when all must be over, on the monotonic clock.
         keep: Do not delete the runs.

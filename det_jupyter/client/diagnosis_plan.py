@@ -26,9 +26,6 @@ class Plan:
     """What to run.
 
     Args:
-        view: The experiment.
-        hparams: Of the trial.
-        slots: Of the trial.
         recipes: In the order in which they run.
         left_out: What makes no sense for the trial.
         is_chosen: The user has named the recipes, so all of them run.
@@ -54,11 +51,7 @@ def plan_diagnosis(
     seconds: float,
     rounds: int,
 ) -> Plan:
-    """Return what to run.
-
-    Raises:
-        ConfigError: It cannot be run so.
-    """
+    """Return what to run, or raise all reasons why it cannot be run so."""
     check_class(view, VERB, _ONLY_CLASSES)
     problems = []
     if type(seconds) not in (int, float) or not 0 < seconds <= 3600:

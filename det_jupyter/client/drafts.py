@@ -152,11 +152,7 @@ def located(
 
 
 def read_file(path: Path) -> str:
-    """Return a file's text.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return a file's text."""
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -167,8 +163,7 @@ def read_file(path: Path) -> str:
 def preview_draft(client: Client, draft: Draft, seconds_per_batch: float | None) -> PreviewView:
     """Return what a search would train; nothing is submitted.
 
-    Raises:
-        ConfigError: Everything that is wrong with the configuration, with its lines.
+    All problems are raised together, with their lines.
     """
     _, problems = draft.parse(default_seed=0)
     if problems:

@@ -165,8 +165,8 @@ def _write_trial(
         place = _moments(curves, began_at) if of == "timings" else _seconds(began_at)
         for series in page.series:
             if points := list(_points(series, place)):
-                run = f"{name}/{_file_name(series.source)}"
-                runs.setdefault(run, {})[f"{of}/{series.name}"] = points
+                folder_name = re.sub(r"[^\w.-]+", "-", series.source)
+                runs.setdefault(f"{name}/{folder_name}", {})[f"{of}/{series.name}"] = points
     for run, tags in runs.items():
         _write_run(folder / run, run, tags, written)
 
@@ -196,10 +196,6 @@ def _moments(curves: Sequence[Curve], began_at: float) -> Callable[[float], tupl
     return place
 
 
-def _file_name(source: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", source)
-
-
 def _write_run(
     folder: Path, run: str, tags: Mapping[str, Sequence[Point]], written: Written
 ) -> None:
@@ -219,46 +215,37 @@ def _write_run(
         last = last if back_to is None else min(last, back_to)
         new += [(point, tag) for point in tags[tag] if point.step > last]
         written[key] = end
-    events = [_event(point, tag) for point, tag in sorted(new)]
+    events = [_value(point, tag) for point, tag in sorted(new)]
     if back_to is not None:
-        events = [_restart(back_to + 1), *events]
+        restart = {"status": 1}  # SessionLog.START
+        events = [_event(step=back_to + 1, wall_time=time.time(), session_log=restart), *events]
     if events:
         _append(folder, events)
 
 
 def _append(folder: Path, events: Sequence[Any]) -> None:
     """Append events to the run's one file, in one write, so that no reader finds half of one."""
-    from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]  # has no stubs
+    from tensorboard.summary.writer import record_writer  # type: ignore[import-untyped]  # has no stubs
 
     folder.mkdir(parents=True, exist_ok=True)
     file = next(folder.glob(f"*.{_OWN}"), None)
     if file is None:
         file = folder / f"events.out.tfevents.{int(time.time()):010d}.{_OWN}"
-        events = [_head(), *events]
+        events = [_event(wall_time=time.time(), file_version="brain.Event:2"), *events]
     content = io.BytesIO()
-    writer = RecordWriter(content)
+    writer = record_writer.RecordWriter(content)
     for event in events:
         writer.write(event.SerializeToString())
     with file.open("ab") as target:
         target.write(content.getvalue())
 
 
-def _head() -> Any:
+def _event(**fields: Any) -> Any:
     from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # has no stubs
 
-    return Event(wall_time=time.time(), file_version="brain.Event:2")
+    return Event(**fields)
 
 
-def _event(point: Point, tag: str) -> Any:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]  # has no stubs
-
-    value = Summary.Value(tag=tag, simple_value=point.value)
-    return Event(step=point.step, wall_time=point.at, summary=Summary(value=[value]))
-
-
-def _restart(step: int) -> Any:
-    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-
-    session = SessionLog(status=SessionLog.START)
-    return Event(step=step, wall_time=time.time(), session_log=session)
+def _value(point: Point, tag: str) -> Any:
+    summary = {"value": [{"tag": tag, "simple_value": point.value}]}
+    return _event(step=point.step, wall_time=point.at, summary=summary)

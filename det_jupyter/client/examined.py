@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from det_jupyter.client.compare import ComparedExperiment
 from det_jupyter.client.derived import Watched
@@ -19,6 +19,8 @@ from det_jupyter.wire import ExperimentView, TrialView
 
 class ExaminedExperiment(ComparedExperiment):
     """The part of a handle that finds something out; `Experiment` adds what reads it."""
+
+    _plain: Callable[[int], Watched]
 
     def verify_resume(
         self,
@@ -93,10 +95,6 @@ class ExaminedExperiment(ComparedExperiment):
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         runs = Diagnosing(self._client, plan, self._plain, deadline=deadline, keep=keep)
         return runs.run()
-
-    def _plain(self, experiment_id: int) -> Watched:
-        """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""
-        raise NotImplementedError
 
 
 def _chosen(view: ExperimentView, trial: Trial | None) -> TrialView:

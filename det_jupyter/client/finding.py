@@ -23,34 +23,22 @@ _MOST_LISTED = 10  # experiments of one name
 def make_query(
     text: str = "",
     *,
-    name: str = "",
     label: Words = None,
-    notebook: str = "",
     state: Words = None,
     since: When = None,
     until: When = None,
-    archived: bool = False,
-    sort: str = "newest",
-    limit: int | None = None,
+    **others: Any,
 ) -> ExperimentQuery:
-    """Return the query.
-
-    Raises:
-        ConfigError: What was given cannot be one.
-    """
+    """Return the query, or raise what is wrong with it; `others` are its fields."""
     now = time.time()
     return ask_for(
         ExperimentQuery,
         text=text,
-        name=name,
         label=_listed(label),
-        notebook=notebook,
         state=_listed(state),
         since=to_moment("since", since, now),
         until=to_moment("until", until, now, is_end=True),
-        archived=archived,
-        sort=sort,
-        limit=limit,
+        **others,
     )
 
 
@@ -70,15 +58,12 @@ def find_by_name(client: Client, name: str) -> int:
     rows = client.find(ExperimentQuery(archived=True)).rows
     same = [row for row in rows if row.name == name]
     if not same:
-        raise NotFound(f"there is no experiment of the name {name!r}{_hint(name, rows)}")
+        near = get_close_matches(name, {row.name for row in rows}, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`%det_experiment list` has the names"
+        raise NotFound(f"there is no experiment of the name {name!r}; {hint}")
     if len(same) > 1:
         raise Conflict(_ambiguous(name, same))
     return same[0].id
-
-
-def _hint(name: str, rows: Iterable[ExperimentRow]) -> str:
-    near = get_close_matches(name, {row.name for row in rows}, n=1)
-    return f"; did you mean {near[0]!r}?" if near else "; `%det_experiment list` has the names"
 
 
 def _ambiguous(name: str, rows: list[ExperimentRow]) -> str:

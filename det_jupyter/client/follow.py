@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 QUEUE_FRONT = 8  # entries of each pool's queue that are fetched, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
+_AGAIN_S = 0.5  # pause while a master is being restarted
 _CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
 _CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
 
@@ -135,9 +136,7 @@ class Follower:
                 try:
                     return self._follow_from(fetch(self._client, self._experiment_id))
                 except MasterUnreachable:
-                    self._stopped.wait(
-                        0.5
-                    )  # it is being restarted; the next master has everything
+                    self._stopped.wait(_AGAIN_S)  # the next master has everything
         except Exception as error:  # the thread's boundary: `error` is for those who wait for it
             logger.debug("following experiment %s", self._experiment_id, exc_info=True)
             self.error = error

@@ -68,17 +68,7 @@ def query_of(
     level: str | None = None,
     search: str | None = None,
 ) -> LogQuery:
-    """Return the request for the lines that fit.
-
-    Args:
-        rank: Only of this rank.
-        since: Only since then: an age such as "10m", a date, a time, or seconds since the epoch.
-        level: Only of this level of Python's logging, or a higher one.
-        search: Only with this text, upper or lower case; as "/.../" a regular expression.
-
-    Raises:
-        ConfigError: One of them is of the wrong kind.
-    """
+    """Return the request for the lines that fit; the arguments are those of `Trial.logs`."""
     level = level.lower() if isinstance(level, str) else level
     return ask_for(
         LogQuery,

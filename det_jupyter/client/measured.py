@@ -64,11 +64,7 @@ _WHOLE = "batch"  # from one batch to the next
 
 
 def timing_columns(records: Iterable[TimingsView]) -> dict[str, list[float | None]]:
-    """Return timings as lists of one length, by name, in seconds; empty if there are none.
-
-    Args:
-        records: Of one trial, in the order in which they were written.
-    """
+    """Return timings as lists of one length, by name, in seconds; empty if there are none."""
     columns: dict[str, list[float | None]] = {}
     num_batches = 0
     for record in records:

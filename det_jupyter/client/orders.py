@@ -203,7 +203,9 @@ class OrderedTrial:
         def find(view: TrialView) -> TrialChangeView | None:
             found = next(change for change in view.changes if change.id == asked.id)
             is_open = found.steps_completed is None and not found.error
-            return None if is_open and _has_ranks(view) else found
+            state = view.allocation and view.allocation.state
+            may_answer = state in (AllocationState.STARTING, AllocationState.RUNNING)
+            return None if is_open and may_answer else found
 
         made = self._await(find, timeout)
         if made is None:
@@ -238,11 +240,3 @@ class OrderedTrial:
                 "profiled or changed"
             )
         return late
-
-
-def _has_ranks(view: TrialView) -> bool:
-    """Return whether it has ranks that may answer."""
-    return view.allocation is not None and view.allocation.state in (
-        AllocationState.STARTING,
-        AllocationState.RUNNING,
-    )

@@ -101,11 +101,7 @@ def _not_resting(trials: Iterable[TrialView]) -> list[TrialView]:
 
 
 def carry_out(client: Client, remedy: Remedy) -> None:
-    """Do what a remedy says, for each of its targets.
-
-    Raises:
-        DetError: The master refused it, or only the user can do it.
-    """
+    """Do what a remedy says, for each of its targets; raise if only the user can do it."""
     for target in remedy.target:
         _do(client, remedy, target)
 
@@ -142,12 +138,7 @@ class ShownVerdict(Verdict):
 
 
 def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVerdict:
-    """Return a verdict that shows itself; without one, why there is none.
-
-    Args:
-        verdict: Of the trial, if there is one.
-        config: Of its experiment.
-    """
+    """Return a trial's verdict as one that shows itself; without one, why there is none."""
     if verdict is not None:
         return ShownVerdict(**dict(verdict))
     is_off = (config.get("profiling") or {}).get("enabled") is False

@@ -51,11 +51,7 @@ class Rows(list[Row]):
 
 
 def to_frame(columns: Columns) -> Any:
-    """Return columns as a pandas DataFrame; those of times are UTC timestamps.
-
-    Raises:
-        DetError: pandas is not installed.
-    """
+    """Return columns as a pandas DataFrame; those of times are UTC timestamps."""
     pandas = _library("pandas", "a DataFrame")
     frame = pandas.DataFrame(columns)
     for name, values in columns.items():
@@ -128,7 +124,9 @@ def to_csv(columns: Columns) -> str:
 
 def _texts(values: list[Any], *, is_time: bool) -> Iterable[Any]:
     if is_time:
-        return (None if at is None else _timestamp(at).isoformat() for at in values)
+        return (
+            None if at is None else datetime.fromtimestamp(at, UTC).isoformat() for at in values
+        )
     return (json.dumps(v) if isinstance(v, (bool, dict, list)) else v for v in values)
 
 
@@ -148,16 +146,8 @@ def _write_parquet(columns: Columns, path: Path) -> None:
     parquet.write_table(table, path)
 
 
-def _timestamp(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
-
-
 def _library(name: str, purpose: str) -> Any:
-    """Return an imported library.
-
-    Raises:
-        DetError: It is not installed.
-    """
+    """Return an imported library, or say how it is installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

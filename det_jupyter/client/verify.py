@@ -55,11 +55,7 @@ def plan_trying(
     pause_at: int | None,
     kill_at: int | None,
 ) -> Trying:
-    """Return what to try.
-
-    Raises:
-        ConfigError: It cannot be tried so.
-    """
+    """Return what to try, or raise all reasons why it cannot be tried so."""
     check_class(view, _VERB, _ONLY_CLASSES)
     max_length = {"batches": batches} if batches else view.config["searcher"].get("max_length")
     end = batches or (max_length or {}).get("batches") or trial.steps_completed

@@ -88,7 +88,7 @@ def _files(folder: Path) -> dict[str, int]:
 def download(call: Call) -> str:
     """Copy the files of a checkpoint."""
     given = call.options
-    return _copied(call.client, [call.client.checkpoint(given.uuid)], given.output_dir)
+    return _copied(call.client, call.client.checkpoint(given.uuid), given.output_dir)
 
 
 def download_of_trial(call: Call) -> str:
@@ -109,7 +109,7 @@ def download_of_trial(call: Call) -> str:
         problem = f"trial {given.id} has no checkpoint with a validation; try --latest"
     if not chosen:
         raise NotFound(problem)
-    return _copied(client, chosen, given.output_dir)
+    return _copied(client, chosen[0], given.output_dir)
 
 
 def download_best(call: Call) -> str:
@@ -125,7 +125,7 @@ def download_best(call: Call) -> str:
         of = f" of {given.sort_by}" if given.sort_by else ""
         raise NotFound(f"experiment {given.id} has no checkpoint with a validation{of}")
     folder = Path(given.output_dir or f"experiment-{given.id}-checkpoints")
-    return "\n".join(_copied(client, [each], folder / each.uuid) for each in ranked[: given.top_n])
+    return "\n".join(_copied(client, each, folder / each.uuid) for each in ranked[: given.top_n])
 
 
 def _by_metric(
@@ -149,20 +149,16 @@ def _by_metric(
     return best_first(rated, Direction.of(smaller_is_better=is_smaller_better))
 
 
-def _copied(client: Client, chosen: Sequence[CheckpointView], folder: str | Path | None) -> str:
-    data_dir = Path(client.session.info.data_dir)
-    lines = []
-    for view in chosen:
-        try:
-            path = Checkpoint(view, data_dir).download(folder)
-        except OSError as error:
-            raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
-        metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
-        lines.append(
-            f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
-            f"{length({'batches': view.steps_completed})}{metric}) to {path}"
-        )
-    return "\n".join(lines)
+def _copied(client: Client, view: CheckpointView, folder: str | Path | None) -> str:
+    try:
+        path = Checkpoint(view, Path(client.session.info.data_dir)).download(folder)
+    except OSError as error:
+        raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
+    return (
+        f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
+        f"{length({'batches': view.steps_completed})}{metric}) to {path}"
+    )
 
 
 def delete(call: Call) -> str:

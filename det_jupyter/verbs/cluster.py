@@ -31,7 +31,7 @@ from det_jupyter.verbs.cluster_text import (
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
 from det_jupyter.verbs.tables import Listing, written
-from det_jupyter.wire import AgentStatus, PoolStatus, SetPools, SwitchSlots
+from det_jupyter.wire import AgentStatus, SetPools, SwitchSlots
 
 FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
 WHOLE = 1000  # the most that the master returns of a queue
@@ -83,16 +83,11 @@ def list_pools(call: Call) -> str:
 def list_jobs(call: Call) -> str:
     """Return a row for each experiment that is not over."""
     jobs, pools, chosen = call.client.jobs(), call.client.pools(), call.options.pool
-    if chosen is not None:
-        _find_pool(pools, chosen)
+    known = [pool.name for pool in pools]
+    if chosen is not None and chosen not in known:
+        raise NotFound(f"there is no pool {chosen!r}; there are: {', '.join(known)}")
     listings = jobs_listings(jobs, pools, user_name(), chosen)
     return _written(call, listings, data=jobs_data(jobs, user_name(), chosen))
-
-
-def _find_pool(pools: Sequence[PoolStatus], name: str) -> None:
-    if all(pool.name != name for pool in pools):
-        known = ", ".join(pool.name for pool in pools)
-        raise NotFound(f"there is no pool {name!r}; there are: {known}")
 
 
 def _written(

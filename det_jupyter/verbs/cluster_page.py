@@ -22,7 +22,7 @@ from det_jupyter.verbs.cluster_text import (
     slot_text,
     summary,
 )
-from det_jupyter.verbs.tables import Listing
+from det_jupyter.verbs.tables import Listing, html_table
 from det_jupyter.wire import AgentStatus, ClusterView, QueueEntry, SlotStatus
 from det_jupyter.words import count, shortened
 
@@ -119,11 +119,7 @@ def _table(listing: Listing, most: int) -> str:
     title = f"<p><b>{escape(listing.title)}</b></p>" if listing.title else ""
     if not listing.rows:
         return f"{title}<p>{escape(listing.if_empty)}</p>"
-    head = "".join(f"<th>{escape(name)}</th>" for name in listing.header)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in listing.texts(row))}</tr>"
-        for row in listing.rows[:most]
-    )
+    table = html_table(listing.header, map(listing.texts, listing.rows[:most]))
     more = len(listing.rows) - most
     rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
-    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
+    return f"{title}{table}{rest}"

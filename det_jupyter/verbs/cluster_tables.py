@@ -123,12 +123,7 @@ def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
 def jobs_listings(
     jobs: Sequence[JobEntry], pools: Sequence[PoolStatus], user: str, pool: str | None = None
 ) -> list[Listing]:
-    """Return for each pool a table with a row for each experiment that is not over.
-
-    Args:
-        user: Whose they are.
-        pool: Only this one.
-    """
+    """Return for each pool, or for one, a table of the experiments that are not over."""
     shown_pools = [p for p in pools if pool in (None, p.name)]
     busy = [p for p in shown_pools if any(job.pool == p.name for job in jobs)]
     return [_jobs_of(p, jobs, user, is_alone=len(busy) < 2) for p in busy or shown_pools[:1]]

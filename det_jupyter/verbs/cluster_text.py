@@ -134,10 +134,7 @@ def _numbers(first: SlotStatus, last: SlotStatus) -> str:
 def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
     """Return what is on a slot, since when, and what else uses its device.
 
-    Args:
-        slot: The slot, or the first of several with ranks of the same gang.
-        at: The present time.
-        last_rank: The rank on the last of them.
+    Of several slots with ranks of the same gang, `slot` is the first and `last_rank` on the last.
     """
     words = [_holder(slot, last_rank)]
     if slot.priority is not None and slot.experiment_id is not None:
@@ -182,28 +179,18 @@ def _notebook(process: DeviceProcess) -> str:
 def idle_hints(view: ClusterView) -> list[str]:
     """Return a line for each kernel that holds a device and does nothing, with what frees it."""
     hints: dict[int, str] = {}
-    for process, agent in _strangers(view):
-        if process.kernel_id is None or process.idle_since is None or process.pid in hints:
-            continue
-        if (idle_s := view.at - process.idle_since) >= _IDLE_S:
-            hints[process.pid] = _idle_hint(process, agent, idle_s)
+    agents = [agent for pool in view.pools for agent in pool.agents]
+    processes = [(p, agent) for agent in agents for slot in agent.slots for p in slot.processes]
+    for process, agent in processes:
+        idle_s = 0.0 if process.idle_since is None else view.at - process.idle_since
+        if process.kernel_id is not None and idle_s >= _IDLE_S and process.pid not in hints:
+            where = f"pid {process.pid} on agent {shortened(agent.id)}"
+            hints[process.pid] = (
+                f"The kernel of {_notebook(process)} ({where}) holds "
+                f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
+                f"Shut it down in Jupyter, or free it with:  !kill {process.pid}"
+            )
     return list(hints.values())
-
-
-def _idle_hint(process: DeviceProcess, agent: AgentStatus, idle_s: float) -> str:
-    where = f"pid {process.pid} on agent {shortened(agent.id)}"
-    return (
-        f"The kernel of {_notebook(process)} ({where}) holds "
-        f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
-        f"Shut it down in Jupyter, or free it with:  !kill {process.pid}"
-    )
-
-
-def _strangers(view: ClusterView) -> Iterator[tuple[DeviceProcess, AgentStatus]]:
-    for pool in view.pools:
-        for agent in pool.agents:
-            for slot in agent.slots:
-                yield from ((process, agent) for process in slot.processes)
 
 
 def queue_text(view: ClusterView) -> str:

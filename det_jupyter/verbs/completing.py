@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
+from det_jupyter.verbs.arguments import trial_number
 from det_jupyter.verbs.grammar import verb_parsers
-from det_jupyter.verbs.kinds import trial_number
 
 Known = Mapping[str, Callable[[], list[str]]]  # by what it is, which there are
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client import Client
 from det_jupyter.errors import DetError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
@@ -62,13 +61,15 @@ def list_trials(call: Call) -> str:
     view = call.client.experiment(call.options.id)
     rows = [_trial_row(t) | {"# of Batches": t.steps_completed} for t in view.trials]
     listing = _listing(rows, _ROWS, is_whole=True, if_empty="It has no trials yet.")
-    return to_json(rows, _ROWS) if call.options.json else written(listing, call.options)
+    return _json(_chosen(rows, _ROWS)) if call.options.json else written(listing, call.options)
 
 
-def to_json(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> str:
-    """Return columns of rows as JSON."""
-    chosen = [{name: row.get(name) for name in header} for row in rows]
-    return json.dumps(chosen, indent=2, ensure_ascii=False)
+def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: row.get(name) for name in header} for row in rows]
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _experiment_row(view: ExperimentView) -> dict[str, Any]:
@@ -118,13 +119,13 @@ def _workloads_of(
 ) -> list[dict[str, Any]]:
     client, chosen = call.client, view.trials if trials is None else trials
     numbers = {trial.id for trial in chosen}
-    curves = [curve for curve in _curves(client, view.id) if curve.trial_id in numbers]
+    curves = [
+        curve
+        for curve in client.curves(view.id)
+        if curve.group in _PREFIXES and curve.trial_id in numbers
+    ]
     saved = [c for c in client.checkpoints(view.id) if c.trial_id in numbers]
     return workloads(chosen, curves, saved, with_metrics=call.options.metrics)
-
-
-def _curves(client: Client, experiment_id: int) -> Iterable[Curve]:
-    return (c for c in client.curves(experiment_id) if c.group in _PREFIXES)
 
 
 def workloads(
@@ -166,11 +167,7 @@ def _written(call: Call, tables: Sequence[Table], headers: Sequence[Sequence[str
         for (title, rows), header in zip(tables, headers, strict=True)
     ]
     if given.json:
-        document = {
-            title.lower(): [{name: row.get(name) for name in header} for row in rows]
-            for title, rows, header in whole
-        }
-        return json.dumps(document, indent=2, ensure_ascii=False)
+        return _json({title.lower(): _chosen(rows, header) for title, rows, header in whole})
     is_whole = given.csv or given.outdir is not None
     listings = [
         (title, _listing(rows, header, is_whole=is_whole)) for title, rows, header in whole

@@ -17,7 +17,7 @@ from det_jupyter.errors import Conflict, NotFound, UsageError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import shown
-from det_jupyter.wire import ExperimentView, SearchChangeView, State, TrialView
+from det_jupyter.wire import ExperimentView, SearchChangeView, State
 from det_jupyter.words import count, date
 
 
@@ -59,15 +59,11 @@ def trials_table(view: ExperimentView) -> str:
     for trial in ranked(view):
         hparams = dict(flattened(trial.hparams))
         values: list[Any] = [trial.best_metric, trial.latest_metric, trial.steps_completed]
-        values += [_limit(trial)] if has_verdicts else []
+        values += [trial.verdict and trial.verdict.kind] if has_verdicts else []
         values += [hparams.get(name) for name in names]
         rows.append((str(trial.id), describe_trial(trial), *map(shown, values)))
     heading = f"{title(view)}: {describe_state(view)}"
     return f"{heading}\n{plain_table(header, rows)}" if rows else f"{heading}; no trials yet"
-
-
-def _limit(trial: TrialView) -> str | None:
-    return None if trial.verdict is None else trial.verdict.kind
 
 
 def title(view: ExperimentView) -> str:
@@ -136,11 +132,7 @@ _TICK_S = 0.2
 
 
 def wait(call: Call) -> str:
-    """Wait until an experiment has ended.
-
-    Raises:
-        Conflict: It ended otherwise than completed.
-    """
+    """Wait until an experiment has ended; raise if it did not complete."""
     call.client.experiment(call.options.id)  # is there one?
     return ended(until_over(call.client, call.options.id))
 
@@ -159,11 +151,7 @@ def until_over(client: Client, experiment_id: int) -> ExperimentView:
 
 
 def ended(view: ExperimentView) -> str:
-    """Return how an experiment ended.
-
-    Raises:
-        Conflict: It ended otherwise than completed.
-    """
+    """Return how an experiment ended, if it completed; else raise that."""
     said = f"{title(view)}: {describe_state(view)}"
     if view.state is not State.COMPLETED:
         raise Conflict(said)
@@ -171,11 +159,7 @@ def ended(view: ExperimentView) -> str:
 
 
 def explain(path: str) -> str:
-    """Return the help on a key; on a section, with its keys; without a path, on the whole.
-
-    Raises:
-        NotFound: There is no such key.
-    """
+    """Return the help on a key; on a section, with its keys; without a path, on the whole."""
     lines = []
     if path:
         found = describe(path)

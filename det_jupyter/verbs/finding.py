@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from det_jupyter.client import Client
 from det_jupyter.client.finding import make_query, to_rows
@@ -67,7 +66,6 @@ def found_text(
     """Return what was found as a table, and a line that says how many more there are.
 
     Args:
-        most: So many rows at most.
         hint: What lists the others, if any.
         is_filtered: Whether others may be there that were not asked for.
         in_columns: In the columns that Determined had.
@@ -120,11 +118,7 @@ def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
 
 
 def numbers_of(call: Call) -> list[int]:
-    """Return the numbers of experiments of a line, each once; of a range those that there are.
-
-    Raises:
-        NotFound: There is none in its ranges.
-    """
+    """Return the numbers of experiments of a line, each once; of a range those that there are."""
     ranges: list[range] = [each for word in call.options.ids for each in word]
     spans = [each for each in ranges if len(each) > 1]
     known = known_numbers(call.client) if spans else []
@@ -152,14 +146,9 @@ def with_existing(error: NotFound, client: Client) -> NotFound:
         hint = "%det task list shows those that run or wait, %det_experiment trials ID all"
     elif problem.startswith("there is no experiment"):
         found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))
-        hint = _existing(found.rows, found.num_more)
+        numbers = ", ".join(str(row.id) for row in reversed(found.rows))
+        front = "the newest are" if found.num_more else "there are"
+        hint = f"{front}: {numbers}" if numbers else "there are none yet"
     else:
         return error
     return NotFound(f"{problem}; {hint}")
-
-
-def _existing(rows: Sequence[ExperimentRow], num_more: int) -> str:
-    if not rows:
-        return "there are none yet"
-    front = "the newest are: " if num_more else "there are: "
-    return front + ", ".join(str(row.id) for row in reversed(rows))

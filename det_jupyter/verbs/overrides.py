@@ -21,8 +21,7 @@ _LISTS = ("bind_mounts",)  # one value is a list of one
 def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, Any]:
     """Return the YAML of a text, if there is one, with the assignments laid over it.
 
-    Raises:
-        ConfigError: All that cannot be read, and all assignments that undo one another.
+    What cannot be read, and assignments that undo one another, are raised together.
     """
     document: dict[str, Any] = {}
     parsed: dict[str, dict[str, Any]] = {}
@@ -88,10 +87,7 @@ def _parse_value(text: str, value: str) -> Any:
 def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
     """Return what `set_it` makes of the YAML in the cell, or in the file that the line names.
 
-    Args:
-        call: With the option `file`.
-        set_it: Takes the text; raises a ConfigError with the lines of its problems.
-        above: The line that stands above YAML in a cell.
+    `above` is the line that stands above YAML in a cell.
     """
     if (call.text is None) == (call.options.file is None):
         raise UsageError(f"{call.options.words}: give either a file, or {above} above YAML")

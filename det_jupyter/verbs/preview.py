@@ -14,6 +14,7 @@ from det_jupyter.client.drafts import preview_draft
 from det_jupyter.client.tables import plain_table
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
+from det_jupyter.verbs.tables import html_table
 from det_jupyter.wire import PlannedBracket, PreviewView
 from det_jupyter.words import count, lasting, length, moment, unit_of
 
@@ -21,19 +22,15 @@ _STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
 _COLOR = "#3b82c4"
 _RANGES = ("hyperparameter", "range", "such as")
-_LEFT = 'style="text-align:left"'
-_RIGHT = 'style="text-align:right"'
+_LEFT = ' style="text-align:left"'
+_RIGHT = ' style="text-align:right"'
 
 
 def render_text(view: PreviewView, at: float) -> str:
-    """Return the preview as lines of text.
-
-    Args:
-        view: What the master estimates.
-        at: The present time, to which the duration is added.
-    """
+    """Return the preview as lines of text; `at` is the present time."""
     ranges = [plain_table(_RANGES, _range_rows(view)), ""] if view.ranges else []
-    return "\n".join([_title(view), "", *ranges, _table(view), "", *_sentences(view, at)])
+    table = plain_table(_header(view), _rows(view))
+    return "\n".join([_title(view), "", *ranges, table, "", _training(view), _time(view, at)])
 
 
 def _title(view: PreviewView) -> str:
@@ -65,28 +62,14 @@ def _range_rows(view: PreviewView) -> list[tuple[str, ...]]:
     return [(each.name, each.range, ", ".join(each.samples)) for each in view.ranges]
 
 
-def _table(view: PreviewView) -> str:
-    return plain_table(_header(view), _rows(view))
-
-
-def _sentences(view: PreviewView, at: float) -> list[str]:
-    """Return what it comes to: training in all, and time."""
-    return [_training(view), _time(view, at)]
-
-
 def _training(view: PreviewView) -> str:
-    text = f"Training in all: {_amount(view.expected, view.unit)}"
+    text = f"Training in all: {length({view.unit: round(view.expected)})}"
     if view.least != view.most:
         text += f" (least {view.least:,.0f}, most {view.most:,.0f})"
     if view.expected < view.full:
         share = view.expected / view.full
         text += f"; {share:.0%} of training every trial to the end"
     return f"{text}."
-
-
-def _amount(value: float, unit: str) -> str:
-    """Return an amount of training, which may be an estimate, so without a fraction."""
-    return length({unit: round(value)})
 
 
 def _time(view: PreviewView, at: float) -> str:
@@ -101,28 +84,12 @@ def _time(view: PreviewView, at: float) -> str:
 
 def render_page(view: PreviewView, at: float) -> str:
     """Return the preview as HTML that needs neither script nor style sheet."""
-    head = "".join(f"<th {_RIGHT}>{escape(text)}</th>" for text in _header(view))
-    body = "".join(
-        f"<tr>{''.join(f'<td {_RIGHT}>{escape(cell)}</td>' for cell in row)}</tr>"
-        for row in _rows(view)
-    )
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(view, at))
+    ranges = html_table(_RANGES, _range_rows(view), _LEFT) if view.ranges else ""
+    words = "".join(f"<p>{escape(text)}</p>" for text in (_training(view), _time(view, at)))
     return (
-        f"<div><p><b>{escape(_title(view))}</b></p>{_picture(view)}"
-        f"{_range_table(view)}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{words}</div>"
+        f"<div><p><b>{escape(_title(view))}</b></p>{_picture(view)}{ranges}"
+        f"{html_table(_header(view), _rows(view), _RIGHT)}{words}</div>"
     )
-
-
-def _range_table(view: PreviewView) -> str:
-    if not view.ranges:
-        return ""
-    head = "".join(f"<th {_LEFT}>{escape(text)}</th>" for text in _RANGES)
-    body = "".join(
-        f"<tr>{''.join(f'<td {_LEFT}>{escape(cell)}</td>' for cell in row)}</tr>"
-        for row in _range_rows(view)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _picture(view: PreviewView) -> str:

@@ -50,13 +50,9 @@ def update(call: Call) -> str:
 
 def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
     """Return the changes that the options ask for; the place comes last."""
-    values = {
-        "resource-pool": given.pool,
-        "priority": given.priority,
-        "weight": given.weight,
-        "ahead-of": given.ahead_of,
-        "behind-of": given.behind,
-    }
+    options = {"resource-pool": "pool", "ahead-of": "ahead_of", "behind-of": "behind"}
+    words = ("resource-pool", "priority", "weight", "ahead-of", "behind-of")
+    values = {word: getattr(given, options.get(word, word)) for word in words}
     return [
         QueueChange(experiment_id=given.id, where=f"--{word}", request=_request(word, value))
         for word, value in values.items()
@@ -77,11 +73,7 @@ def update_batch(call: Call) -> str:
 
 
 def read_operation(text: str) -> QueueChange:
-    """Return the change that `3.priority=10` or `5.ahead-of=3` stands for.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return the change that `3.priority=10` or `5.ahead-of=3` stands for."""
     found = _OPERATION.fullmatch(text)
     if found is None or found[2] not in OPERATIONS:
         raise ConfigError(

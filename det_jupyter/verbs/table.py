@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import argparse
 
-from det_jupyter.verbs.arguments import QUEUE_ANYWAY, STORAGE
+from det_jupyter.verbs.arguments import (
+    QUEUE_ANYWAY,
+    STORAGE,
+    at_least_one,
+    folder,
+    positive,
+    whole,
+)
 from det_jupyter.verbs.grammar import (
     Group,
     LineParser,
@@ -19,7 +26,6 @@ from det_jupyter.verbs.grammar import (
     flag,
     make_parser,
 )
-from det_jupyter.verbs.kinds import at_least_one, folder, positive, whole
 from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_others import OTHERS
 

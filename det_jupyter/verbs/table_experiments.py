@@ -21,9 +21,6 @@ from det_jupyter.verbs.arguments import (
     TITLE,
     WEIGHT,
     YES,
-)
-from det_jupyter.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
-from det_jupyter.verbs.kinds import (
     at_least_one,
     limit,
     positive,
@@ -32,6 +29,7 @@ from det_jupyter.verbs.kinds import (
     yaml_value,
     yes_or_no,
 )
+from det_jupyter.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
 
 verbs = Later("det_jupyter.verbs")
 SORTS = ("newest", "oldest", "metric")

@@ -15,9 +15,6 @@ from det_jupyter.verbs.arguments import (
     TRIAL,
     WEIGHT,
     YES,
-)
-from det_jupyter.verbs.grammar import Group, Later, Verb, argument, flag, one_of
-from det_jupyter.verbs.kinds import (
     at_least_one,
     experiment_number,
     positive,
@@ -28,6 +25,7 @@ from det_jupyter.verbs.kinds import (
     whole,
     yaml_value,
 )
+from det_jupyter.verbs.grammar import Group, Later, Verb, argument, flag, one_of
 
 verbs = Later("det_jupyter.verbs")
 OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")

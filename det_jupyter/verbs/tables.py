@@ -7,8 +7,9 @@ import io
 import json
 import math
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import yaml
@@ -91,14 +92,19 @@ class Listing:
 
 
 def written(listing: Listing, given: Namespace) -> str:
-    """Return a table as a line asks for it: as CSV or JSON, or as text, which `--all` makes whole.
-
-    Args:
-        given: With the options `AS_DATA`, and with `all`.
-    """
+    """Return a table as a line asks for it: CSV, JSON, or text, which `--all` makes whole."""
     if given.csv or given.json:
         return (listing.csv() if given.csv else listing.json()).rstrip("\n")
     return listing.text(None if given.all else MOST_ROWS)
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], style: str = "") -> str:
+    """Return a table as HTML; `style` is an attribute of each of its cells."""
+    head = "".join(f"<th{style}>{escape(name)}</th>" for name in header)
+    body = "".join(
+        f"<tr>{''.join(f'<td{style}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def shown(value: Any) -> str:

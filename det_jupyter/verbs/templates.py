@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from textwrap import indent
 
 from det_jupyter.client import Client
 from det_jupyter.client.drafts import located
@@ -26,7 +27,13 @@ def list_templates(call: Call) -> str:
         return _data(call, views)
     if not views:
         return "No templates yet; %%det template set NAME makes one."
-    return _details(views) if call.options.detail else _table(views)
+    if call.options.detail:
+        return "\n".join(
+            f"{view.name}  (set {date(view.updated_at)})\n{indent(to_yaml(view.config), '    ')}"
+            for view in views
+        )
+    rows = [(view.name, date(view.updated_at), ", ".join(view.config)) for view in views]
+    return plain_table(("name", "set", "gives"), rows)
 
 
 def _data(call: Call, views: Sequence[TemplateView]) -> str:
@@ -36,22 +43,6 @@ def _data(call: Call, views: Sequence[TemplateView]) -> str:
         return json.dumps(named, indent=2, ensure_ascii=False)
     cells = [(name, updated, json.dumps(config)) for name, updated, config in rows]
     return Listing(header=_HEADER, rows=cells).csv().rstrip("\n")
-
-
-def _table(views: Sequence[TemplateView]) -> str:
-    rows = [(view.name, date(view.updated_at), ", ".join(view.config)) for view in views]
-    return plain_table(("name", "set", "gives"), rows)
-
-
-def _details(views: Sequence[TemplateView]) -> str:
-    return "\n".join(
-        f"{view.name}  (set {date(view.updated_at)})\n{_indented(to_yaml(view.config))}"
-        for view in views
-    )
-
-
-def _indented(text: str) -> str:
-    return "".join(f"    {line}\n" for line in text.splitlines())
 
 
 def show_template(call: Call) -> str:
