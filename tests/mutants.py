@@ -52,7 +52,7 @@ PARTS = {  # the folder or module of the part, and where its unit tests are
     "machine": ("det_jupyter/master/machine", "tests/unit/master"),
     "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
     "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),
-    "verbs": ("det_jupyter/verbs", "tests/unit/verbs tests/unit/test_printed.py"),
+    "verbs": ("det_jupyter/verbs", "tests/unit/verbs tests/unit/cli tests/unit/test_printed.py"),
     "view": ("det_jupyter/view", "tests/unit/view tests/unit/client tests/unit/verbs"),
     "views": ("det_jupyter/master/views", "tests/unit/master"),
     "words": ("det_jupyter/words.py", "tests/unit/test_words.py tests/unit/view"),
