@@ -143,7 +143,7 @@ def _read(
         if head is not None and len(lines) >= head:
             break
     if head is not None:
-        return LogLines(lines[:head], len(lines))
+        return LogLines(lines[:head], len(lines[:head]))  # all that was asked for
     return LogLines(lines if tail is None else lines[max(0, len(lines) - tail) :], len(lines))
 
 

@@ -1,0 +1,267 @@
+"""What lines answer, word for word: the answers are in `answers.txt`.
+
+`python -m tests.unit.verbs.test_answers` writes that file anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import DetError
+from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
+from det_jupyter.verbs.cluster_tables import agents_listing, jobs_listings
+from det_jupyter.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.verbs.preview import render_page, render_text
+from det_jupyter.verbs.tables import Listing
+from det_jupyter.wire import PlannedBracket, PreviewView, State
+from det_jupyter.words import date
+from tests.unit.verbs.answers import Answering, answer_to, busy_cluster, planned, preview_of
+from tests.unit.verbs.cluster_samples import AT, agent, cluster, held, job, pool, slot
+from tests.unit.view.view_samples import CREATED_AT
+
+FILE = Path(__file__).with_name("answers.txt")
+CELL = "searcher: {name: single, metric: error, max_length: {epochs: 1}}\nentrypoint: T\n"
+LINES = """
+e trials 7
+e trials 8
+e config 7
+e describe 7
+e describe 7 --metrics
+e describe 7 --csv
+e describe 7 --json
+e describe 7 --outdir OUT
+t describe 1 --metrics-summary
+e lt 7
+e lt 7 --csv
+e lt 7 --json
+e lc 7
+e lc 7 --best 1
+e lc 7 --csv
+c list 7 --json
+c describe uuid-10
+c describe uuid-40
+c describe uuid-10 --json
+c describe uuid-50
+c download uuid-10 -o OUT
+c download uuid-40 -o OUT
+t download 1 -o OUT
+t download 1 --latest -o OUT
+t download 2 --uuid uuid-20 -o OUT
+t download 2 --uuid uuid-10 -o OUT
+t download 3 -o OUT
+t download 3 --latest -o OUT
+e download 7 -o OUT
+e download 7 --top-n 5 -o OUT
+e download 7 --sort-by error --smaller-is-better true -o OUT
+e download 7 --sort-by error --smaller-is-better false -o OUT
+e download 7 --sort-by error -o OUT
+e download 7 --sort-by loss --smaller-is-better true -o OUT
+c delete uuid-10,uuid-20 uuid-10 -y
+c delete uuid-50 -y
+tpl list
+tpl list -d
+tpl list --csv
+tpl list --json
+tpl show digits
+tpl delete digits
+tpl set x < max_restarts: 2
+tpl set x < max_restarts: [
+tpl set x < max_restart: 2
+tpl set x
+tpl create digits < max_restarts: 2
+tpl create x < max_restarts: 2
+t kill 3
+t set 1 --lr 0.5 --priority 3
+t set 1 --priority 3
+t set 1
+t profile 1 --steps 3 --with-stack
+e set 7 --name new --priority 3
+e set 7
+e set 7 --priority 100
+e set name 7 new
+e set description 7 So
+e set weight 7 2
+e set pool 7 night
+e set priority 7 0
+e label add 7 a b
+e label rm 7 a
+e change 7 --max-trials 5 --max-concurrent 2
+e change 7
+e pause 7
+e code 7
+e code 7 --to OUT
+e why 7
+why 9
+why --experiment 7
+e ? searcher.divisor
+e ? divisor
+e ? searcher.divizor
+e ? xyzzy
+e ? checkpoint_storage
+e compare 7 8 --trials 1
+e compare 7
+e export 7 --to OUT.csv
+e export 7 --to OUT.txt
+e archive 7 8
+e delete 7 8 -y
+slot disable left 1 --drain
+agent enable --all
+agent enable
+job move 7 --ahead-of 3
+job update 7 --priority 3
+job update-batch 7.priority=3 8.weight=2
+e download-model-def 7 -o OUT
+e
+e --all
+e list a b --name x --label good --state running,paused --sort metric --limit 5 --offset 1
+e --csv
+e --json
+e list --since yesterday
+shell: e
+shell: e --csv
+shell: e --json
+slots
+slots -a
+slot
+slot --csv
+slot --json
+agent
+agent --json
+task
+task --csv
+job
+job -p night
+job --csv
+job --json
+job -p x
+pool
+pool --csv
+queue
+queue -a
+e logs 7
+e logs 7 --tail 2
+e logs 7 --tail 0
+e logs 7 --head 3
+e logs 7 --json --tail 1
+e logs 7 --until 2000-01-01
+e logs 7 --allocation-id 7.1.2
+e logs 7 --allocation-id 7.1
+e logs 7 --trial 1 --rank 1 --level error --search x
+e logs 7 -f
+e logs 7 -f --json
+t logs 1 --tail 4
+shell: e logs 7
+shell: e logs 7 --head 1
+shell: e logs 7 --until 2000-01-01
+shell: e logs 7 --tail 2
+shell: t logs 1 --until 2000-01-01 --tail 3
+shell: e logs 7 -f
+preview-search --seconds-per-batch 0.5 < CELL
+preview-search < searcher: {name: asha}
+""".strip().splitlines()
+HUGE = [agent(*(slot(i) for i in range(80)), name="big"), agent(held(0, 0), name="small")]
+MANY = [agent(held(0, 0), slot(1), name=f"a{i}") for i in range(45)]
+PAGES: dict[str, Callable[[], str]] = {
+    "text of a preview": lambda: render_text(preview_of(), AT),
+    "text of a short preview": lambda: render_text(short_preview(), AT),
+    "page of a preview": lambda: render_page(preview_of(), AT),
+    "page of a short preview": lambda: render_page(short_preview(), AT),
+    "page of slots": lambda: ledger_page(busy_cluster(), ["a <note>"]),
+    "page of no slots": lambda: ledger_page(cluster()),
+    "page of many slots": lambda: ledger_page(cluster(pool(*HUGE))),
+    "page of many agents": lambda: ledger_page(cluster(pool(*MANY)))[-400:],
+    "page of a queue": lambda: queue_page(busy_cluster()),
+    "page of no queue": lambda: queue_page(cluster()),
+    "page of tables": lambda: tables_page(
+        [agents_listing(busy_cluster()), agents_listing(cluster()), *_jobs()], 2
+    ),
+    "text of no slots": lambda: ledger_text(cluster()),
+    "text of many slots": lambda: ledger_text(cluster(pool(*HUGE))),
+    "text of all of many slots": lambda: ledger_text(cluster(pool(*HUGE)), with_all=True),
+    "text of many agents": lambda: ledger_text(cluster(pool(*MANY)))[-300:],
+    "text of a pool without agents": lambda: ledger_text(cluster(pool(name="night"))),
+    "text of no queue": lambda: queue_text(cluster()),
+}
+
+
+def short_preview() -> PreviewView:
+    """Return the preview of a search in one bracket, without a pace."""
+    whole = planned(b1000=4)
+    return preview_of(
+        searcher="random", trials=whole, brackets=[PlannedBracket(trials=whole)],
+        expected=4000.0, least=4000.0, most=4000.0, pace=None, ranges=[],
+        no_pace="none has trained",
+    )  # fmt: skip
+
+
+def _jobs() -> Sequence[Listing]:
+    jobs = [job(), job(4, state=State.PAUSED), job(5, num_running=0), job(6, pool="night")]
+    return jobs_listings(jobs, [pool(), pool(name="night", policy="fair_share")], "ann")
+
+
+def said(line: str, folder: Path) -> str:
+    """Return what a line prints and answers, and what it asked the master for."""
+    master = Answering(folder)
+    words, _, text = line.removeprefix("shell: ").partition(" < ")
+    words = words.replace("OUT", str(folder / "out"))
+    text = CELL if text == "CELL" else text
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            answer = answer_to(master, words, text or None, is_shell=line.startswith("shell: "))
+        except DetError as error:
+            answer = f"{type(error).__name__}: {error}"
+    parts = [f"asked {each!r}" for each in master.asked]
+    printed = {"stdout": out.getvalue(), "stderr": err.getvalue()}
+    parts += [f"{name}\n{text}" for name, text in printed.items() if text]
+    return _steady("\n".join([*parts, str(answer)]), folder)
+
+
+def _steady(text: str, folder: Path) -> str:
+    text = text.replace(str(folder), "DIR").replace(date(AT), "2026-11-23 14:30:00")
+    for at in (CREATED_AT + second for second in range(61)):  # as in UTC
+        for form in ("%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"):
+            here = datetime.fromtimestamp(at).strftime(form)
+            text = text.replace(here, datetime.fromtimestamp(at, UTC).strftime(form))
+    text = re.sub(r"done about \S+( \S+)? \(", "done about WHEN (", text)
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(f"    {line}" if line else "" for line in lines).rstrip()
+
+
+def _written() -> dict[str, str]:
+    parts = re.split(r"^\$ (.*)\n", FILE.read_text(encoding="utf-8"), flags=re.M)
+    return {name: text.rstrip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@pytest.fixture(autouse=True)
+def ann(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all experiments belong to ann."""
+    monkeypatch.setenv("LOGNAME", "ann")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_answers_what_is_written(line: str, tmp_path: Path) -> None:
+    assert said(line, tmp_path) == _written()[line]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_is_written(name: str, tmp_path: Path) -> None:
+    assert _steady(PAGES[name](), tmp_path) == _written()[name]
+
+
+if __name__ == "__main__":
+    os.environ["LOGNAME"] = "ann"
+    texts = {name: _steady(page(), Path("/none")) for name, page in PAGES.items()}
+    for each in LINES:
+        with tempfile.TemporaryDirectory() as folder:
+            texts[each] = said(each, Path(folder))
+    FILE.write_text("\n".join(f"$ {name}\n{text}\n" for name, text in texts.items()))
