@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import NotFound
-from det_jupyter.verbs.grammar import Call, Group, make_parser, parse
+from det_jupyter.verbs.grammar import Call, Group, LineParser, make_parser, parse
 from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_others import OTHERS
 from det_jupyter.wire import (
@@ -302,11 +303,16 @@ def stored(folder: Path, steps: int, metric: float | None, **changes: Any) -> Ch
     return checkpoint(steps, metric, path=str(path), **changes)
 
 
+@cache
+def _parser() -> LineParser:
+    return make_parser(_GROUP)
+
+
 def answer_to(
     master: Answering, line: str, text: str | None = None, *, is_shell: bool = False
 ) -> Any:
     """Return what the verb of a line returns."""
-    options = parse(make_parser(_GROUP), line)
+    options = parse(_parser(), line)
     client = cast("Client", master)
     return options.verb.run(
         Call(

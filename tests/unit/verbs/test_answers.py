@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,7 @@ def _steady(text: str, folder: Path) -> str:
     return "\n".join(f"    {line}" if line else "" for line in lines).rstrip()
 
 
+@cache
 def _written() -> dict[str, str]:
     parts = re.split(r"^\$ (.*)\n", FILE.read_text(encoding="utf-8"), flags=re.M)
     return {name: text.rstrip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
