@@ -41,12 +41,7 @@ def _write_what_can_be(stream: TextIO) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Carry out the words of a line; what goes wrong is printed.
-
-    Raises:
-        KeyboardInterrupt: The user pressed Ctrl-C.
-        BrokenPipeError: The reader of stdout has gone.
-    """
+    """Carry out the words of a line; what goes wrong is printed."""
     from det_jupyter.cli.shell_words import in_shell_words
     from det_jupyter.verbs.grammar import HelpShown
 

@@ -102,11 +102,7 @@ def _say_the_end(view: ExperimentView) -> int:
 
 
 class Display:
-    """Lines, and on a terminal a bar below them.
-
-    Attributes:
-        first_trial: Number of the first trial; None before there is one.
-    """
+    """Lines, and on a terminal a bar below them; `first_trial` is None before there is one."""
 
     def __init__(self, experiment_id: int) -> None:
         self.first_trial: int | None = None

@@ -20,19 +20,10 @@ from det_jupyter.verbs.grammar import Call
 _POLL_S = 0.2
 
 
-def start(call: Call) -> int:
-    """Start the master, if it does not run."""
-    return cli.start(call.options)
-
-
-def stop(call: Call) -> int:
-    """End the master."""
-    return cli.stop(call.options)
-
-
-def status(call: Call) -> int:
-    """Say whether the master runs, and what."""
-    return cli.status(call.options)
+def control(call: Call) -> int:
+    """Start the master, end it, or say whether it runs, and what."""
+    run = {"start": cli.start, "stop": cli.stop, "status": cli.status}[call.options.verb.name]
+    return run(call.options)
 
 
 def logs(call: Call) -> str:

@@ -69,10 +69,10 @@ _MASTER = Group(
     name="master",
     help="the background process that runs experiments",
     members=(
-        Verb("start", "start it, if it does not run", cli.master.start),
-        Verb("stop", "end it; running trials go on", cli.master.stop,
+        Verb("start", "start it, if it does not run", cli.master.control),
+        Verb("stop", "end it; running trials go on", cli.master.control,
              (flag("--everything", help="kill what runs, too"),)),
-        Verb("status", "say whether it runs (exit status 0 or 3) and what", cli.master.status,
+        Verb("status", "say whether it runs (exit status 0 or 3) and what", cli.master.control,
              (flag("--json", help="for programs"),)),
         Verb("logs", "print its log", cli.master.logs,
              (flag("-f", "--follow", help="wait for more"),

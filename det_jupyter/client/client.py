@@ -212,10 +212,9 @@ class Client:
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
 
     def delete_checkpoints(self, uuids: Sequence[str]) -> list[CheckpointView]:
-        """Delete checkpoints, all of them or none, and return them as they are now.
+        """Delete checkpoints, and return them as they are now.
 
-        Raises:
-            Conflict: One is unknown, deleted already, or in use.
+        If one is unknown, deleted already or in use, none is deleted.
         """
         body = DeleteCheckpoints(uuids=list(uuids)).model_dump()
         answer = self.session.post("/checkpoints/delete", body)
@@ -252,11 +251,9 @@ class Client:
     def cluster(
         self, *, limit: int | None = None, experiment_id: int | None = None
     ) -> ClusterView:
-        """Return all pools, their slots and the front of their queues.
+        """Return all pools, their slots and the front of their queues: `limit` trials of each.
 
-        Args:
-            limit: Number of waiting trials of each pool.
-            experiment_id: As many of this experiment's too, wherever they are in the queue.
+        As many trials of `experiment_id` come too, wherever they are in the queue.
         """
         return self._get(ClusterView, "/cluster", limit=limit, experiment_id=experiment_id)
 
@@ -281,10 +278,7 @@ class Client:
     ) -> str | None:
         """Return why a pool can never run a trial of this size; None: it can, or may later.
 
-        Args:
-            slots: How many one trial needs.
-            pool: The pool's name; without one the default pool.
-            is_single_agent: Whether it must not span agents.
+        Without the name of a pool the default pool is meant.
         """
         answer = self.session.get(
             "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent

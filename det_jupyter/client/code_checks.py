@@ -51,9 +51,7 @@ def find_code_problems(
     """Return what is wrong with the code that an entrypoint names, a line each.
 
     Args:
-        entrypoint: What the configuration names.
-        plan: The context directory; None: ranks work in `cwd` itself.
-        cwd: The folder that the experiment is submitted from.
+        plan: The context directory; None: ranks work in `cwd` itself, which it is submitted from.
         variables: Names of the environment variables that ranks get: what there is by another
             PATH or PYTHONPATH is not known.
     """

@@ -106,11 +106,7 @@ _lock = threading.Lock()
 def write_event_files(
     client: Client, experiment_id: int, trial_ids: Sequence[int] | None, folder: Path
 ) -> EventFiles:
-    """Write the files of some trials (None: of all), and keep them up to date.
-
-    Raises:
-        DetError: The package tensorboard is not installed.
-    """
+    """Write the files of some trials (None: of all), and keep them up to date."""
     if find_spec("tensorboard") is None:
         raise DetError(
             "the package tensorboard is not installed; run "

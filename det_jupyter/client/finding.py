@@ -51,9 +51,7 @@ def _listed(words: Words) -> Any:
 def find_by_name(client: Client, name: str) -> int:
     """Return the number of the one experiment of this name, archived or not.
 
-    Raises:
-        NotFound: There is none.
-        Conflict: There are several: the message has their numbers.
+    If there are several, the message has their numbers.
     """
     rows = client.find(ExperimentQuery(archived=True)).rows
     same = [row for row in rows if row.name == name]

@@ -40,8 +40,7 @@ def by_trial(columns: Mapping[int, Columns]) -> Columns:
 def step_columns(series: Iterable[Series]) -> Columns:
     """Return where the time of ranks went: `time`, `rank`, `part`, `per_batch`, p50, p95, max.
 
-    Args:
-        series: Those of parts, and of their statistics, named `forward.p50`.
+    The series are those of parts, and of their statistics, named `forward.p50`.
     """
     found = {(one.source, one.name): one for one in series}
     columns: Columns = {name: [] for name in ("time", "rank", "part", "per_batch", *STATISTICS)}

@@ -79,11 +79,7 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def check_target(file: str | Path) -> Path:
-    """Return the path of a file that `write` can write.
-
-    Raises:
-        DetError: It is neither CSV nor Parquet, its folder is not there, or pyarrow is missing.
-    """
+    """Return the path of a file that `write` can write, or say why it cannot."""
     path = Path(file).expanduser()
     if path.suffix.lower() not in _SUFFIXES:
         raise DetError(f"{file}: got a file {path.suffix or 'without a suffix'}, expected "
@@ -96,11 +92,7 @@ def check_target(file: str | Path) -> Path:
 
 
 def write(columns: Columns, file: str | Path) -> Path:
-    """Write columns to a CSV or Parquet file, over what is there; return its path.
-
-    Raises:
-        DetError: As `check_target`; or it cannot be written.
-    """
+    """Write columns to a CSV or Parquet file, over what is there; return its path."""
     path = check_target(file)
     try:
         if path.suffix.lower() == ".csv":

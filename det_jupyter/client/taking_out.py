@@ -135,8 +135,7 @@ def metric_columns(curves: Sequence[Curve]) -> Columns:
 def trial_rows(view: ExperimentView, now: float) -> Rows:
     """Return a row for each trial, best first.
 
-    Args:
-        now: Until then the time of trials that are not over is counted, in UTC seconds.
+    Of trials that are not over, the time until `now` (UTC seconds) is counted.
     """
     return Rows(_row_of(trial, view, now) for trial in ranked(view))
 
@@ -187,13 +186,10 @@ class Code(dict[str, str]):
 
 
 def file_of(name: str) -> PurePosixPath:
-    """Return the path of a source's file.
+    """Return the path of a source's file, which lies inside of the folder.
 
     >>> str(file_of("Cell In[5]")), str(file_of("nets/wide.py"))
     ('cell_5.py', 'nets/wide.py')
-
-    Raises:
-        DetError: It would lie outside of the folder.
     """
     if match := _CELL.fullmatch(name):
         return PurePosixPath(f"cell_{match[1]}.py")

@@ -29,7 +29,6 @@ def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Kn
     """Return what may follow: verbs, then what the verb is about and its options.
 
     Args:
-        parser: The parser of the whole line.
         given: The words after the line's first, without the one that is being typed.
         known: What there is of "experiments", "trials", "templates" and so on.
     """

@@ -89,11 +89,7 @@ def is_sure(question: str, given: argparse.Namespace) -> bool:
 
 
 def _each(call: Call, ask: Callable[[int], str], numbers: Sequence[int] | None = None) -> str:
-    """Ask for each experiment; return a line for each.
-
-    Raises:
-        DetError: One was refused; of several, those that were not are done and printed.
-    """
+    """Return a line for each; refusals of several are raised when all were asked."""
     numbers = numbers_of(call) if numbers is None else numbers
     done, refusals = [], []
     for number in numbers:
