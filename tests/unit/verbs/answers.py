@@ -42,6 +42,9 @@ from det_jupyter.wire import (
     Profile,
     ProfileView,
     Reason,
+    Series,
+    SeriesPage,
+    SeriesQuery,
     State,
     SwitchSlots,
     TaskEntry,
@@ -131,7 +134,10 @@ class Answering:
         self.session = SimpleNamespace(
             info=SimpleNamespace(data_dir=str(folder), checkpoint_storage="")
         )
-        self.kept = [template("digits", {"resources": {"slots_per_trial": 2}, "name": "x"})]
+        self.kept = [
+            template("digits", {"resources": {"slots_per_trial": 2}, "name": "x"}),
+            template("wide", {"max_restarts": 2}),
+        ]
         self.planned = preview_of()
         self.view_of_cluster = busy_cluster()
         self.lines = [
@@ -142,6 +148,8 @@ class Answering:
         ]
 
     def experiment(self, experiment_id: int) -> ExperimentView:
+        if experiment_id >= 90:
+            raise NotFound(f"there is no experiment {experiment_id}")
         return self.view.model_copy(update={"id": experiment_id})
 
     def trial(self, trial_id: int) -> TrialView:
@@ -256,7 +264,8 @@ class Answering:
     def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
         waits = {"state": "QUEUED", "waiting_for": SENTENCE, "agent_ids": [], "experiment_id": 4}
         night = task(12, pool="night", agent_ids=["right", "left"], state="RUNNING")
-        return [task(), task(10, **waits), task(11, **waits), night]
+        first = task(8, state="QUEUED", waiting_for="waits", experiment_id=1)
+        return [task(), first, task(10, **waits), task(11, **waits), night]
 
     def problems(self) -> list[str]:
         return ["pools.yaml: polls: unknown key"]
@@ -273,8 +282,17 @@ class Answering:
         return reason(trial_id=trial_id)
 
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
-        """Return lines that come in pages of two."""
+        """Return lines in pages of two; of 9 with bars, of 10 until Ctrl-C, of 11 none."""
         self.asked.append(query.model_dump(exclude_defaults=True))
+        if trial_id == 10 and query.after:
+            raise KeyboardInterrupt
+        if trial_id == 9:
+            bars: dict[int, dict[str, Any]] = {
+                1: {"is_open": True}, 4: {"text": "a\n 10%", "is_open": True}
+            }  # fmt: skip
+            self.lines = [each.model_copy(update=bars.get(each.id, {})) for each in self.lines]
+        if trial_id == 11:
+            self.lines = []
         fitting = [each for each in self.lines if each.id > query.after]
         lines = fitting[:2] if query.tail is None else fitting[max(0, len(fitting) - query.tail) :]
         last = lines[-1].id if lines else query.after
@@ -284,6 +302,16 @@ class Answering:
         self, experiment_id: int, query: LogQuery, *, trial_id: int | None = None
     ) -> LogPage:
         return self.logs(experiment_id, query)
+
+    def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
+        """Return two points of a series, and of those that are asked for by name."""
+        names = query.names or ["forward"]
+        series = [
+            Series(source="rank:0", name=name, title=name, unit="s", x=[1.0, 2.0], low=[0.1, 0.2],
+                   mid=[0.3, 0.4], high=[0.5, 0.6])
+            for name in names
+        ]  # fmt: skip
+        return SeriesPage(series=series, began_at=None)
 
     def code(self, experiment_id: int) -> dict[str, str]:
         return {"Cell In[5]": "class T: ...\n"}
@@ -304,7 +332,8 @@ def stored(folder: Path, steps: int, metric: float | None, **changes: Any) -> Ch
 
 
 @cache
-def _parser() -> LineParser:
+def parser() -> LineParser:
+    """Return the parser of all lines."""
     return make_parser(_GROUP)
 
 
@@ -312,7 +341,7 @@ def answer_to(
     master: Answering, line: str, text: str | None = None, *, is_shell: bool = False
 ) -> Any:
     """Return what the verb of a line returns."""
-    options = parse(_parser(), line)
+    options = parse(parser(), line)
     client = cast("Client", master)
     return options.verb.run(
         Call(

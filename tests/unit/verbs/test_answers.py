@@ -9,10 +9,11 @@ import contextlib
 import io
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,19 @@ from det_jupyter.errors import DetError
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import agents_listing, jobs_listings
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.verbs.completing import words_after
 from det_jupyter.verbs.preview import render_page, render_text
 from det_jupyter.verbs.tables import Listing
 from det_jupyter.wire import PlannedBracket, PreviewView, State
 from det_jupyter.words import date
-from tests.unit.verbs.answers import Answering, answer_to, busy_cluster, planned, preview_of
+from tests.unit.verbs.answers import (
+    Answering,
+    answer_to,
+    busy_cluster,
+    parser,
+    planned,
+    preview_of,
+)
 from tests.unit.verbs.cluster_samples import AT, agent, cluster, held, job, pool, slot
 from tests.unit.view.view_samples import CREATED_AT
 
@@ -111,6 +120,28 @@ e ? checkpoint_storage
 e compare 7 8 --trials 1
 e compare 7
 e export 7 --to OUT.csv
+e export 7 --to OUT.csv --what timings
+e export 7 --to OUT.csv --what system
+c delete uuid-10
+c delete uuid-10,uuid-20
+e delete 7
+e delete 7 8
+e archive 90
+e archive 90 91
+e archive 7 90
+e archive 3-5
+e archive 7-8
+e unarchive 7
+e logs 9
+e logs 9 -f
+e logs 9 -f --tail 2
+shell: e logs 9 -f
+e logs 10 -f
+shell: e logs 10 -f
+e logs 11
+e logs 11 --rank 1
+t logs 11
+shell: e logs 11
 e export 7 --to OUT.txt
 e archive 7 8
 e delete 7 8 -y
@@ -169,6 +200,11 @@ shell: e logs 7 -f
 preview-search --seconds-per-batch 0.5 < CELL
 preview-search < searcher: {name: asha}
 """.strip().splitlines()
+TYPED = (
+    "", "e", "e 7", "e pause", "e set", "e set 7", "e logs 7 --level", "slot disable", "e nope",
+    "job move 5 --ahead-of", "why", "why 9", "template show", "e ?", "job list --pool",
+    "a enable", "t set 9 --lr", "e label", "e fork 7 --trial",
+)  # fmt: skip
 HUGE = [agent(*(slot(i) for i in range(80)), name="big"), agent(held(0, 0), name="small")]
 MANY = [agent(held(0, 0), slot(1), name=f"a{i}") for i in range(45)]
 PAGES: dict[str, Callable[[], str]] = {
@@ -190,8 +226,28 @@ PAGES: dict[str, Callable[[], str]] = {
     "text of all of many slots": lambda: ledger_text(cluster(pool(*HUGE)), with_all=True),
     "text of many agents": lambda: ledger_text(cluster(pool(*MANY)))[-300:],
     "text of a pool without agents": lambda: ledger_text(cluster(pool(name="night"))),
+    "text of 64 slots": lambda: ledger_text(cluster(pool(agent(*map(slot, range(64)))))),
+    "page of 64 slots": lambda: ledger_page(cluster(pool(agent(*map(slot, range(64))))))[-90:],
+    "page of a preview with many": lambda: render_page(many_preview(), AT),
+    "words": lambda: "\n".join(f"{line}: {' '.join(words(line))}" for line in TYPED),
     "text of no queue": lambda: queue_text(cluster()),
 }
+
+
+def words(line: str) -> list[str]:
+    """Return the words that may follow those of a line."""
+    kinds = ("experiments", "trials", "templates", "keys", "agents", "pools")
+    return words_after(parser(), line.split(), {kind: partial(_of_kind, kind) for kind in kinds})
+
+
+def _of_kind(kind: str) -> list[str]:
+    return [f"<{kind}>"]
+
+
+def many_preview() -> PreviewView:
+    """Return the preview of a search in many brackets, of which few trials go far."""
+    bracket = PlannedBracket(trials=planned(b10=1000, b1000=1))
+    return preview_of(brackets=[bracket] * 9, notices=["a notice"])
 
 
 def short_preview() -> PreviewView:
@@ -216,19 +272,27 @@ def said(line: str, folder: Path) -> str:
     words = words.replace("OUT", str(folder / "out"))
     text = CELL if text == "CELL" else text
     out, err = io.StringIO(), io.StringIO()
+    stdin, sys.stdin = sys.stdin, io.StringIO("n\n")  # to what is asked
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             answer = answer_to(master, words, text or None, is_shell=line.startswith("shell: "))
-        except DetError as error:
+        except (DetError, KeyboardInterrupt) as error:
             answer = f"{type(error).__name__}: {error}"
+        finally:
+            sys.stdin = stdin
     parts = [f"asked {each!r}" for each in master.asked]
     printed = {"stdout": out.getvalue(), "stderr": err.getvalue()}
     parts += [f"{name}\n{text}" for name, text in printed.items() if text]
-    return _steady("\n".join([*parts, str(answer)]), folder)
+    files = [path.read_text() for path in folder.glob("out*.csv")]
+    return _steady("\n".join([*parts, str(answer), *files]), folder)
 
 
 def _steady(text: str, folder: Path) -> str:
-    text = text.replace(str(folder), "DIR").replace(date(AT), "2026-11-23 14:30:00")
+    text = (
+        text.replace("\r", "<CR>")
+        .replace(str(folder), "DIR")
+        .replace(date(AT), "2026-11-23 14:30:00")
+    )
     for at in (CREATED_AT + second for second in range(61)):  # as in UTC
         for form in ("%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"):
             here = datetime.fromtimestamp(at).strftime(form)
