@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -148,6 +148,40 @@ def test_each_order_is_taken_once_and_the_oldest_first(tmp_path: Path) -> None:
         page.note_orders(max(known))
         assert orders.are_waiting() == bool(new)
         assert [order.id for order in orders.take()] == new
+
+
+def test_orders_that_cannot_be_read_are_told_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_page(tmp_path / "page")
+    page, file = ControlPage(tmp_path / "page"), tmp_path / "orders"
+    orders = OrdersContext([], page=page, file=file, distributed=core.DistributedContext())
+    page.note_orders(3)
+    assert orders.are_waiting()
+    assert orders.take() == []
+    assert f"{file} cannot be read" in caplog.text
+    assert not orders.are_waiting()
+
+
+@pytest.mark.parametrize(("rank", "kind"), [(0, "cpu"), (1, "cuda"), (2, "cuda"), (5, "cuda")])
+def test_a_worker_has_the_kind_of_device_of_its_slot(
+    rank: int, kind: Literal["cpu", "cuda"], tmp_path: Path
+) -> None:
+    kinds: list[Literal["cpu", "cuda"]] = ["cpu", "cuda", "cuda"]
+    slots = [SlotView(id=i, kind=k, index=i, name="slot") for i, k in enumerate(kinds)]
+    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
+    assert run.device(rank, 0).type == kind
+
+
+def test_outside_of_experiments_nothing_is_current_after_the_block(context: core.Context) -> None:
+    assert context.train.get_validated() == (-1, {})
+    with context:
+        assert core.current() is context
+        inner = core.init(checkpoint_storage="elsewhere")
+        with inner:
+            assert core.current() is inner
+        assert core.current() is context
+    assert core.current() is None
 
 
 @pytest.mark.parametrize(("local_rank", "expected"), [(0, "cuda:0"), (1, "cuda:1"), (2, "cuda:0")])

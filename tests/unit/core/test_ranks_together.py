@@ -464,6 +464,17 @@ def received(link: Link) -> tuple[int, int, bytes]:
     return frame[0], frame[1], bytes(frame[2])
 
 
+def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname())
+    with closing(Link(sock, "the other")):
+        assert not sock.getblocking()
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [sock.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [30, 10, 3]
+
+
 def test_signed_frames_arrive_in_both_directions() -> None:
     with pair((b"up", b"down")) as (ours, theirs):
         for number in (1, 2):
