@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -19,11 +20,13 @@ from det_jupyter.core import managed, shard_union
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.orders import OrdersContext
+from det_jupyter.core.profiler import summary
 from det_jupyter.core.ranks import Place
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.core.values import checked_amounts
 from det_jupyter.errors import CheckpointError, DetError
+from det_jupyter.lengths import Length
 from det_jupyter.records import CheckpointDeleted, CheckpointSaved, MetricsReported, StepTimes
 from det_jupyter.wire import Change, ChangeOrder, CheckpointRef, Order, PassOrders, SlotView
 from tests.unit.core.run_folder import make_run
@@ -171,6 +174,65 @@ def test_a_worker_has_the_kind_of_device_of_its_slot(
     slots = [SlotView(id=i, kind=k, index=i, name="slot") for i, k in enumerate(kinds)]
     run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
     assert run.device(rank, 0).type == kind
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (range(20, 0, -1), (20, 210.0, 10.0, 19.0, 20.0)),
+        (range(1, 4), (3, 6.0, 2.0, 3.0, 3.0)),
+        ([5], (1, 5.0, 5.0, 5.0, 5.0)),
+    ],
+)
+def test_durations_have_a_number_a_sum_and_percentiles(
+    seconds: Sequence[int], expected: tuple[float, ...]
+) -> None:
+    assert tuple(summary([each * 10**9 for each in seconds])) == expected
+
+
+@pytest.mark.parametrize(
+    ("uuid", "end"),
+    [
+        (None, "expected the uuid of a checkpoint; info.latest_checkpoint is None where training "
+               "begins: `if uuid is not None: ...`"),
+        (5, "got 5, expected the uuid of a checkpoint, a string"),
+    ],
+)  # fmt: skip
+def test_what_is_no_uuid_is_refused(context: core.Context, uuid: Any, end: str) -> None:
+    for call in ("get_metadata", "delete"):
+        with pytest.raises(CheckpointError) as refused:
+            getattr(context.checkpoint, call)(uuid)
+        assert str(refused.value).startswith(f"checkpoint.{call}: got ")
+        assert str(refused.value).endswith(end)
+
+
+def test_a_single_process_meets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_jupyter.core.distributed.choose_meeting", None)
+    alone = core.DistributedContext(
+        rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1
+    )
+    assert alone.allgather(5) == [5]
+    alone.close()
+
+
+def test_a_script_by_itself_has_a_last_target(context: core.Context) -> None:
+    searcher = context.searcher
+    assert (searcher.target, searcher.is_last) == (Length("batches", 1), True)
+    assert not searcher.was_extended()
+    assert not searcher.await_next()
+
+
+def test_an_error_of_a_data_worker_is_placed_in_the_users_code(tmp_path: Path) -> None:
+    frames = [(tmp_path / "data.py", 5, "__getitem__"), ("/lib/numpy/core.py", 9, "load")]
+    said = "".join(
+        f'  File "{file}", line {line}, in {name}\n    its source\n' for file, line, name in frames
+    )
+    error = OSError(
+        "Caught OSError in DataLoader worker process 0.\n"
+        f"Original Traceback (most recent call last):\n{said}OSError: gone\n"
+    )
+    found = CodeNames({}, [tmp_path]).explain(error)
+    assert (found.where, found.error) == ("data.py, line 5, in __getitem__", "OSError: gone")
 
 
 def test_outside_of_experiments_nothing_is_current_after_the_block(context: core.Context) -> None:
