@@ -24,7 +24,7 @@ from det_jupyter.core.profiler import summary
 from det_jupyter.core.ranks import Place
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.tracebacks import CodeNames, _shortened
-from det_jupyter.core.values import checked_amounts
+from det_jupyter.core.values import checked_amounts, shown
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.lengths import Length
 from det_jupyter.records import CheckpointDeleted, CheckpointSaved, MetricsReported, StepTimes
@@ -233,6 +233,33 @@ def test_an_error_of_a_data_worker_is_placed_in_the_users_code(tmp_path: Path) -
     )
     found = CodeNames({}, [tmp_path]).explain(error)
     assert (found.where, found.error) == ("data.py, line 5, in __getitem__", "OSError: gone")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a" * 58, repr("a" * 58)),
+        ("a" * 59, "'" + "a" * 56 + "..."),
+    ],
+)
+def test_a_refused_value_is_shown_in_60_characters(value: Any, text: str) -> None:
+    assert shown(value) == text
+    assert shown(10**5000) == "an int of thousands of digits"
+
+
+def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
+    slots = [SlotView(id=-1, kind="cpu", index=0, name="no slot")]
+    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
+    assert (run.info().container_slot_counts, run.info().slot_ids) == ([0], [])
+
+
+@pytest.mark.parametrize("reason", core.EarlyExitReason)
+def test_the_reason_of_an_early_end_is_kept(
+    context: core.Context, reason: core.EarlyExitReason
+) -> None:
+    assert context.train.early_exit is None
+    context.train.report_early_exit(reason)
+    assert context.train.early_exit == reason.value
 
 
 def test_outside_of_experiments_nothing_is_current_after_the_block(context: core.Context) -> None:

@@ -34,6 +34,7 @@ from det_jupyter.core.ranks.handshake import (
     MARK_BYTES,
     WORD,
     introduce,
+    keys_of,
     mark_of,
     own_name,
     signed,
@@ -462,6 +463,27 @@ def received(link: Link) -> tuple[int, int, bytes]:
     while (frame := link.receive()) is None:
         assert time.monotonic() < deadline
     return frame[0], frame[1], bytes(frame[2])
+
+
+@pytest.mark.parametrize(
+    ("family", "secret", "signs"),
+    [
+        (socket.AF_INET, SECRET, True),
+        (socket.AF_INET, b"", False),
+        (socket.AF_UNIX, SECRET, False),
+        (socket.AF_UNIX, b"", False),
+    ],
+)
+def test_frames_over_a_network_are_signed_if_there_is_a_secret(
+    family: socket.AddressFamily, secret: bytes, signs: bool
+) -> None:
+    with socket.socket(family) as sock:
+        keys = keys_of(sock, secret, b"nonces", (b"up", b"down"))
+        back = keys_of(sock, secret, b"nonces", (b"down", b"up"))
+    assert (keys is not None) == signs
+    if keys is not None:
+        assert back == keys[::-1]
+        assert keys[0] != keys[1]
 
 
 def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
