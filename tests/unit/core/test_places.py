@@ -136,3 +136,26 @@ def test_ranks_that_do_not_fit_together_are_named() -> None:
         "rank 2 (pid 102) shares local_rank 0 with another rank of cross_rank 1",
         "rank 3 (pid 103) shares local_rank 0 with another rank of cross_rank 1",
     ]
+
+
+def test_each_misfit_of_local_places_is_named_alone() -> None:
+    def places(**second: int) -> list[tuple[Place, str]]:
+        first = {"rank": 0, "size": 2, "local_rank": 0, "local_size": 2}
+        other = {"rank": 1, "size": 2, "local_rank": 1, "local_size": 2, **second}
+        return [(Place(**first), "a"), (Place(**other), "b")]
+
+    assert find_conflicts(places()) == []
+    assert find_conflicts(places(local_size=1)) == [
+        "rank 1 (b) was given local_size 1, but 2 have cross_rank 0"
+    ]
+    assert find_conflicts(places(cross_size=2)) == [
+        "rank 1 (b) was given cross_size 2, but the ranks have 1 different values of cross_rank"
+    ]
+    assert find_conflicts(places(local_rank=0)) == [
+        "rank 0 (a) shares local_rank 0 with another rank of cross_rank 0",
+        "rank 1 (b) shares local_rank 0 with another rank of cross_rank 0",
+    ]
+    assert find_conflicts(places(size=3)) == [
+        "the processes were given different sizes: rank 0 (a) 2, rank 1 (b) 3"
+    ]
+    assert find_conflicts(places(rank=0)) == ["rank 0 was given to 2 processes: a and b"]
