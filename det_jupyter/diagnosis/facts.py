@@ -29,19 +29,12 @@ PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not of every b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a rank is.
-
-    Args:
-        agent_id: The agent on whose computer it runs.
-        gpu: The UUID of its GPU; "": it has none.
-        kind: The name of its device.
-        strangers: Commands of processes that are not ours on its GPU.
-    """
+    """Where a rank is."""
 
     agent_id: str
-    gpu: str = ""
-    kind: str = "cpu"
-    strangers: tuple[str, ...] = ()
+    gpu: str = ""  # its UUID; "": it has none
+    kind: str = "cpu"  # the name of its device
+    strangers: tuple[str, ...] = ()  # commands of processes that are not ours on its GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +67,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """Where a rank's time went within the window, as shares of it without what is periodic.
-
-    Args:
-        batches: That it trained.
-        batch_s: How long each took.
-        parts: Share by part.
-        waits: The share of `exchange_wait` in each of some equal slices of the window.
-    """
+    """Where a rank's time went within the window, as shares of it without what is periodic."""
 
     rank: int
     batches: int
-    batch_s: float
-    parts: Mapping[str, float]
-    waits: tuple[float, ...] = ()
+    batch_s: float  # of each
+    parts: Mapping[str, float]  # share by part
+    waits: tuple[float, ...] = ()  # shares of `exchange_wait` in equal slices of the window
 
     @property
     def wait(self) -> float:
@@ -111,37 +97,27 @@ class Periodic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """The memory of some processes, or of their GPU, over time.
-
-    Args:
-        of: `rank:...` or `workers:...`, as samples call it.
-        name: What was measured.
-        free_bytes: How much is left on that machine.
-    """
+    """The memory of some processes, or of their GPU, over time."""
 
     rank: int
-    of: str
-    name: str
+    of: str  # `rank` or `workers`, as samples call it
+    name: str  # what was measured
     at: tuple[float, ...]
     num_bytes: tuple[float, ...]
-    free_bytes: float | None
+    free_bytes: float | None  # how much is left on that machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was measured of a run in the recent past.
-
-    Args:
-        periodic: Checkpoints and validations, of the rank that they hold longest.
-        means: Mean values of samples, by agent and source.
-        growths: Memory over a longer time.
-    """
+    """What was measured of a run in the recent past."""
 
     ranks: tuple[RankFacts, ...]
     seconds: float
+    # Checkpoints and validations, of the rank that they hold longest.
     periodic: Mapping[CauseKind, Periodic] = field(default_factory=dict)
+    # Mean values of samples, by agent and source.
     means: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
-    growths: tuple[Growth, ...] = ()
+    growths: tuple[Growth, ...] = ()  # over a longer time
 
     @property
     def batches(self) -> int:

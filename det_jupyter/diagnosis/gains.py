@@ -29,12 +29,11 @@ class Ratio:
     @property
     def text(self) -> str:
         """The numbers, for a cell of a table."""
-        spread = "" if self.low == self.high else f" ({self.low:.2f} to {self.high:.2f})"
-        return f"{self.middle:.2f}{spread}"
+        return str(self).replace(" times", "")
 
     def __str__(self) -> str:
-        middle, _, spread = self.text.partition(" ")
-        return f"{middle} times {spread}".rstrip()
+        spread = "" if self.low == self.high else f" ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.middle:.2f} times{spread}"
 
 
 def ratio_of(one: Rates, other: Rates, times: float = 1.0) -> Ratio | None:

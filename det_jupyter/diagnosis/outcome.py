@@ -29,42 +29,27 @@ _OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How one recipe did.
-
-    Args:
-        recipe: Which.
-        records_per_s: Of all ranks together, the median of the rounds; None if it failed.
-        ratio: Beside the trial as it is.
-        sign: Whether that is more than noise.
-        efficiency: Throughput on N slots, beside N times that on one.
-        verdict: All of this, in words.
-        detail: What was changed in fact, where the recipe's title does not say it.
-    """
+    """How one recipe did."""
 
     recipe: Recipe
+    # Of all ranks together, the median of the rounds; None if it failed.
     records_per_s: float | None = None
-    ratio: Ratio | None = None
-    sign: Sign | None = None
-    efficiency: Ratio | None = None
-    verdict: str
-    detail: str = ""
+    ratio: Ratio | None = None  # beside the trial as it is
+    sign: Sign | None = None  # whether that is more than noise
+    efficiency: Ratio | None = None  # throughput on N slots, beside N times that on one
+    verdict: str  # all of this, in words
+    detail: str = ""  # what was changed in fact, where the recipe's title does not say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the runs measured.
+    """What the runs measured, by recipe."""
 
-    Args:
-        rates: By recipe and round.
-        failures: Why a recipe failed.
-        details: What a recipe changed in fact.
-        shares: Of the chief's time, as it is, by part (measures.py), where it was timed.
-    """
-
-    rates: dict[str, dict[int, float]] = field(default_factory=dict)
+    rates: dict[str, dict[int, float]] = field(default_factory=dict)  # and by round
+    # Of the chief's time, as it is, by part (measures.py), where it was timed.
     shares: dict[str, float] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    details: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # why it failed
+    details: dict[str, str] = field(default_factory=dict)  # what it changed in fact
 
     @property
     def noise(self) -> float:

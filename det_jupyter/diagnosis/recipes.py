@@ -27,27 +27,16 @@ _LOW_RANK_AFTER = 16  # batches: PowerSGD's first ten are exchanged as they are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A trial with one thing changed.
+    """A trial with one thing changed."""
 
-    Args:
-        name: To choose it by.
-        title: For tables.
-        effect: What it means for the results of a training.
-        because: Why the effect is no "safe"; empty if it is.
-        after: The diagnostic that has to find a cost first.
-        is_alone: It runs on one slot.
-        optimizations: Keys of that section.
-        rehearsal: What the training library changes (pytorch/training/rehearsal.py).
-    """
-
-    name: str
-    title: str
-    effect: Effect = "diagnostic only"
-    because: str = ""
-    after: str = ""
-    is_alone: bool = False
-    optimizations: dict[str, Any] = field(default_factory=dict)
-    rehearsal: str = ""
+    name: str  # to choose it by
+    title: str  # for tables
+    effect: Effect = "diagnostic only"  # on the results of a training
+    because: str = ""  # why the effect is no "safe"; empty if it is
+    after: str = ""  # the diagnostic that has to find a cost first
+    is_alone: bool = False  # it runs on one slot
+    optimizations: dict[str, Any] = field(default_factory=dict)  # keys of that section
+    rehearsal: str = ""  # what the training library changes (pytorch/training/rehearsal.py)
 
     @property
     def is_remedy(self) -> bool:

@@ -24,9 +24,8 @@ STILL = 0.04
 class RunVerdict:
     """The verdict on one run, from what is reported of it.
 
-    Args:
-        setting: What is known of it; may be replaced, as processes come and go on its GPUs.
-        verdict: The last one, of an earlier run or an earlier process.
+    Its `setting` may be replaced, as processes come and go on its GPUs. The `verdict` to begin
+    with is the last one, of an earlier run or an earlier process.
     """
 
     def __init__(self, setting: Setting, verdict: Verdict | None = None) -> None:
@@ -43,11 +42,9 @@ class RunVerdict:
         self._window.add_sample(agent_id, sample)
 
     def judge(self, at: float, *, is_last: bool = False) -> Verdict | None:
-        """Return the verdict if it has changed; None: what is shown still holds.
+        """Return the verdict at a time if it has changed; None: what is shown still holds.
 
-        Args:
-            at: The time.
-            is_last: Nothing comes any more: what is found is shown at once.
+        `is_last`: nothing comes any more, so what is found is shown at once.
         """
         missing = self._window.missing()
         if not missing and not is_last and not self._is_known:

@@ -106,10 +106,7 @@ def find_entrypoint_problem(
 ) -> str | None:
     """Return what is wrong with the entrypoint if it names no class or function of the notebook.
 
-    Args:
-        entrypoint: Name of the class or function.
-        namespace: The notebook's globals.
-        base: Of the classes defined here, those that derive from it are worth naming.
+    Of the classes defined here, those that derive from `base` are worth naming.
     """
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]

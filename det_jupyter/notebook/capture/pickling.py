@@ -72,7 +72,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         self._reducers: dict[type, _Reducer] = {}
         self._special: dict[str, _Reducer] = {
             "builtins.builtin_function_or_method": self.reduce_reference,
-            "builtins.code": self.reduce_code,
+            "builtins.code": self.reduce_reference,
             "builtins.function": self.reduce_function,
             "builtins.module": self.reduce_reference,
             "builtins.type": self.reduce_class,
@@ -127,20 +127,17 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         return NotImplemented
 
     def reduce_reference(self, obj: Any) -> Any:
-        """Reduce a module, or what is imported from one by its name."""
-        return NotImplemented
-
-    def reduce_code(self, code: types.CodeType) -> Any:
-        """Reduce a code object."""
+        """Reduce a module, what is imported from one by its name, or a code object."""
         return NotImplemented
 
     def reduce_function(self, function: types.FunctionType) -> Any:
         """Reduce a function: NotImplemented when it travels by reference."""
         reduced = super().reducer_override(function)
-        if reduced is not NotImplemented:
-            names = reduced[2][1]["__globals__"]
-            for name in [name for name, value in names.items() if _is_shells(name, value)]:
-                del names[name]
+        if reduced is NotImplemented:
+            return self.reduce_reference(function)
+        names = reduced[2][1]["__globals__"]
+        for name in [name for name, value in names.items() if _is_shells(name, value)]:
+            del names[name]
         return reduced
 
     def reduce_class(self, class_: type) -> Any:
@@ -151,7 +148,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
             # it would overwrite the notebook's own class.
             make, args, *rest = reduced
             return (make, (*args[:-2], None, args[-1]), *rest)
-        return reduced
+        return self.reduce_reference(class_) if reduced is NotImplemented else reduced
 
     def reduce_array(self, array: Any) -> Any:
         """Reduce a numpy array; numpy itself sends contiguous ones out of band."""
@@ -275,29 +272,13 @@ class PackPickler(TrialPickler):
             return False
 
     def reduce_reference(self, obj: Any) -> Any:
-        self._note_module(obj)
-        return super().reduce_reference(obj)
-
-    def reduce_code(self, code: types.CodeType) -> Any:
-        self.code_files.add(code.co_filename)
-        return super().reduce_code(code)
-
-    def reduce_function(self, function: types.FunctionType) -> Any:
-        reduced = super().reduce_function(function)
-        if reduced is NotImplemented:
-            self._note_module(function)
-        return reduced
-
-    def reduce_class(self, class_: type) -> Any:
-        reduced = super().reduce_class(class_)
-        if reduced is NotImplemented:
-            self._note_module(class_)
-        return reduced
-
-    def _note_module(self, obj: Any) -> None:
+        if isinstance(obj, types.CodeType):
+            self.code_files.add(obj.co_filename)
+            return NotImplemented
         name = obj.__name__ if isinstance(obj, types.ModuleType) else obj.__module__
         if isinstance(name, str):
             self.modules.add(name.partition(".")[0])
+        return NotImplemented
 
 
 def pack(

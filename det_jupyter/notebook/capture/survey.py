@@ -61,11 +61,9 @@ class Survey:
 def survey_trial(
     entrypoint: str, value: Any, namespace: Mapping[str, Any], ignored: Collection[str]
 ) -> Survey:
-    """Return what travels when `entrypoint` does.
+    """Return what travels when a class or function of that name does.
 
     Args:
-        entrypoint: Name of the class or function.
-        value: The class or function.
         namespace: The notebook's globals.
         ignored: Names in it that are the shell's own.
     """

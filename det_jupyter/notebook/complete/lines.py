@@ -34,10 +34,7 @@ Ask = Callable[[Client], list[str]]
 def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
     """Return what fits at the end of `line`, and how much of it is typed; None: not ours.
 
-    Args:
-        lines: The cell.
-        number: Index of the line in it.
-        line: The line up to the cursor.
+    It is the line up to the cursor: of a cell's lines that of this number, from 0.
     """
     if magic := re.match(r"\s*%(det_experiment|det)\s", line):
         parser = line_parser() if magic[1] == "det_experiment" else det_parser()

@@ -35,19 +35,12 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """What is being written.
+    """What is being written."""
 
-    Args:
-        section: Keys that lead to the section that the cursor is in.
-        key: The key whose value is being written; None: a key is being written.
-        typed: The beginning of it.
-        document: The content of the lines before, as far as it was understood; scalars as text.
-    """
-
-    section: Path
-    key: str | None
-    typed: str
-    document: dict[str, Any]
+    section: Path  # keys that lead to the section that the cursor is in
+    key: str | None  # whose value is being written; None: a key is being written
+    typed: str  # the beginning of it
+    document: dict[str, Any]  # of the lines before, as far as understood; scalars as text
 
     @property
     def given(self) -> dict[str, Any]:

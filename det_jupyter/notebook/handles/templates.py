@@ -25,13 +25,8 @@ class Templates:
         Raises:
             ConfigError: Everything that is wrong with it; nothing is kept then.
         """
-        match config:
-            case Path():
-                document = parse_part(read_file(config))
-            case str():
-                document = parse_part(config)
-            case _:
-                document = dict(config)
+        text = read_file(config) if isinstance(config, Path) else config
+        document = parse_part(text) if isinstance(text, str) else dict(text)
         connection.client().set_template(name, document)
 
     def get(self, name: str) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from det_jupyter.notebook.submit.submitting import print_notices, read_draft
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     """Train a few batches of one trial of the experiment in this kernel and return the trial.
 
-    Hyperparameters that are ranges are drawn.
-
-    Nothing is submitted; breakpoints and `%debug` work as in any cell.
+    Hyperparameters that are ranges are drawn. Nothing is submitted; breakpoints and `%debug` work
+    as in any cell.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration or the entrypoint.

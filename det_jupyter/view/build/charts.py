@@ -30,12 +30,10 @@ _TRAINING_GROUPS = ("batches", "training")
 
 
 class Pace:
-    """The clock of each trial of some curves, and the length of its epochs.
+    """The clock of each trial of the curves that are drawn together, and the length of its epochs.
 
-    Args:
-        curves: All that are drawn together.
-        steps_per_epoch: What the configuration says. Where it says nothing, the reports count:
-            the batches of a whole epoch, while in truth one epoch may have a batch more.
+    Where the configuration says nothing of epochs, the reports count: the batches of a whole
+    epoch, while in truth one epoch may have a batch more.
     """
 
     def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:

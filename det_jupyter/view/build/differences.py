@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from typing import Any
 
@@ -16,22 +15,6 @@ from det_jupyter.view.build.space import leaves
 
 _LEAST_ALIKE = 0.4  # of two cells that count as one cell that was changed
 _SAME_NAMES = 1.0  # what it counts that two cells define the same names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceDifference:
-    """One cell or module that differs; `before` or `after` is empty where there is none."""
-
-    before: str
-    after: str
-    lines: list[str]
-
-    @property
-    def name(self) -> str:
-        """The name, or both if it has another one now."""
-        if self.before and self.after and self.before != self.after:
-            return f"{self.before} → {self.after}"
-        return self.before or self.after
 
 
 def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -48,15 +31,18 @@ def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def source_differences(
     before: Mapping[str, str], after: Mapping[str, str]
-) -> list[SourceDifference]:
-    """Return what differs between two captured sources: changed, then gone, then added."""
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield name and lines of what differs between two sources: changed, then gone, then added.
+
+    A cell that has another name now is named by both.
+    """
     olds = {name: text for name, text in before.items() if text != after.get(name)}
     news = {name: text for name, text in after.items() if text != before.get(name)}
-    return [
-        SourceDifference(before=old, after=new, lines=lines)
-        for old, new in _pairs(olds, news)
-        if (lines := _unified(old, olds.get(old, ""), new, news.get(new, "")))
-    ]
+    for old, new in _pairs(olds, news):
+        names = old or "/dev/null", new or "/dev/null"
+        texts = olds.get(old, "").splitlines(), news.get(new, "").splitlines()
+        if lines := list(unified_diff(*texts, *names, lineterm="")):
+            yield " → ".join(dict.fromkeys(filter(None, (old, new)))), lines
 
 
 def _pairs(olds: dict[str, str], news: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -104,9 +90,3 @@ def _defined(source: str) -> frozenset[str]:
 
 def _is_cell(name: str) -> bool:
     return name.startswith("Cell ")
-
-
-def _unified(old: str, before: str, new: str, after: str) -> list[str]:
-    old, new = old or "/dev/null", new or "/dev/null"
-    lines = before.splitlines(), after.splitlines()
-    return list(unified_diff(*lines, fromfile=old, tofile=new, lineterm=""))

@@ -57,15 +57,7 @@ from det_jupyter.words import count, length, number, one_line
 
 MAX_REMARKS = 4
 MAX_NAMED = 5  # trials of one remark
-_COUNTED: dict[Status, str] = {
-    "completed": "done",
-    "stopped": "done",
-    "starting": "running",
-    "running": "running",
-    "resting": "resting",
-    "failed": "failed",
-    "canceled": "canceled",
-}
+_COUNTED: dict[Status, str] = {"completed": "done", "stopped": "done", "starting": "running"}
 
 _END_MARKS: dict[Status, Mark] = {
     "failed": "failed",
@@ -221,7 +213,8 @@ def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> l
 def _counts(rows: Sequence[Row]) -> Counts:
     counts = Counts(done=0, running=0, resting=0, waiting=0, failed=0, canceled=0)
     for row in rows:
-        counts[_COUNTED.get(row["status"], "waiting")] += 1  # type: ignore[literal-required]
+        name = _COUNTED.get(row["status"], row["status"])
+        counts[name if name in counts else "waiting"] += 1  # type: ignore[literal-required]
     return counts
 
 

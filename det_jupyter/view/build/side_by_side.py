@@ -205,9 +205,9 @@ def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
 def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
     """Return what differs in the code of each from that of the first."""
     return [
-        CodeDifference(name=found.name, side=place, lines=found.lines)
+        CodeDifference(name=name, side=place, lines=lines)
         for place, one in enumerate(compared[1:], start=1)
-        for found in source_differences(compared[0].code, one.code)
+        for name, lines in source_differences(compared[0].code, one.code)
     ]
 
 

@@ -103,13 +103,12 @@ def build_cluster_news(
 
 
 def _agent(agent: AgentStatus, pool: str, now: float) -> AgentLine:
-    parts = [part for part in (note_of(agent), agent.problem) if part]
     return AgentLine(
         id=agent.id,
         hostname=shortened(agent.hostname),
         pool=shortened(pool),
         is_connected=agent.connected,
-        note="; ".join(parts),
+        note="; ".join(filter(None, (note_of(agent), agent.problem))),
         slots=[_slot(agent, slot, now) for slot in agent.slots],
     )
 
