@@ -112,7 +112,6 @@ class Facts:
     """What was measured of a run in the recent past."""
 
     ranks: tuple[RankFacts, ...]
-    seconds: float
     # Checkpoints and validations, of the rank that they hold longest.
     periodic: Mapping[CauseKind, Periodic] = field(default_factory=dict)
     # Mean values of samples, by agent and source.

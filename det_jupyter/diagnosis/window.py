@@ -61,7 +61,9 @@ class Window:
                 continue
             rank = int(rest.rpartition(":")[2])
             names = [name for name in _MEMORY if name in values]
-            for name in names[1:] if names[:2] == list(_MEMORY[:2]) else names:
+            if "memory_pss" in names and "memory_rss" in names:
+                names.remove("memory_rss")
+            for name in names:
                 points = self._memory.setdefault((rank, of, name), deque(maxlen=_MAX_MEMORY))
                 points.append((sample.at, values[name]))
 
@@ -99,7 +101,6 @@ class Window:
                     zip(self._ranks, self._slices(), strict=True)
                 )
             ),
-            seconds=max(times.seconds for times in self._ranks),
             periodic=longest.cycles(),
             means=_means(self._samples),
             growths=tuple(self._growths()),

@@ -196,3 +196,88 @@ def test_lines_of_changes_that_all_change_the_optimization_are_comments() -> Non
     assert "# optimizations:" in text
     nothing = yaml_lines([*rows_of({"as_it_is": STEADY}).values()])
     assert nothing == "# nothing that was tried gained anything\n"
+
+
+def test_gains_losses_and_noise_are_said_in_percent() -> None:
+    rows = rows_of(
+        {"as_it_is": STEADY, "bf16": (150, 153, 151), "fp16": (80, 82, 81), "workers": STEADY}
+    )
+    assert rows["bf16"].verdict == "faster by 50 %"
+    assert rows["fp16"].verdict == "slower by 20 %"
+    assert rows["workers"].verdict == "nothing: +0 % is inside the noise of 3 %"
+    assert rows["as_it_is"].verdict == "the others are compared with it; noise 3 %"
+    assert rows["bf16"].records_per_s == 151
+
+
+def test_a_change_of_the_loader_is_a_comment_with_what_was_changed() -> None:
+    rates: Rates = {"as_it_is": STEADY, "workers": (150, 153, 152)}
+    found = measured(rates)
+    found.details["workers"] = "num_workers=4"
+    rows = build_rows([*recipes().values()], found, 2)
+    assert yaml_lines(rows) == (
+        "# in build_training_data_loader: num_workers=4  "
+        "# 1.50 times (1.50 to 1.50) as fast here; safe\n"
+    )
+
+
+def test_of_two_changes_of_one_key_only_the_best_is_live() -> None:
+    rates: Rates = {"as_it_is": STEADY, "bucket_5": (120, 122, 121), "bucket_100": (110, 112, 111)}
+    text = yaml_lines([*rows_of(rates).values()])
+    assert yaml.safe_load(text) == {"optimizations": {"tensor_fusion_threshold": 5}}
+
+
+@pytest.mark.parametrize(("optimizer", "kind"), [(0.46, "communication"), (0.48, "compute")])
+def test_a_cost_counts_from_three_percent_on(optimizer: float, kind: str) -> None:
+    found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202)})
+    found.shares["optimizer"] = optimizer
+    verdict = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0)
+    assert verdict.kind == kind
+
+
+def test_efficiency_that_is_poor_needs_both_diagnostics() -> None:
+    rates: Rates = {"as_it_is": STEADY, "replay": STEADY, "one_slot": (90, 90, 90)}
+    assert verdict_of(rates)[0] == "compute"
+    rates["aggregation_1000"] = STEADY
+    for alone, kind in ((59.0, "compute"), (60.0, "residual")):
+        rates["one_slot"] = (alone, alone, alone)
+        assert verdict_of(rates)[0] == kind
+    only = verdict_of({"as_it_is": STEADY, "replay": STEADY})[1]
+    assert only == (
+        "Its own computation takes the time: input costs nothing that could be measured."
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizations", "name", "why"),
+    [
+        ({"tensor_fusion_threshold": 5}, "bucket_5", "tensor_fusion_threshold is 5 already"),
+        ({"gradient_compression": "bf16"}, "bf16", "gradient_compression is bf16 already"),
+        (
+            {"aggregation_frequency": 1000},
+            "aggregation_1000",
+            "aggregation_frequency is 1000 already",
+        ),
+        (
+            {"mixed_precision": "fp16"},
+            "powersgd",
+            "gradient_compression: powersgd needs mixed_precision O0 or bf16",
+        ),
+        ({"sharding": "full"}, "bf16", "with sharding: full it has no effect"),
+        ({"sharding": "full"}, "bucket_5", "with sharding: full it has no effect"),
+    ],
+)
+def test_a_recipe_without_sense_says_why(optimizations: Any, name: str, why: str) -> None:
+    assert left_out(**optimizations)[name] == why
+
+
+def test_recipes_build_on_what_the_trial_does() -> None:
+    found = recipes(aggregation_frequency=2, auto_tune_tensor_fusion=True, mixed_precision="bf16")
+    assert found["aggregation_8"].optimizations == {"aggregation_frequency": 8}
+    assert found["aggregation_8"].after == "aggregation_1000"
+    assert found["bucket_5"].optimizations == {
+        "tensor_fusion_threshold": 5, "auto_tune_tensor_fusion": False,
+    }  # fmt: skip
+    assert recipes()["bucket_5"].optimizations == {"tensor_fusion_threshold": 5}
+    assert (found["powersgd"].rehearsal, found["bf16"].rehearsal) == ("warmup=16", "")
+    assert found["powersgd"].because == "low-rank approximations"
+    assert [name for name, recipe in found.items() if recipe.is_alone] == ["one_slot"]

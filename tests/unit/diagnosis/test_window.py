@@ -1,0 +1,173 @@
+"""What the recent past of a run has, and when it is too little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.diagnosis.rank_times import RankTimes
+from det_jupyter.diagnosis.window import Window
+from det_jupyter.records import PartTimes, StepTimes
+from det_jupyter.wire import SystemSample
+from tests.unit.diagnosis.samples import NOW, RUN, gpus, setting
+
+
+def times(at: float, batches: int = 20, seconds: float = 1.0, **parts: float) -> StepTimes:
+    own = {name: PartTimes(1, total, total, total, total) for name, total in parts.items()}
+    return StepTimes(
+        at=NOW + at, first=1, batches=batches, samples=32, seconds=seconds, parts=own
+    )  # fmt: skip
+
+
+def window(*of_ranks: list[StepTimes], about: Any = None) -> Window:
+    """Return what has seen these intervals, after a first one of each rank."""
+    found = Window(about or setting(len(of_ranks)))
+    for rank, intervals in enumerate(of_ranks):
+        for each in (times(0), *intervals):
+            found.add_times(rank, each)
+    return found
+
+
+ENOUGH = [times(1), times(2)]
+
+
+@pytest.mark.parametrize(
+    ("of_ranks", "words"),
+    [
+        ([ENOUGH, []], "no times of rank 1 after the first interval"),
+        ([[], ENOUGH, []], "no times of 2 ranks after the first interval"),
+        (
+            [ENOUGH, [times(1, 0), times(2, 0)]],
+            "no batch after the first interval that a PyTorchTrial or Trainer has timed",
+        ),
+        (
+            [ENOUGH, [times(1, 9), times(2, 10)]],
+            "19 batches after the first interval, 20 are needed",
+        ),
+        ([ENOUGH, [times(1)]], "only one interval after the first"),
+        (
+            [ENOUGH, [times(1, seconds=0.5), times(2, seconds=0.4)]],
+            "less than a second after the first interval",
+        ),
+        ([ENOUGH, [times(1, 10, seconds=0.5), times(2, 10, seconds=0.5)]], ""),
+    ],
+)
+def test_what_there_is_too_little_of_is_said(of_ranks: list[list[StepTimes]], words: str) -> None:
+    assert window(*of_ranks).missing() == words
+
+
+def test_an_interval_that_is_known_is_not_added() -> None:
+    found = RankTimes()
+    assert [found.add(times(at)) for at in (0, 0, 1, 1, 0, 2)] == [
+        True, False, True, False, False, True,
+    ]  # fmt: skip
+    assert (found.batches, found.seconds, found.begin) == (40, 2.0, NOW)
+
+
+def test_the_window_is_a_minute_with_enough_batches() -> None:
+    found = RankTimes()
+    for at in range(100):
+        found.add(times(at))
+    assert (len(found.recent), found.seconds, found.batches) == (60, 60.0, 1200)
+    seldom = RankTimes()
+    for at in range(10):
+        seldom.add(times(100 * at, 6, seconds=50.0))
+    assert (len(seldom.recent), seldom.batches) == (4, 24)
+
+
+def test_what_takes_a_share_once_is_unclear() -> None:
+    found = window([times(1), times(2, validation=0.2), times(3)])
+    assert found.unclear(0.1) == ""
+    found = window([times(1), times(2, validation=0.31), times(3)])
+    assert found.unclear(0.1) == "one validation so far, and not how often it happens"
+
+
+def test_what_happens_often_is_told_with_its_length_and_period() -> None:
+    found = RankTimes()
+    for at in range(9):
+        found.add(times(at, **({"validation": 0.25} if at in (2, 6) else {})))
+    [periodic] = found.cycles().values()
+    assert (periodic.seconds, periodic.every_s) == (0.25, 4.0)
+    assert periodic.share == pytest.approx(0.0625)
+
+
+def test_parts_are_shares_without_what_is_periodic_and_sections() -> None:
+    parts = {"forward": 0.6, "validation": 0.2, "section.a": 0.5, "rest": 0.2}
+    [rank] = window([times(1, **parts), times(2, **parts)]).facts().ranks
+    assert rank.parts == {"forward": pytest.approx(0.75), "rest": pytest.approx(0.25)}
+    assert rank.batch_s == pytest.approx(1.6 / 40)
+    assert rank.waits == (0.0, 0.0)
+
+
+def test_exchanges_are_divided_by_the_rank_where_they_are_shortest() -> None:
+    first = [times(at, exchange=0.5, forward=0.5) for at in (1, 2)]
+    second = [times(at, exchange=0.2, forward=0.8) for at in (1, 2)]
+    slow, quick = reversed(window(first, second).facts().ranks)
+    assert slow.parts == {
+        "forward": pytest.approx(0.8),
+        "exchange_transfer": pytest.approx(0.2),
+        "exchange_wait": 0.0,
+    }
+    assert quick.parts["exchange_wait"] == pytest.approx(0.3)
+    assert quick.waits == (pytest.approx(0.5), pytest.approx(0.5))
+
+
+def test_the_others_do_not_wait_for_a_rank_that_saves() -> None:
+    chief = [times(at, checkpoint=0.4, forward=0.6) for at in (1, 2)]
+    other = [times(at, exchange_wait=0.5, forward=0.5) for at in (1, 2)]
+    _, rank = window(chief, other).facts().ranks
+    assert rank.parts["exchange_wait"] == pytest.approx(0.1 / 0.6)
+
+
+def test_slices_that_a_rank_has_nothing_in_are_left_out() -> None:
+    steady = [times(at) for at in (1, 2, 3, 4)]
+    gap = [times(1), times(4)]
+    for rank in window(steady, gap).facts().ranks:
+        assert len(rank.waits) == 2
+
+
+def sampled(*values: dict[str, float], of: str = "host", agent: str = "local") -> Window:
+    found = window(ENOUGH, about=setting(places=gpus(1)))
+    for index, each in enumerate(values):
+        found.add_sample(agent, SystemSample(at=NOW + index, values={of: each}))
+    return found
+
+
+def test_samples_of_the_last_minute_are_averaged() -> None:
+    found = sampled({"x": 1.0}, {"x": 3.0}, {"y": 5.0}).facts()
+    assert found.means == {("local", "host"): {"x": 2.0, "y": 5.0}}
+    found = sampled(*({"x": float(i)} for i in range(100))).facts()
+    assert found.host("local", "x") == pytest.approx(69.0)
+
+
+@pytest.mark.parametrize(
+    ("of", "agent"), [("rank:8.1.1:0", "local"), ("gpu:G7", "local"), ("host", "elsewhere")]
+)
+def test_samples_of_others_are_left_out(of: str, agent: str) -> None:
+    assert sampled({"x": 1.0}, of=of, agent=agent).facts().means == {}
+
+
+@pytest.mark.parametrize(("every_s", "num"), [(0.89, 1), (0.9, 2)])
+def test_samples_that_come_too_quickly_are_left_out(every_s: float, num: int) -> None:
+    found = window(ENOUGH, about=setting(places=gpus(1)))
+    for index in range(2):
+        sample = SystemSample(at=NOW + index * every_s, values={"host": {"x": 2.0 * index}})
+        found.add_sample("local", sample)
+    assert found.facts().host("local", "x") == (0.0 if num == 1 else 1.0)
+
+
+def test_memory_is_followed_every_five_seconds_with_what_is_left() -> None:
+    found = window(ENOUGH, about=setting(places=gpus(1)))
+    for index in range(12):
+        values = {
+            "host": {"memory_free": 9.0},
+            "gpu:G0": {"gpu_free_memory": 7.0},
+            f"rank:{RUN}:0": {"memory_pss": 1.0 + index, "memory_rss": 5.0, "gpu_memory": 3.0},
+        }
+        found.add_sample("local", SystemSample(at=NOW + index, values=values))
+    growths = {growth.name: growth for growth in found.facts().growths}
+    assert growths.keys() == {"memory_pss", "gpu_memory"}, "the other counts shared pages whole"
+    assert growths["gpu_memory"].free_bytes == 7.0
+    assert {growth.free_bytes for growth in growths.values()} == {7.0, 9.0}
+    assert growths["gpu_memory"].at == (NOW, NOW + 5, NOW + 10)
