@@ -19,7 +19,7 @@ from det_jupyter.wire.verdict import CauseKind
 from tests.unit.diagnosis.samples import RUN, gpus, setting
 
 HOST = ("local", "host")
-Means = Mapping[tuple[str, str], Mapping[str, float]]
+Means = dict[tuple[str, str], dict[str, float]]
 
 
 def facts(
@@ -425,7 +425,7 @@ def test_the_memory_that_grows_fastest_is_found() -> None:
 
 
 def test_shares_sum_to_one_and_a_straggler_takes_from_uneven() -> None:
-    periodic = {"validation": Periodic(share=0.2, seconds=1.0, every_s=5.0)}
+    periodic: Any = {"validation": Periodic(share=0.2, seconds=1.0, every_s=5.0)}
     halves = {"forward": 0.5, "exchange_wait": 0.5}
     found = facts(halves, {"forward": 1.0}, periodic=periodic)
     shares = divide(found, Straggler((1,), 0.3, "compute"))
