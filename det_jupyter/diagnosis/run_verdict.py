@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from det_jupyter.diagnosis.facts import Setting
-from det_jupyter.diagnosis.rules import NOTABLE, Found, find
+from det_jupyter.diagnosis.rules import NOTABLE, find
 from det_jupyter.diagnosis.sentences import UNKNOWN, put
 from det_jupyter.diagnosis.waiting import has_too_few_slices
 from det_jupyter.diagnosis.window import Window
@@ -64,7 +64,7 @@ class RunVerdict:
             at=at,
             batches=facts.batches,
         )
-        return self._show(verdict) if is_last or self._is_settled(verdict, found) else None
+        return self._show(verdict) if is_last or self._is_settled(verdict) else None
 
     @property
     def _is_known(self) -> bool:
@@ -76,7 +76,7 @@ class RunVerdict:
         sentence = f"{UNKNOWN.format(missing=missing)}."
         return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))
 
-    def _is_settled(self, verdict: Verdict, found: Found) -> bool:
+    def _is_settled(self, verdict: Verdict) -> bool:
         shown = self.verdict
         if shown is None or shown.kind == "unknown":
             return True

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
 from det_jupyter.diagnosis.facts import Facts, Growth, Periodic, Place, RankFacts, Setting
 from det_jupyter.diagnosis.gains import Ratio, noise_of, ratio_of, sign_of
@@ -15,7 +16,7 @@ from det_jupyter.diagnosis.memory import Creep, find_creep
 from det_jupyter.diagnosis.rules import divide, find
 from det_jupyter.diagnosis.sentences import about, put
 from det_jupyter.diagnosis.waiting import Straggler, find_straggler, has_too_few_slices
-from det_jupyter.wire.verdict import CauseKind
+from det_jupyter.wire.verdict import CauseKind, Verdict
 from tests.unit.diagnosis.samples import RUN, gpus, setting
 
 HOST = ("local", "host")
@@ -473,3 +474,56 @@ def test_a_gain_is_larger_than_noise_in_every_round(
     ratio: tuple[float, float, float], sign: str
 ) -> None:
     assert sign_of(Ratio(*ratio), 0.1) == sign
+
+
+def test_what_a_straggler_does_as_long_as_the_others_is_no_evidence() -> None:
+    quick: Mapping[str, float] = {"forward": 0.6, "exchange_wait": 0.4}
+    found = facts(quick, {"forward": 0.6, "dataloader_next": 0.4}, quick)
+    cause = advise("straggler", 0.4, found, setting(3), Straggler((1,), 0.4, "data"))
+    assert cause.evidence == ["rank 1 waits for data 40 ms a batch, the others 0 ms"]
+
+
+@pytest.mark.parametrize(("num", "is_found"), [(2, False), (3, True)])
+def test_a_straggler_is_slow_in_three_slices_at_least(num: int, is_found: bool) -> None:
+    found = facts(*slow_rank())
+    ranks = tuple(replace(each, waits=each.waits[:num]) for each in found.ranks)
+    assert (find_straggler(replace(found, ranks=ranks), setting(3)) is not None) is is_found
+
+
+def test_the_rank_with_fewest_slices_decides_whether_they_are_enough() -> None:
+    found = facts({"exchange_wait": 0.4}, {})
+    first, second = found.ranks
+    assert has_too_few_slices(replace(found, ranks=(first, replace(second, waits=(0.0,) * 4))))
+
+
+@pytest.mark.parametrize(("wait", "because"), [(20.0, None), (19.9, "compute")])
+def test_a_rank_whose_lateness_is_its_wait_for_a_core_is_no_straggler(
+    wait: float, because: str | None
+) -> None:
+    waits = {**rank(0, cpu_wait=0.0), **rank(1, cpu_wait=wait), **rank(2, cpu_wait=0.0)}
+    means = {**host(95.0), **waits}
+        **host(95.0),
+        **rank(0, cpu_wait=0.0),
+        **rank(1, cpu_wait=wait),
+        **rank(2, cpu_wait=0),
+    }
+    found = find_straggler(facts(*slow_rank(), means=means), setting(3))
+    assert (None if found is None else found.because) == because
+
+
+def test_another_verdict_is_settled_when_it_comes_again() -> None:
+    one, other, third = (
+        Verdict(kind=kind, sentence=kind, at=1.0, batches=9)
+        for kind in ("healthy", "input", "transfer")
+    )
+    current = RunVerdict(setting())
+    assert current._is_settled(one)
+    current.verdict = one
+    assert [current._is_settled(each) for each in (other, third, other, other)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+    assert [current._is_settled(each) for each in (other, one, other, other)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+    current.verdict = one.model_copy(update={"kind": "unknown"})
+    assert current._is_settled(other)
