@@ -502,11 +502,6 @@ def test_a_rank_whose_lateness_is_its_wait_for_a_core_is_no_straggler(
 ) -> None:
     waits = {**rank(0, cpu_wait=0.0), **rank(1, cpu_wait=wait), **rank(2, cpu_wait=0.0)}
     means = {**host(95.0), **waits}
-        **host(95.0),
-        **rank(0, cpu_wait=0.0),
-        **rank(1, cpu_wait=wait),
-        **rank(2, cpu_wait=0),
-    }
     found = find_straggler(facts(*slow_rank(), means=means), setting(3))
     assert (None if found is None else found.because) == because
 
