@@ -15,7 +15,7 @@ import torch
 from det_jupyter import core
 from det_jupyter.core import RecordList
 from det_jupyter.core.lost import PeerLost
-from det_jupyter.pytorch.ranks.failures import naming_lost_peers
+from det_jupyter.pytorch.training.init import naming_lost_peers
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 
 SCRIPT = """

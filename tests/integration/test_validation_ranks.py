@@ -142,7 +142,7 @@ def fail(rank: DistributedContext) -> str:
     reducers = Reducers()
     reducers.wrap(Failing())
     with pytest.raises((TrialMistake, PeerFailed)) as caught:
-        reducers.reduce(rank, for_training=True)
+        reducers.reduce(rank, "training")
     return f"{type(caught.value).__name__}: {caught.value}"
 
 

@@ -221,7 +221,7 @@ def test_a_reducer_begins_every_validation_anew() -> None:
     for _ in range(2):
         metrics = validated(trial)
         assert (metrics["first"], metrics["count"]) == (ALL[0].item(), 5)
-    assert trial.context.reducers.reduce(DistributedContext(), for_training=True) == {}
+    assert trial.context.reducers.reduce(DistributedContext(), "training") == {}
 
 
 def test_a_reducers_metric_has_a_name_of_its_own() -> None:

@@ -96,14 +96,14 @@ class Tallies:
         return settle(self._distributed, self._send, self._combine, on_chief=True)
 
     def _send(self) -> list[list[bytes]]:
-        own = [self._reducers.per_slot(for_training=False)] if self.took_part else []
+        own = [self._reducers.per_slot("validation")] if self.took_part else []
         gone = [orphan for orphan in self._orphans if orphan["took_part"]]
-        return own + [self._stand_in(orphan).per_slot(for_training=False) for orphan in gone]
+        return own + [self._stand_in(orphan).per_slot("validation") for orphan in gone]
 
     def _combine(self, by_rank: Sequence[list[list[bytes]]]) -> dict[str, Any]:
         chief, *others = by_rank
         slots = chief[:1] + [slot for rank in others for slot in rank] + chief[1:]
-        return self._reducers.across(slots, for_training=False)
+        return self._reducers.across(slots, "validation")
 
     def _stand_in(self, orphan: _Slot) -> Reducers:
         """Return reducers like ours that have counted what the orphan has."""

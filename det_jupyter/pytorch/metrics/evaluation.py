@@ -89,14 +89,14 @@ def validate(
     reducers = context.reducers
     share_buffers(context.models)
     with _evaluating(context.models), whole(context.models), torch.no_grad():
-        reducers.reset(for_training=False)
+        reducers.reset("validation")
         callbacks.on_validation_start()
         if stream is None:
             metrics = _evaluate_whole(trial, context, loader)
         else:
             batches = islice(stream, limit)
             metrics = _evaluate_shares(trial, context, batches, callbacks, after_batch)
-        reducers.reset(for_training=False)  # those that serve the training too start anew
+        reducers.reset("validation")  # those that serve the training too start anew
         callbacks.on_validation_end(metrics)
     return metrics
 
@@ -156,8 +156,8 @@ def _evaluate_whole(
         if isinstance(loader, DataLoader):
             data = loader.get_data_loader(seed=context.get_trial_seed())
         metrics = as_json_metrics("evaluate_full_dataset", trial.evaluate_full_dataset(data))
-        slot = reducers.per_slot(for_training=False)
-        return {**metrics, **reducers.across([slot], for_training=False, taken=metrics)}
+        slot = reducers.per_slot("validation")
+        return {**metrics, **reducers.across([slot], "validation", taken=metrics)}
 
     return run_on_chief(context.distributed, evaluate)
 
@@ -178,13 +178,13 @@ def _evaluate_shares(
         by_rank = {rank: share for rank, share in enumerate(shares) if share is not None}
         metrics = _combine(chosen, {rank: share.parts for rank, share in by_rank.items()})
         slots = [share.slot for share in by_rank.values()]
-        return {**metrics, **reducers.across(slots, for_training=False, taken=metrics)}
+        return {**metrics, **reducers.across(slots, "validation", taken=metrics)}
 
     return settle(
         context.distributed,
         lambda: _share(chosen, seen, reducers),
         combine,
-        on_chief=reducers.any(for_training=False),
+        on_chief=reducers.any("validation"),
     )
 
 
@@ -236,7 +236,7 @@ def _share(chosen: Any, seen: Window, reducers: Reducers) -> _Share | None:
         name: reduce_batches(by_name[name], values, records)
         for name, values in zip(seen.names, seen.values_NB.tolist(), strict=True)
     }
-    return _Share(parts, reducers.per_slot(for_training=False))
+    return _Share(parts, reducers.per_slot("validation"))
 
 
 def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, Part]]) -> dict[str, Any]:

@@ -80,11 +80,11 @@ class Reporter:
             return {}
         custom = self._reduce(
             self._core.distributed,
-            for_training=True,
+            "training",
             took_part=self._reducers.took_part,
             taken=list(means),
         )
-        self._reducers.reset(for_training=True)
+        self._reducers.reset("training")
         averages = {**means, **custom}
         if self._core.distributed.is_chief:
             self._core.train.report_training_metrics(steps, averages)

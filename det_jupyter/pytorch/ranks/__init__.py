@@ -1,1 +1,1 @@
-"""Agreement between ranks, and failures of one of them."""
+"""Agreement between ranks."""

@@ -24,7 +24,7 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     merged,
     unchanged,
 )
-from det_jupyter.pytorch.reducers.wrapped_reducer import WrappedReducer, mistake
+from det_jupyter.pytorch.reducers.wrapped_reducer import Phase, WrappedReducer, mistake
 
 
 class Reducers:
@@ -51,33 +51,32 @@ class Reducers:
         Raises:
             TrialMistake: It cannot be used, or is registered already.
         """
-        self._check(reducer, name, for_training=for_training, for_validation=for_validation)
-        entry = WrappedReducer(
-            reducer=reducer if isinstance(reducer, MetricReducer) else FunctionReducer(reducer),
-            name=name,
-            for_training=for_training,
-            for_validation=for_validation,
-        )
+        chosen: dict[Phase, bool] = {"training": for_training, "validation": for_validation}
+        phases = tuple(phase for phase, is_chosen in chosen.items() if is_chosen)
+        self._check(reducer, name, phases)
+        if not isinstance(reducer, MetricReducer):
+            reducer = FunctionReducer(reducer)
+        entry = WrappedReducer(reducer=reducer, name=name, phases=phases)
         entry.reset()
         self._entries.append(entry)
         return entry.reducer
 
-    def reset(self, *, for_training: bool) -> None:
+    def reset(self, phase: Phase) -> None:
         """Let the reducers of the phase forget what they were given."""
-        for entry in self._serving(for_training=for_training):
-            entry.reset(_phase(for_training=for_training))
-        if for_training:
+        for entry in self._serving(phase):
+            entry.reset(phase)
+        if phase == "training":
             self.took_part = False
 
-    def any(self, *, for_training: bool) -> bool:
+    def any(self, phase: Phase) -> bool:
         """Return whether there are any for the phase."""
-        return bool(self._serving(for_training=for_training))
+        return bool(self._serving(phase))
 
     def reduce(
         self,
         distributed: DistributedContext,
+        phase: Phase,
         *,
-        for_training: bool,
         took_part: bool = True,
         taken: Collection[str] = (),
     ) -> dict[str, Any]:
@@ -91,36 +90,32 @@ class Reducers:
             TrialMistake: A reducer failed, or returned what cannot be reported.
             PeerFailed: That happened on another rank.
         """
-        if not self.any(for_training=for_training):
+        if not self.any(phase):
             return {}
         return settle(
             distributed,
-            lambda: self.per_slot(for_training=for_training) if took_part else None,
+            lambda: self.per_slot(phase) if took_part else None,
             lambda slots: self.across(
-                [slot for slot in slots if slot is not None],
-                for_training=for_training,
-                taken=taken,
+                [slot for slot in slots if slot is not None], phase, taken=taken
             ),
             on_chief=True,
         )
 
-    def per_slot(self, *, for_training: bool) -> list[bytes]:
+    def per_slot(self, phase: Phase) -> list[bytes]:
         """Return what each of the phase's reducers has seen on this rank, ready to be sent."""
-        phase = _phase(for_training=for_training)
-        return [entry.per_slot(phase) for entry in self._serving(for_training=for_training)]
+        return [entry.per_slot(phase) for entry in self._serving(phase)]
 
     def across(
-        self, slots: Sequence[list[bytes]], *, for_training: bool, taken: Collection[str] = ()
+        self, slots: Sequence[list[bytes]], phase: Phase, *, taken: Collection[str] = ()
     ) -> dict[str, Any]:
         """Return the metrics, from what `per_slot` returned on the ranks that took part."""
-        entries = self._serving(for_training=for_training)
+        entries = self._serving(phase)
         if any(len(slot) != len(entries) for slot in slots):
             counts = ", ".join(str(len(slot)) for slot in slots)
             raise mistake(
                 f"the ranks have {counts} reducers; all ranks have to wrap the same ones"
             )
         metrics: dict[str, Any] = {}
-        phase = _phase(for_training=for_training)
         for index, entry in enumerate(entries):
             more = entry.across([slot[index] for slot in slots], phase)
             for name in more:
@@ -132,7 +127,7 @@ class Reducers:
 
     def describe(self) -> list[str]:
         """Return each reducer's name and phases, in words."""
-        return [f"{entry} for {entry.phases}" for entry in self._entries]
+        return [f"{entry} for {' and '.join(entry.phases)}" for entry in self._entries]
 
     def state(self) -> dict[str, Any]:
         """Return this rank's state, for a checkpoint."""
@@ -175,14 +170,14 @@ class Reducers:
     def ignored(self) -> Iterator[None]:
         """Let the body's updates count for nothing: it trains on a stand-in."""
         with ExitStack() as stack:
-            for entry in self._serving(for_training=True):
+            for entry in self._serving("training"):
                 stack.enter_context(unchanged(entry.reducer))
             yield
 
-    def _serving(self, *, for_training: bool) -> list[WrappedReducer]:
-        return [entry for entry in self._entries if entry.serves(for_training=for_training)]
+    def _serving(self, phase: Phase) -> list[WrappedReducer]:
+        return [entry for entry in self._entries if phase in entry.phases]
 
-    def _check(self, reducer: Any, name: Any, *, for_training: bool, for_validation: bool) -> None:
+    def _check(self, reducer: Any, name: Any, phases: tuple[Phase, ...]) -> None:
         if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
             raise mistake(f"got the class {reducer.__name__}; create one: {reducer.__name__}()")
         if not isinstance(reducer, MetricReducer) and not callable(reducer):
@@ -192,17 +187,11 @@ class Reducers:
             )
         if name is not None and not (isinstance(name, str) and name):
             raise mistake(f"got name {name!r}, expected a string, or None for a dict of metrics")
-        if not for_training and not for_validation:
+        if not phases:
             raise mistake("neither for training nor for validation; it would never be reported")
         for entry in self._entries:
             if entry.reducer is reducer:
                 raise mistake(f"{entry} is wrapped already; wrap each reducer once")
-            shares_phase = (entry.for_training and for_training) or (
-                entry.for_validation and for_validation
-            )
+            shares_phase = not set(phases).isdisjoint(entry.phases)
             if name is not None and entry.name == name and shares_phase:
                 raise mistake(f"there is a {entry} already; give this one another name")
-
-
-def _phase(*, for_training: bool) -> str:
-    return "training" if for_training else "validation"

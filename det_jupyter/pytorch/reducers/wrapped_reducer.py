@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import cloudpickle
 
@@ -20,6 +20,7 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
 )
 from det_jupyter.words import error_text
 
+Phase = Literal["training", "validation"]
 WHERE = "wrap_reducer"
 
 
@@ -32,18 +33,7 @@ class WrappedReducer:
 
     reducer: MetricReducer
     name: str | None  # of its one metric; None: it returns a dict of metrics
-    for_training: bool
-    for_validation: bool
-
-    def serves(self, *, for_training: bool) -> bool:
-        """Return whether it adds to the metrics of training, or else of validation."""
-        return self.for_training if for_training else self.for_validation
-
-    @property
-    def phases(self) -> str:
-        """What it serves, in words."""
-        served = {"training": self.for_training, "validation": self.for_validation}
-        return " and ".join(phase for phase, serves in served.items() if serves)
+    phases: tuple[Phase, ...]
 
     def reset(self, phase: str = "") -> None:
         """Let it forget what it was given."""

@@ -51,11 +51,8 @@ class LargeBatch:
     ) -> None:
         """Scale the learning rates of all param groups during each `optimizer.step()`.
 
-        Args:
-            optimizer: Any of torch's kind; learning rates may be numbers or tensors.
-            position: Says at which batch it steps. Before the training nothing is scaled.
-            averages: Whether the gradients of a window of batches are averaged; where they are
-                summed, the sum itself is a step that is larger by their number.
+        Before the training nothing is scaled. Unless the gradients of a window of batches are
+        averaged, their sum is itself a step that is larger by their number.
         """
         own: list[tuple[dict[str, Any], Any]] = []
         batches_per_step = position.aggregation_frequency if averages else 1

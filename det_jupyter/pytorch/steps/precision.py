@@ -46,11 +46,8 @@ def parse_level(level: str) -> tuple[torch.dtype | None, str]:
 class Precision:
     """The precision of one trial.
 
-    Args:
-        device: Where it trains.
-        dtype: Of forward passes; None: as the weights are.
-
     Attributes:
+        dtype: Of forward passes; None: as the weights are.
         scaler: Scales losses; None unless the type is float16.
         notice: Text for the user about the choice; may be empty.
     """

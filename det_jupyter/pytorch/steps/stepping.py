@@ -69,15 +69,15 @@ class ExchangeWatch(Protocol):
         """Return the function, in which ranks wait for each other, watched."""
 
 
+@dataclass(eq=False)
 class Stepping:
     """Computes gradients and steps the optimizers of one trial, on one rank."""
 
-    def __init__(
-        self, position: Position, precision: Precision, distributed: DistributedContext
-    ) -> None:
-        self.precision = precision
-        self._position = position
-        self._distributed = distributed
+    position: Position  # says where windows end
+    precision: Precision
+    distributed: DistributedContext
+
+    def __post_init__(self) -> None:
         self._replicas: list[DistributedModel] = []
         self._untrained: list[nn.Module] = []  # so not made for an exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
@@ -94,7 +94,7 @@ class Stepping:
         """Take a model, as the ranks train it."""
         if isinstance(model, DistributedModel):
             self._replicas.append(model)
-        elif self._distributed.size > 1 and not is_sharded(model):
+        elif self.distributed.size > 1 and not is_sharded(model):
             self._untrained.append(model)
 
     def add(self, optimizer: torch.optim.Optimizer, *, averages: bool) -> None:
@@ -131,11 +131,11 @@ class Stepping:
         is set before the trial runs. Buffers are shared at windows' beginnings; that is
         not left to DDP's `forward` either, which ranks may call unequally often.
         """
-        position = self._position
+        position = self.position
         position.batch_idx = batch_idx
         if share is not self._share:  # a full batch's is always the same
             self._share = share
-            self._weight = share.records * self._distributed.size / max(share.total, 1)
+            self._weight = share.records * self.distributed.size / max(share.total, 1)
         for replica in self._replicas:
             replica.require_backward_grad_sync = position.is_step
         if self._replicas and len(position.window) == 1:
@@ -163,7 +163,7 @@ class Stepping:
         for replica in self._replicas:
             replica.expect_backward(loss)
         if self._watch is not None:
-            self._watch.expect(self._position.is_step)
+            self._watch.expect(self.position.is_step)
         self._backwards += 1
         for raw in self._raw:
             raw.forget_zeroed()
@@ -192,7 +192,7 @@ class Stepping:
         Raises:
             ConfigError: It is not wrapped, or `auto_zero_grads` is False in a window.
         """
-        position = self._position
+        position = self.position
         wrapped = self._wrapped.get(id(optimizer))
         if wrapped is None:
             raise ConfigError(
@@ -240,15 +240,14 @@ class Stepping:
     ) -> tuple[Any, Any] | None:
         """Check the gradients that the optimizer steps with, also if the trial calls `step`.
 
-        Returns:
-            Other arguments of the step, where a closure computes the loss on several ranks.
+        Return other arguments of the step, where a closure computes the loss on several ranks.
 
         Raises:
             TrialMistake: The gradients are not those of all records.
         """
-        if self._is_stepping and self._distributed.size == 1:
+        if self._is_stepping and self.distributed.size == 1:
             return None
-        position, wrapped = self._position, self._wrapped[id(optimizer)]
+        position, wrapped = self.position, self._wrapped[id(optimizer)]
         if not self._is_stepping:
             check_direct_step(optimizer, position.aggregation_frequency, self.precision.scaler)
         if wrapped.raw is not None and wrapped.raw.is_ours:
@@ -263,7 +262,7 @@ class Stepping:
         # A step may consist of several: super().step(), or a second one with the same gradients.
         is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
         wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
-        if self._distributed.size == 1:
+        if self.distributed.size == 1:
             return None
         is_raw = wrapped.raw is not None and wrapped.raw.is_there()
         if is_raw or (is_old and has_gradients(optimizer)):
@@ -274,15 +273,11 @@ class Stepping:
                 "rank's records and exchanges them; write self.context.backward(loss) in place of "
                 "loss.backward()",
             )
-        return self._with_mean_loss(args, kwargs)
 
-    def _with_mean_loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments of a step, the optimizer first, with closures that average."""
-
-        def changed(value: Any) -> Any:
+        def changed(value: Any) -> Any:  # the optimizer is the first of the arguments
             if isinstance(value, torch.optim.Optimizer) or not callable(value):
                 return value
-            return averaging(value, self._weight, self._distributed)
+            return averaging(value, self._weight, self.distributed)
 
         return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
 

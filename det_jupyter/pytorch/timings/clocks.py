@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -87,11 +88,8 @@ class DeviceClock:
     @classmethod
     def of(cls, device: torch.device) -> DeviceClock:
         """Return the clock of a CUDA device."""
-
-        def make_event() -> torch.cuda.Event:
-            return torch.cuda.Event(enable_timing=True)
-
-        return cls(make_event, lambda: torch.cuda.synchronize(device))
+        make_event = partial(torch.cuda.Event, enable_timing=True)
+        return cls(make_event, partial(torch.cuda.synchronize, device))
 
     def mark(self) -> int:
         if self.waits:

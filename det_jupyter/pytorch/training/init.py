@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
-from det_jupyter.pytorch.ranks.failures import naming_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -170,6 +170,25 @@ def _grouped(device: torch.device, *, is_needed: bool = True) -> Iterator[None]:
     finally:
         if not had_group and dist.is_initialized():
             dist.destroy_process_group()
+
+
+@contextmanager
+def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
+    """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
+
+    Raises:
+        PeerLost: In place of what gloo or NCCL say of it.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_script = context is not None and context.info is None
+        if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
+            raise
+        said = PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
+        raise PeerLost(
+            f"another rank has ended, and its own error has the cause (here it shows as: {said})"
+        ) from None
 
 
 def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:

@@ -80,8 +80,7 @@ class Loop:
         self._note_batch = core.note_batch
         self._begin_batch = context.stepping.begin_batch
         context.set_stop_requested(False)  # an earlier fit may have set it
-        is_chief = self._distributed.is_chief
-        self._callbacks = Callbacks(trial.build_callbacks(), is_chief=is_chief)
+        self._callbacks = Callbacks(trial.build_callbacks(), is_chief=core.distributed.is_chief)
         self._timings = open_timings(rules.profiling, context, start.steps_completed)
         self._validations = Validations(
             trial, context, core, rules, self._callbacks, start.best_metric, self._timings
@@ -114,9 +113,7 @@ class Loop:
             self._after_batch.append(lambda share: context.torch_profiler.step())
 
     def run(self) -> Reason:
-        """Train until the trial's length is reached, it stops itself, or has to leave.
-
-        Collective: all ranks must call it.
+        """Train until the trial's length is reached, it stops itself, or has to leave. Collective.
 
         Raises:
             ConfigError: The trial or its configuration cannot work, however often it is tried.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.config import Length
@@ -25,23 +26,16 @@ from det_jupyter.records import ChangeMade
 from det_jupyter.wire import Change, ChangeOrder, ProfileOrder
 
 
+@dataclass(eq=False)
 class LiveOrders:
-    """The orders to one run. All ranks call every method after the same batches.
+    """The orders to one run. All ranks call every method after the same batches."""
 
-    Args:
-        after_batch: The calls after each batch; a profile adds one while it is recorded.
-    """
+    context: PyTorchTrialContext
+    core: Context
+    after_batch: list[Callable[[Share], None]]  # a profile adds one while it is recorded
 
-    def __init__(
-        self,
-        context: PyTorchTrialContext,
-        core: Context,
-        after_batch: list[Callable[[Share], None]],
-    ) -> None:
-        self._context = context
-        self._core = core
-        self._after_batch = after_batch
-        self._orders = core.orders
+    def __post_init__(self) -> None:
+        self._orders = self.core.orders
         self._made: set[int] = set()
         self._open: list[ChangeOrder] = []  # not made yet
         self._tracer: Tracer | None = None
@@ -99,7 +93,7 @@ class LiveOrders:
                 self._open.append(order)
 
     def _make(self, order: ChangeOrder, steps: int) -> None:
-        context, change = self._context, order.change
+        context, change = self.context, order.change
         problem = find_rate_problem(context.optimizers, change) or self._find_problem(change)
         said = []
         if not problem:
@@ -109,8 +103,8 @@ class LiveOrders:
                 self._change_schedule(change),
             ]
             self._made.add(order.id)
-        if self._core.distributed.is_chief and order.steps_completed is None:
-            self._core.sink.write(
+        if self.core.distributed.is_chief and order.steps_completed is None:
+            self.core.sink.write(
                 ChangeMade(
                     at=time.time(),
                     order_id=order.id,
@@ -126,7 +120,7 @@ class LiveOrders:
             return ""
         if period.unit == "epochs" and period.amount and not self._schedule.has_epochs:
             return "min_validation_period: in epochs, but the training data has no length"
-        if period.unit == "records" and not self._context.has_batch_size:
+        if period.unit == "records" and not self.context.has_batch_size:
             return "min_validation_period: in records, but the trial has no global_batch_size"
         return ""
 
@@ -138,23 +132,23 @@ class LiveOrders:
         return f"min_validation_period {_text(before)} → {_text(period)}"
 
     def _profile(self, order: ProfileOrder, steps: int) -> None:
-        info, rank = self._core.info, self._core.distributed.rank
+        info, rank = self.core.info, self.core.distributed.rank
         if rank not in order.profile.ranks or info is None:
             return
         if self._tracer is not None:  # the master orders one at a time
             self._tracer.close()
-            self._after_batch.remove(self._trace)
+            self.after_batch.remove(self._trace)
         folder = traces_folder(info.data_dir, info.experiment_id, info.trial_id)
-        self._tracer = Tracer(order, folder, rank, steps, self._core.sink.write)
-        self._tracer.start(has_own_profiler=self._context.torch_profiler is not None)
+        self._tracer = Tracer(order, folder, rank, steps, self.core.sink.write)
+        self._tracer.start(has_own_profiler=self.context.torch_profiler is not None)
         if not self._tracer.is_over:
-            self._after_batch.append(self._trace)
+            self.after_batch.append(self._trace)
 
     def _trace(self, share: Share) -> None:
         assert self._tracer is not None
         self._tracer.step()
         if self._tracer.is_over:
-            self._after_batch.remove(self._trace)
+            self.after_batch.remove(self._trace)
             self._tracer = None
 
 

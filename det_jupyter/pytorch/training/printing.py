@@ -46,12 +46,10 @@ class PrintedRecords(RecordList):
 
     def print_timings(self) -> None:
         """Print where the time went, and of recorded batches how long their parts took."""
-        for line in self._times.lines():
+        timings = [record for record in self.records if isinstance(record, BatchTimings)]
+        for line in self._times.lines() + summarize(timings):
             sys.stdout.write(f"{line}\n")
         self._times = TimesInAll()
-        timings = [record for record in self.records if isinstance(record, BatchTimings)]
-        for line in summarize(timings):
-            sys.stdout.write(f"{line}\n")
 
 
 class TimesInAll:

@@ -65,16 +65,15 @@ class Plan:
             ) from None
 
 
+@dataclass(eq=False)
 class Rehearsal:
     """Measures a run, on one rank."""
 
-    def __init__(
-        self, plan: Plan, core: Context, *, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._plan = plan
-        self._core = core
-        self._is_chief = core.distributed.is_chief
-        self._clock = clock
+    plan: Plan
+    core: Context
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
         self._replay: Replay | None = None
         self._workers: dict[str, int] = {}
         self._batches = 0
@@ -105,7 +104,7 @@ class Rehearsal:
         Raises:
             ConfigError: The loader is of another kind.
         """
-        if not self._plan.workers:
+        if not self.plan.workers:
             return
         if not isinstance(loader, DataLoader):
             kind = type(loader).__name__
@@ -113,27 +112,27 @@ class Rehearsal:
                 f"the loader is a {kind}; only a det_jupyter.pytorch.DataLoader gets workers"
             )
         before = loader.num_workers
-        loader.num_workers = _more(before, self._core.distributed.local_size)
+        loader.num_workers = _more(before, self.core.distributed.local_size)
         self._workers = {"workers_before": before, "workers": loader.num_workers}
 
     def over(self, stream: BatchStream) -> BatchStream:
         """Return what is trained: the stream, or its first batches over and over."""
-        if not self._plan.replay:
+        if not self.plan.replay:
             return stream
-        self._replay = Replay(stream, int(self._plan.replay))
+        self._replay = Replay(stream, int(self.plan.replay))
         return self._replay
 
     def after_batch(self, share: Share) -> None:
         """Count a batch of which this rank has had this share."""
-        now = self._clock()
+        now = self.clock()
         self._batches += 1
         if self._slice_at is None:
             self._warm_up(now)
             return
         self._records += share.total
         elapsed_s = now - self._slice_at
-        is_whole = (self._batches - self._first) % self._plan.every == 0
-        if elapsed_s >= self._plan.seconds / _SLICES and is_whole:
+        is_whole = (self._batches - self._first) % self.plan.every == 0
+        if elapsed_s >= self.plan.seconds / _SLICES and is_whole:
             self._rates.append(self._records / elapsed_s)
             self._measured_s += elapsed_s
             self._slice_at, self._records = now, 0
@@ -142,15 +141,15 @@ class Rehearsal:
         if self._batches == 1:
             self._first_at = now
         is_recorded = self._replay is None or self._replay.is_recorded
-        is_late = now - self._first_at >= min(_WARMUP_S, self._plan.seconds)
-        if is_late and is_recorded and self._batches >= self._plan.warmup:
+        is_late = now - self._first_at >= min(_WARMUP_S, self.plan.seconds)
+        if is_late and is_recorded and self._batches >= self.plan.warmup:
             self._slice_at, self._first = now, self._batches
 
     def is_over(self) -> bool:
         """Return whether the chief has measured enough."""
-        if not self._is_chief:
+        if not self.core.distributed.is_chief:
             return False
-        is_enough = self._measured_s >= self._plan.seconds
+        is_enough = self._measured_s >= self.plan.seconds
         return is_enough and len(self._rates) >= _LEAST_SLICES
 
     def end(self, steps: int) -> None:
@@ -159,7 +158,7 @@ class Rehearsal:
             low, middle, high = quantiles(self._rates, n=4, method="inclusive")
             rates = {"records_per_s": middle, "low": low, "high": high}
             found = rates | {"seconds": self._measured_s} | self._workers
-            self._core.train.report_metrics(GROUP, steps, found)
+            self.core.train.report_metrics(GROUP, steps, found)
 
 
 def _more(workers: int, local_size: int) -> int:

@@ -62,12 +62,10 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         distributed: This rank's place among the ranks, and collectives; by default `core`'s, or
             that of the only rank.
         core: The Core API's context, which training needs.
-        device: Where this rank trains.
         config: The experiment's configuration; its `optimizations` have effect here.
-        tensorboard_folder: Where files for TensorBoard go.
 
     Attributes:
-        distributed, core, device: As above.
+        distributed, core, device, config: As above.
         models, optimizers, lr_schedulers: What was wrapped, in that order.
         stepping: Computes gradients and steps the optimizers; the loop drives it.
         scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
@@ -232,12 +230,12 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
 
     def reset_reducers(self) -> None:
         """Let all reducers start anew (the loop does so before training windows, validations)."""
-        self.reducers.reset(for_training=True)
-        self.reducers.reset(for_training=False)
+        self.reducers.reset("training")
+        self.reducers.reset("validation")
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """Return the metrics of all reducers. Collective (called by the loop)."""
-        return self.reducers.reduce(self.distributed, for_training=for_training)
+        return self.reducers.reduce(self.distributed, "training" if for_training else "validation")
 
     def backward(
         self,

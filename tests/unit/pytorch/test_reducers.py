@@ -162,7 +162,7 @@ def test_a_reducer_meets_all_ranks_once() -> None:
             moments.update(value)
             listed.update((rank.rank, value))
         before = rank.collectives
-        metrics = reducers.reduce(rank, for_training=True)
+        metrics = reducers.reduce(rank, "training")
         return metrics, rank.collectives - before
 
     expected = {
@@ -175,20 +175,20 @@ def test_a_reducer_meets_all_ranks_once() -> None:
 
 def test_one_rank_reduces_as_many_do_and_none_is_nothing() -> None:
     one, reducers = DistributedContext(), Reducers()
-    assert reducers.reduce(one, for_training=True) == {}
+    assert reducers.reduce(one, "training") == {}
     moments = reducers.wrap(Moments())
     moments.update(2.0)
-    assert reducers.reduce(one, for_training=True) == {"mean": 2.0, "counts": [1]}
-    reducers.reset(for_training=True)
+    assert reducers.reduce(one, "training") == {"mean": 2.0, "counts": [1]}
+    reducers.reset("training")
     moments.update(5.0)
-    assert reducers.reduce(one, for_training=False) == {"mean": 5.0, "counts": [1]}
+    assert reducers.reduce(one, "validation") == {"mean": 5.0, "counts": [1]}
 
 
 def test_the_chief_decides_what_ranks_might_disagree_on() -> None:
     def run(rank: ThreadRank) -> Any:
         reducers = Reducers()
         reducers.wrap(lambda values: [random.random() for _ in values], "noise").update(0)
-        return reducers.reduce(rank, for_training=True)
+        return reducers.reduce(rank, "training")
 
     first, second = results(2, run)
     assert first == second
@@ -199,24 +199,24 @@ def test_a_reducer_is_reported_in_the_phases_it_is_for() -> None:
     reducers.wrap(len, "train", for_validation=False).update(1)
     reducers.wrap(len, "both").update(1)
     reducers.wrap(len, "val", for_training=False).update(1)
-    assert reducers.reduce(one, for_training=True) == {"train": 1, "both": 1}
-    assert reducers.reduce(one, for_training=False) == {"both": 1, "val": 1}
-    assert reducers.any(for_training=True)
-    reducers.reset(for_training=False)
-    assert reducers.reduce(one, for_training=True) == {"train": 1}
+    assert reducers.reduce(one, "training") == {"train": 1, "both": 1}
+    assert reducers.reduce(one, "validation") == {"both": 1, "val": 1}
+    assert reducers.any("training")
+    reducers.reset("validation")
+    assert reducers.reduce(one, "training") == {"train": 1}
 
 
 def test_a_function_without_values_reports_nothing() -> None:
     one, reducers = DistributedContext(), Reducers()
     reducers.wrap(max, "largest")
-    assert reducers.reduce(one, for_training=True) == {}
+    assert reducers.reduce(one, "training") == {}
 
 
 def test_a_rank_that_had_no_records_is_left_out() -> None:
     def run(rank: ThreadRank) -> Any:
         reducers = Reducers()
         reducers.wrap(Moments()).update(1.0)
-        return reducers.reduce(rank, for_training=True, took_part=rank.rank != 1)
+        return reducers.reduce(rank, "training", took_part=rank.rank != 1)
 
     assert results(3, run) == [{"mean": 1.0, "counts": [1, 1]}] * 3
 
@@ -238,7 +238,7 @@ def test_values_are_copies_on_the_cpu_without_gradients() -> None:
     with torch.no_grad():
         tensor += 1
     array += 1
-    assert reducers.reduce(one, for_training=True) == {"m": 1}
+    assert reducers.reduce(one, "training") == {"m": 1}
     (value,) = seen
     assert value["a"][0].tolist() == [1, 1]
     assert not value["a"][0].requires_grad
@@ -262,7 +262,7 @@ def test_values_come_in_the_order_of_the_data(records: int, size: int, batch_siz
             mine = batch[bounds[rank.rank] : bounds[rank.rank + 1]]
             if mine:
                 collected.update(torch.tensor(mine))
-        return reducers.reduce(rank, for_training=False)["order"]
+        return reducers.reduce(rank, "validation")["order"]
 
     assert results(size, run) == [list(range(records))] * size
 
@@ -282,7 +282,7 @@ def test_f1_per_class_is_that_of_all_data() -> None:
         reducer = reducers.wrap(f1)
         for start in range(rank.rank * 7, 50, 21):
             reducer.update((truth[start : start + 7], guess[start : start + 7]))
-        return reducers.reduce(rank, for_training=False)
+        return reducers.reduce(rank, "validation")
 
     expected = f1_score(truth, guess, average=None)
     for metrics in results(3, run):
@@ -348,7 +348,7 @@ def test_results_that_cannot_be_reported_are_refused(
     wrapped.update(1)
     wrapped.update("a")
     with pytest.raises(TrialMistake, match=message):
-        reducers.reduce(DistributedContext(), for_training=True, taken=["loss"])
+        reducers.reduce(DistributedContext(), "training", taken=["loss"])
 
 
 class Failing(Moments):
@@ -365,7 +365,7 @@ def test_a_reducer_that_fails_on_one_rank_fails_on_all() -> None:
     def run(rank: ThreadRank) -> None:
         reducers = Reducers()
         reducers.wrap(Failing(ZeroDivisionError("no data"), rank.rank))
-        reducers.reduce(rank, for_training=False)
+        reducers.reduce(rank, "validation")
 
     zeroth, first, second = run_ranks(3, run)
     assert isinstance(first, TrialMistake)
@@ -381,7 +381,7 @@ def test_a_reducer_may_find_the_hyperparameters_invalid() -> None:
     reducers = Reducers()
     reducers.wrap(Failing(InvalidHP("too wide"), 1))
     with pytest.raises(InvalidHP, match="too wide"):
-        reducers.reduce(DistributedContext(), for_training=True)
+        reducers.reduce(DistributedContext(), "training")
 
 
 def test_a_result_that_cannot_be_sent_is_told_by_its_reducer() -> None:
@@ -390,7 +390,7 @@ def test_a_result_that_cannot_be_sent_is_told_by_its_reducer() -> None:
     with pytest.raises(
         TrialMistake, match=r"reducer 'm' .training.: the function raised TypeError"
     ):
-        reducers.reduce(DistributedContext(), for_training=True)
+        reducers.reduce(DistributedContext(), "training")
 
 
 def test_ranks_wrap_the_same_reducers() -> None:
@@ -398,7 +398,7 @@ def test_ranks_wrap_the_same_reducers() -> None:
         reducers = Reducers()
         for name in ["a", "b"][: 2 - rank.rank]:
             reducers.wrap(len, name)
-        reducers.reduce(rank, for_training=True)
+        reducers.reduce(rank, "training")
 
     chief, other = run_ranks(2, run)
     assert isinstance(chief, TrialMistake)
@@ -430,7 +430,7 @@ def test_what_is_seen_of_a_stand_in_counts_for_nothing() -> None:
         with reducers.ignored():
             counting.update(100.0)
             listed.update(100.0)
-    assert reducers.reduce(DistributedContext(), for_training=True) == {
+    assert reducers.reduce(DistributedContext(), "training") == {
         "mean": 1.5,
         "counts": [2],
         "updates": 2,
@@ -452,7 +452,7 @@ def window(size: int, values_by_rank: Sequence[Sequence[int]], states: Any = Non
             listed.update(value)
             moments.update(value)
         state = reducers.state()
-        return reducers.reduce(rank, for_training=True), state
+        return reducers.reduce(rank, "training"), state
 
     found = results(size, run)
     return found[0][0], [state for _, state in found]
