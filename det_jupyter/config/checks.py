@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from det_jupyter.config.hyperparameters import leaves
 from det_jupyter.config.older import find_wrong_slots
-from det_jupyter.config.paths import join, look_up, shown
+from det_jupyter.config.paths import dotted, join, look_up, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
 from det_jupyter.lengths import UNITS, parse_length
@@ -155,35 +156,25 @@ def _grid(document: Mapping[str, Any]) -> Iterator[str]:
     hparams = document.get("hyperparameters")
     if look_up(document, "searcher.name") != "grid" or not isinstance(hparams, Mapping):
         return
-    problems: list[str] = []
-    points = _count_points(hparams, "hyperparameters", problems)
-    yield from problems
-    if not problems and points > MAX_GRID:
+    points, is_counted = 1, True
+    for path, spec in leaves(hparams):
+        kind = spec.get("type") if isinstance(spec, Mapping) else None
+        if kind in ("int", "double", "log"):
+            if spec.get("count") is None:
+                place = dotted(("hyperparameters", *path))
+                yield f"{place}.count: missing; searcher grid needs the number of its values"
+                is_counted = False
+            points *= _count_values(spec)
+        elif kind == "categorical" and isinstance(spec.get("vals"), list):
+            points *= max(1, len(spec["vals"]))
+    if is_counted and points > MAX_GRID:
         yield (
             f"hyperparameters: the grid has {points:,} points, expected at most {MAX_GRID:,}; "
             "lower the counts, or use searcher random"
         )
 
 
-def _count_points(hparams: Mapping[str, Any], path: str, problems: list[str]) -> int:
-    points = 1
-    for name, spec in hparams.items():
-        here = join(path, name)
-        if not isinstance(spec, Mapping):
-            continue
-        kind = spec.get("type")
-        if kind is None:
-            points *= _count_points(spec, here, problems)
-        elif kind in ("int", "double", "log"):
-            points *= _count_values(spec, here, problems)
-        elif kind == "categorical" and isinstance(spec.get("vals"), list):
-            points *= max(1, len(spec["vals"]))
-    return points
-
-
-def _count_values(spec: Mapping[str, Any], path: str, problems: list[str]) -> int:
-    if spec.get("count") is None:
-        problems.append(f"{path}.count: missing; searcher grid needs the number of its values")
+def _count_values(spec: Mapping[str, Any]) -> int:
     count = max(1, whole(spec.get("count")) or 1)
     low, high = whole(spec.get("minval")), whole(spec.get("maxval"))
     if spec["type"] == "int" and low is not None and high is not None and low < high:

@@ -47,6 +47,24 @@ def is_nested(spec: Any) -> bool:
     return isinstance(spec, Mapping) and spec.get("type") is None
 
 
+def is_drawn(spec: Any) -> bool:
+    """Return whether this is a range that trials get values of."""
+    return isinstance(spec, Mapping) and spec.get("type") in TYPES[1:]
+
+
+def leaves(
+    hparams: Mapping[str, Any], *, is_sorted: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each hyperparameter with the keys that lead to it; an empty object is one too."""
+    for name in sorted(hparams) if is_sorted else hparams:
+        spec = hparams[name]
+        if is_nested(spec) and spec:
+            for path, leaf in leaves(spec, is_sorted=is_sorted):
+                yield (name, *path), leaf
+        else:
+            yield (name,), spec
+
+
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[str]:
     """Yield one line for everything that is wrong with the hyperparameters."""
     for name, value in hparams.items():

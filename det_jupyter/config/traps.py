@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.hyperparameters import is_nested
+from det_jupyter.config.hyperparameters import is_drawn, is_nested
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.rungs import whole
 
-_DRAWN = ("int", "double", "log", "categorical")
 _RANGE_KEYS = {"minval", "maxval", "vals", "base", "count"}
 _SEARCHES = ("random", "grid", "async_halving", "adaptive_asha", "optuna")
 
@@ -37,8 +36,7 @@ def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{path}: a list is one value, the same for every trial; to try each of its "
                 f"entries, write {{type: categorical, vals: {shown(spec)}}}."
             )
-    is_drawn = any(isinstance(s, Mapping) and s.get("type") in _DRAWN for s in found.values())
-    if searcher in _SEARCHES and not is_drawn:
+    if searcher in _SEARCHES and not any(map(is_drawn, found.values())):
         yield from _find_same_trials(str(searcher), document)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-Path = tuple[str, ...]
+from det_jupyter.config.hyperparameters import leaves
 
 
 class Grid:
@@ -27,7 +27,9 @@ class Grid:
     """
 
     def __init__(self, hyperparameters: Mapping[str, Any]) -> None:
-        self._axes = list(_axes(hyperparameters, ()))
+        self._axes = [
+            (path, axis_values(spec)) for path, spec in leaves(hyperparameters, is_sorted=True)
+        ]
 
     def __len__(self) -> int:
         return prod(len(values) for _, values in self._axes)
@@ -35,31 +37,16 @@ class Grid:
     def point(self, place: int) -> dict[str, Any]:
         """Return the point at a place, from 0."""
         chosen = []
-        for path, values in reversed(self._axes):
+        for (*outer, name), values in reversed(self._axes):
             place, digit = divmod(place, len(values))
-            chosen.append((path, values[digit]))
+            chosen.append((outer, name, values[digit]))
         point: dict[str, Any] = {}
-        for path, value in reversed(chosen):
-            _put(point, path, value)
+        for outer, name, value in reversed(chosen):
+            inner = point
+            for key in outer:
+                inner = inner.setdefault(key, {})
+            inner[name] = value
         return point
-
-
-def _put(point: dict[str, Any], path: Path, value: Any) -> None:
-    *outer, name = path
-    for key in outer:
-        point = point.setdefault(key, {})
-    point[name] = value
-
-
-def _axes(hyperparameters: Mapping[str, Any], path: Path) -> list[tuple[Path, list[Any]]]:
-    axes: list[tuple[Path, list[Any]]] = []
-    for name in sorted(hyperparameters):
-        spec, here = hyperparameters[name], (*path, name)
-        if isinstance(spec, Mapping) and spec.get("type") is None and spec:
-            axes += _axes(spec, here)
-        else:
-            axes.append((here, axis_values(spec)))
-    return axes
 
 
 def axis_values(spec: Any) -> list[Any]:

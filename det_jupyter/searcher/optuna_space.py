@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.config.hyperparameters import is_nested
+from det_jupyter.config.hyperparameters import is_drawn, is_nested, leaves
 
 _OUTSIDE = object()
 
@@ -51,19 +51,16 @@ class Dimension:
         return (int(low), int(high)) if self.kind == "int" else (float(low), float(high))
 
 
-def find_dimensions(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[Dimension]:
+def find_dimensions(hyperparameters: Mapping[str, Any]) -> Iterator[Dimension]:
     """Yield what there is to choose, sorted by name at every level.
 
     >>> space = {"b": {"c": {"type": "int", "minval": 1, "maxval": 2}}, "a": 3}
     >>> [(dimension.name, dimension.bounds) for dimension in find_dimensions(space)]
     [('b.c', (1, 2))]
     """
-    for key in sorted(hyperparameters):
-        spec, name = hyperparameters[key], prefix + _escaped(key)
-        if is_nested(spec):
-            yield from find_dimensions(spec, f"{name}.")
-        elif isinstance(spec, Mapping) and spec["type"] != "const":
-            yield Dimension(name, spec)
+    for path, spec in leaves(hyperparameters, is_sorted=True):
+        if is_drawn(spec):
+            yield Dimension(".".join(map(_escaped, path)), spec)
 
 
 def to_hparams(

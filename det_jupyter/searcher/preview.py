@@ -12,7 +12,8 @@ Trials that fail or have invalid hyperparameters are not foreseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from math import ceil
@@ -38,12 +39,7 @@ from det_jupyter.searcher.planning import (
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTrials:
-    """The number of trials expected to stop at this length."""
-
-    length: int
-    num_trials: int
+Ends = Mapping[int, int]  # number of trials that end at each length, lowest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +47,15 @@ class PlannedBracket:
     """A bracket before it runs; a search without brackets is one with one length.
 
     Args:
-        trials: Where how many are expected to end, lowest length first.
+        trials: Where how many are expected to end.
         least_trials: The same, if as few as possible go on.
         most_trials: The same, if as many as possible do.
         max_concurrent_trials: At most so many are at work at a time.
     """
 
-    trials: tuple[PlannedTrials, ...]
-    least_trials: tuple[PlannedTrials, ...]
-    most_trials: tuple[PlannedTrials, ...]
+    trials: Ends
+    least_trials: Ends
+    most_trials: Ends
     max_concurrent_trials: int
 
 
@@ -82,11 +78,11 @@ class Preview:
     @property
     def num_trials(self) -> int:
         """How many trials there will be."""
-        return sum(planned.num_trials for planned in self.trials)
+        return sum(self.trials.values())
 
     @property
-    def trials(self) -> tuple[PlannedTrials, ...]:
-        """Where how many are expected to end, all brackets together, lowest length first."""
+    def trials(self) -> Ends:
+        """Where how many are expected to end, all brackets together."""
         return _together(bracket.trials for bracket in self.brackets)
 
     @property
@@ -112,7 +108,7 @@ class Preview:
     @property
     def full(self) -> int:
         """The same, if every trial was trained to the full length."""
-        return self.num_trials * self.trials[-1].length
+        return self.num_trials * max(self.trials)
 
     def seconds(self, seconds_per_unit: float, concurrent: int) -> tuple[float, float]:
         """Return how long the search takes, (at best, as expected).
@@ -132,31 +128,30 @@ class Preview:
         return best * seconds_per_unit, expected * seconds_per_unit
 
 
-def _together(parts: Iterable[tuple[PlannedTrials, ...]]) -> tuple[PlannedTrials, ...]:
-    numbers: dict[int, int] = {}
+def _together(parts: Iterable[Ends]) -> Ends:
+    numbers: Counter[int] = Counter()
     for part in parts:
-        for planned in part:
-            numbers[planned.length] = numbers.get(planned.length, 0) + planned.num_trials
-    return tuple(PlannedTrials(length, numbers[length]) for length in sorted(numbers))
+        numbers.update(part)
+    return dict(sorted(numbers.items()))
 
 
-def _training(trials: Sequence[PlannedTrials]) -> int:
-    return sum(planned.length * planned.num_trials for planned in trials)
+def _training(trials: Ends) -> int:
+    return sum(length * number for length, number in trials.items())
 
 
-def _schedule(trials: Sequence[PlannedTrials], places: int) -> float:
+def _schedule(trials: Ends, places: int) -> float:
     """Return when the last trial ends, if each takes the place that is free first.
 
     Trials of each length are spread evenly over the search, as promotions are.
     """
-    number = sum(planned.num_trials for planned in trials)
-    longest = max(planned.length for planned in trials if planned.num_trials)
+    number = sum(trials.values())
+    longest = max(length for length, of_length in trials.items() if of_length)
     if number > _MOST_SCHEDULED:
         return max(_training(trials) / places, longest)
     order = sorted(
-        ((turn + 0.5) / planned.num_trials, -planned.length)
-        for planned in trials
-        for turn in range(planned.num_trials)
+        ((turn + 0.5) / of_length, -length)
+        for length, of_length in trials.items()
+        for turn in range(of_length)
     )
     free_at = [0] * min(places, number)
     heapify(free_at)
@@ -170,10 +165,8 @@ def preview(config: ExperimentConfig) -> Preview:
     searcher = config.searcher
     if isinstance(searcher, (AsyncHalvingSearcher, AdaptiveAshaSearcher)):
         rules, full = make_rules(searcher), full_length(searcher)
-        unit, brackets = (
-            rules.unit,
-            [_plan(plan, full, rules.divisor, rules.form) for plan in plan_brackets(searcher)],
-        )
+        unit, plans = rules.unit, plan_brackets(searcher)
+        brackets = [_plan(plan, full, rules.divisor, rules.form) for plan in plans]
     else:
         unit, full = searcher.max_length.unit, searcher.max_length.amount
         if isinstance(searcher, OptunaSearcher):
@@ -191,10 +184,10 @@ def preview(config: ExperimentConfig) -> Preview:
 
 
 def _plan_full(number: int, limit: int, full: int, *, least_length: int = 0) -> PlannedBracket:
-    trials = (PlannedTrials(full, number),)
+    trials = {full: number}
     return PlannedBracket(
         trials=trials,
-        least_trials=(PlannedTrials(least_length, number),) if least_length else trials,
+        least_trials={least_length or full: number},
         most_trials=trials,
         max_concurrent_trials=min(limit or number, number),
     )
@@ -225,10 +218,7 @@ def _plan(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBr
     )
 
 
-def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> tuple[PlannedTrials, ...]:
+def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> Ends:
     """Return how many end at each length, of those that come there."""
-    going_on = [*arrivals[1:], 0]
-    return tuple(
-        PlannedTrials(length, come - go)
-        for length, come, go in zip(lengths, arrivals, going_on, strict=True)
-    )
+    ending = [come - go for come, go in zip(arrivals, [*arrivals[1:], 0], strict=True)]
+    return dict(zip(lengths, ending, strict=True))

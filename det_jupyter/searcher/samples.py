@@ -6,13 +6,14 @@ draws its own: then they are examples of the space, as are all of a configuratio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from operator import getitem
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.hyperparameters import is_nested
+from det_jupyter.config.hyperparameters import is_drawn, leaves
 from det_jupyter.config.searchers import GridSearcher
 from det_jupyter.searcher.grid import Grid, axis_values
 from det_jupyter.searcher.trials import Trials
@@ -20,8 +21,6 @@ from det_jupyter.words import setting
 
 NUM_SAMPLES = 5
 _MOST_VALUES = 8  # that are named one by one
-
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +36,21 @@ def sample_ranges(config: ExperimentConfig) -> list[Range]:
     """Return the ranges of a search, in the order in which they are written."""
     space = config.hyperparameters
     is_grid = isinstance(config.searcher, GridSearcher)
-    samples = _grid_points(space) if is_grid else _draws(space, config)
+    if is_grid:
+        grid = Grid(space)
+        samples = [grid.point(place) for place in range(min(NUM_SAMPLES, len(grid)))]
+    else:
+        trials = Trials(space, config.reproducibility.experiment_seed or 0)
+        samples = [trials.create().hparams for _ in range(NUM_SAMPLES)]
     return [
-        Range(".".join(path), _words(spec, is_grid=is_grid), tuple(_at(s, path) for s in samples))
-        for path, spec in _ranges(space, ())
+        Range(
+            ".".join(path),
+            _words(spec, is_grid=is_grid),
+            tuple(reduce(getitem, path, sample) for sample in samples),
+        )
+        for path, spec in leaves(space)
+        if is_drawn(spec)
     ]
-
-
-def _grid_points(space: Mapping[str, Any]) -> list[dict[str, Any]]:
-    grid = Grid(space)
-    return [grid.point(place) for place in range(min(NUM_SAMPLES, len(grid)))]
-
-
-def _draws(space: Mapping[str, Any], config: ExperimentConfig) -> list[dict[str, Any]]:
-    trials = Trials(space, config.reproducibility.experiment_seed or 0)
-    return [trials.create().hparams for _ in range(NUM_SAMPLES)]
-
-
-def _ranges(space: Mapping[str, Any], above: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    for name, spec in space.items():
-        if is_nested(spec):
-            yield from _ranges(spec, (*above, name))
-        elif isinstance(spec, Mapping) and spec["type"] != "const":
-            yield (*above, name), spec
-
-
-def _at(sample: Mapping[str, Any], path: Path) -> Any:
-    return reduce(lambda inner, name: inner[name], path, sample)
 
 
 def _words(spec: Mapping[str, Any], *, is_grid: bool) -> str:

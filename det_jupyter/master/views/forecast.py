@@ -17,8 +17,7 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.records import to_number
-from det_jupyter.searcher.preview import PlannedTrials as Ends
-from det_jupyter.searcher.preview import Preview
+from det_jupyter.searcher.preview import Ends, Preview
 from det_jupyter.searcher.samples import Range
 from det_jupyter.wire import (
     AgentView,
@@ -209,5 +208,5 @@ def preview_view(
     )
 
 
-def _ends(trials: Iterable[Ends], unit: str) -> list[PlannedTrials]:
-    return [PlannedTrials(length={unit: end.length}, num_trials=end.num_trials) for end in trials]
+def _ends(trials: Ends, unit: str) -> list[PlannedTrials]:
+    return [PlannedTrials(length={unit: at}, num_trials=number) for at, number in trials.items()]

@@ -24,7 +24,7 @@ def adaptive(max_trials: int, max_length: int, **changes: Any) -> Preview:
 
 
 def table(found: Preview) -> list[tuple[int, int]]:
-    return [(planned.length, planned.num_trials) for planned in found.trials]
+    return list(found.trials.items())
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,7 @@ def test_a_grid_has_its_points() -> None:
 
 def test_brackets_are_told_apart() -> None:
     found = adaptive(16, 937)
-    brackets = [
-        [(planned.length, planned.num_trials) for planned in bracket.trials]
-        for bracket in found.brackets
-    ]
+    brackets = [list(bracket.trials.items()) for bracket in found.brackets]
     assert brackets == [[(58, 9), (234, 2), (937, 1)], [(234, 3), (937, 1)]]
     assert [bracket.max_concurrent_trials for bracket in found.brackets] == [8, 4]
     assert (found.searcher, found.metric, found.unit) == ("adaptive_asha", "error", "batches")
