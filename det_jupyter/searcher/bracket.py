@@ -33,7 +33,7 @@ a search is given more trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -137,9 +137,8 @@ class Bracket:
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
         """Count a trial that is over; one that left by itself is the worst, or replaced."""
         self.num_over += 1
-        self._view = None
         if not self._trials.is_open(index):
-            return []
+            return self._settle()
         was_training = self._trials.status[index] == TRAINING
         is_invalid = reason is ExitReason.INVALID_HP
         if is_invalid and self._trials.replace(index, self.max_trials):
@@ -254,9 +253,12 @@ class Bracket:
         actions: list[Action] = []
         if full is not None:
             old_top = len(self._rungs) - 1
-            self._rungs.append(self._make_rung(full))  # trials on the way to the old top go on
+            self._lengthen(full)  # trials on the way to the old top go on
             actions += [self._train_to(index) for index in self._training_to(old_top)]
         return actions + self._settle()
+
+    def _lengthen(self, full: int) -> None:
+        self._rungs.append(self._make_rung(full))
 
     def _training_to(self, place: int) -> Iterable[int]:
         if not self._rungs[place].num_training:
@@ -301,8 +303,11 @@ class Bracket:
         self.num_invalid = snapshot["num_invalid"]
         self.num_over = snapshot["num_over"]
         self._num_drained = snapshot["num_drained"]
-        self._rungs = [self._make_rung(rung["length"]) for rung in snapshot["rungs"]]
-        for rung, state in zip(self._rungs, snapshot["rungs"], strict=True):
+        self._restore_rungs(snapshot["rungs"])
+
+    def _restore_rungs(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
+        self._rungs = [self._make_rung(rung["length"]) for rung in snapshots]
+        for rung, state in zip(self._rungs, snapshots, strict=True):
             rung.restore(state)
         self._num_training = sum(rung.num_training for rung in self._rungs)
         self._view = None

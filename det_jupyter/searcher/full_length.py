@@ -15,17 +15,12 @@ from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.grid import Grid
-from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, TRAINING, Trials
+from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
 from det_jupyter.wire import BracketView
 
 
 class FullLength:
-    """Makes trials one after another.
-
-    Args:
-        searcher: Its section of the configuration.
-        trials: The search's.
-    """
+    """Makes trials one after another."""
 
     def __init__(
         self, searcher: SingleSearcher | RandomSearcher | GridSearcher, trials: Trials
@@ -34,42 +29,31 @@ class FullLength:
         self._replaces_invalid = isinstance(searcher, RandomSearcher)
         self._max_length = searcher.max_length
         self._grid = Grid(trials.hyperparameters) if isinstance(searcher, GridSearcher) else None
-        self._max_trials = 1
+        self.max_trials = 1
         self._max_concurrent_trials = 1
         if isinstance(searcher, RandomSearcher):
-            self._max_trials = searcher.max_trials
+            self.max_trials = searcher.max_trials
         if self._grid is not None:
-            self._max_trials = len(self._grid)
+            self.max_trials = len(self._grid)
         if not isinstance(searcher, SingleSearcher):
             self._max_concurrent_trials = searcher.max_concurrent_trials
 
     @property
-    def max_trials(self) -> int:
-        """How many trials there will be."""
-        return self._max_trials
-
-    @property
     def progress(self) -> float:
         """The share of trials that are over."""
-        return (self._trials.num_over - self._trials.num_invalid) / self._max_trials
+        return self._trials.share_over(self.max_trials)
 
     def start(self) -> list[Action]:
         """Make as many trials as may be there at a time."""
         actions: list[Action] = []
-        while self._may_create():
+        while self._trials.has_room(self.max_trials, self._max_concurrent_trials):
             # Determined takes a grid's points from the end of their list.
-            place = self._max_trials - 1 - self._trials.num_created
+            place = self.max_trials - 1 - self._trials.num_created
             create = self._trials.create(
                 hparams=None if self._grid is None else self._grid.point(place)
             )
             actions += [create, self._train_to(create.index)]
         return actions
-
-    def _may_create(self) -> bool:
-        trials = self._trials
-        limit = min(self._max_concurrent_trials or self._max_trials, MAX_AT_WORK)
-        has_room = trials.num_created - trials.num_over < limit
-        return has_room and trials.num_created - trials.num_invalid < self._max_trials
 
     def _train_to(self, index: int) -> TrainTo:
         return TrainTo(index, self._max_length, is_last=True)
@@ -87,7 +71,7 @@ class FullLength:
         """Make another trial, if there are any to come."""
         if self._trials.is_open(index):
             is_invalid = reason is ExitReason.INVALID_HP and self._replaces_invalid
-            if not (is_invalid and self._trials.replace(index, self._max_trials)):
+            if not (is_invalid and self._trials.replace(index, self.max_trials)):
                 self._trials.status[index] = EXITED
         return self.start()
 
@@ -99,7 +83,7 @@ class FullLength:
         """Make room for more trials; let those that still train go farther."""
         actions: list[Action] = []
         if change.max_trials is not None:
-            self._max_trials = change.max_trials
+            self.max_trials = change.max_trials
         if change.max_concurrent_trials is not None:
             self._max_concurrent_trials = change.max_concurrent_trials
         if change.max_length is not None and change.max_length != self._max_length:
@@ -119,13 +103,13 @@ class FullLength:
     def snapshot(self) -> dict[str, Any]:
         """Return the limits, which may have been changed."""
         return {
-            "max_trials": self._max_trials,
+            "max_trials": self.max_trials,
             "max_concurrent_trials": self._max_concurrent_trials,
             "max_length": self._max_length.to_document(),
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go back to where `snapshot` was taken."""
-        self._max_trials = snapshot["max_trials"]
+        self.max_trials = snapshot["max_trials"]
         self._max_concurrent_trials = snapshot["max_concurrent_trials"]
         self._max_length = parse_length(snapshot["max_length"])

@@ -49,14 +49,24 @@ class Trials:
         """How many there are, those that the sampler was asked for included."""
         return len(self.status)
 
+    def has_room(self, max_trials: int, max_concurrent_trials: int) -> bool:
+        """Return whether there may be another trial; `max_concurrent_trials` 0: all at once."""
+        limit = min(max_concurrent_trials or max_trials, MAX_AT_WORK)
+        is_room = self.num_requested - self.num_over < limit
+        return is_room and self.num_requested - self.num_invalid < max_trials
+
+    def share_over(self, max_trials: int) -> float:
+        """Return the share of so many trials that are over, without those that were replaced."""
+        return (self.num_over - self.num_invalid) / max_trials
+
     def create(self, bracket: int = 0, hparams: dict[str, Any] | None = None) -> Create:
         """Make the next trial, with drawn hyperparameters or these."""
         self._add_row(bracket, TRAINING)
         return self._create(hparams)
 
-    def ask(self, bracket: int = 0) -> AskSampler:
+    def ask(self) -> AskSampler:
         """Ask the sampler for the next trial; `create_asked` makes it."""
-        self._add_row(bracket, ASKED)
+        self._add_row(0, ASKED)
         return AskSampler(self.num_requested - 1)
 
     def create_asked(self, hparams: dict[str, Any]) -> Create:

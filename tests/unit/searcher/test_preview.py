@@ -118,6 +118,14 @@ def test_at_best_few_trials_are_trained_on() -> None:
     assert found.seconds(2.0, 1) == (66, 90)
 
 
+def test_trials_of_each_length_are_spread_evenly_over_the_search() -> None:
+    found = adaptive(10, 900, divisor=3, max_rungs=10)
+    assert table(found) == [(100, 5), (300, 3), (900, 2)]
+    # Five places: 100, 300, 900, 100 and 300 begin; of the next, 100, 100 and 900, the last one
+    # begins at 200, when a place is free for the third time.
+    assert [found.seconds(1.0, places)[1] for places in (3, 4, 5)] == [1400, 1200, 1100]
+
+
 def test_time_of_very_many_trials_is_their_share() -> None:
     found = plan(name="random", max_length=100, max_trials=10**6, max_concurrent_trials=0)
     assert found.seconds(1.0, 8) == (12_500_000, 12_500_000)
