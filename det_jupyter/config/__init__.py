@@ -10,7 +10,7 @@ from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
 from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.seeds import trial_seed
-from det_jupyter.config.storage_replaced import (
+from det_jupyter.config.storages import (
     unwritable_storage,
     with_default_storage,
     with_storage,

@@ -12,13 +12,15 @@ from typing import Any
 
 from det_jupyter.config.hyperparameters import leaves
 from det_jupyter.config.older import find_wrong_slots
-from det_jupyter.config.paths import dotted, join, look_up, shown
+from det_jupyter.config.paths import dotted, join, look_up, section, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
+from det_jupyter.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.lengths import UNITS, parse_length
 
 MAX_GRID = 100_000
 _HALVING = ("async_halving", "adaptive_asha")
+_FULL_LENGTH = ("single", "random", "grid")
 
 
 def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[str]:
@@ -55,9 +57,7 @@ def _profiling(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _storage(document: Mapping[str, Any]) -> Iterator[str]:
-    storage = document.get("checkpoint_storage")
-    if not isinstance(storage, Mapping):
-        return
+    storage = section(document, "checkpoint_storage")
     host, inner = storage.get("host_path"), storage.get("storage_path")
     if isinstance(inner, str) and inner.startswith("/") and isinstance(host, str):
         folder = host.rstrip("/")
@@ -69,26 +69,28 @@ def _storage(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _log_policies(document: Mapping[str, Any]) -> Iterator[str]:
-    policies = document.get("log_policies")
-    seen: dict[str, int] = {}
-    for index, policy in enumerate(policies if isinstance(policies, list) else []):
-        if not isinstance(policy, Mapping):
-            continue
-        path = join("log_policies", index)
+    seen: dict[str, str] = {}
+    for path, policy in log_policies(document):
         name = policy.get("name")
         if name is None and policy.get("pattern") is None:
             yield f"{path}: expected a name (to disable a policy), or a pattern"
         elif name is not None and "pattern" not in policy and "action" in policy:
             yield f"{path}.pattern: missing; an action needs one"
-        if isinstance(name, str) and seen.setdefault(name, index) != index:
-            yield f"{path}.name: got {name!r}, which log_policies[{seen[name]}] has too"
+        if isinstance(name, str) and seen.setdefault(name, path) != path:
+            yield f"{path}.name: got {name!r}, which {seen[name]} has too"
+
+
+def log_policies(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the log policies of a document with their paths."""
+    policies = document.get("log_policies")
+    for index, policy in enumerate(policies if isinstance(policies, list) else []):
+        if isinstance(policy, Mapping):
+            yield join("log_policies", index), policy
 
 
 def _sources(document: Mapping[str, Any]) -> Iterator[str]:
-    searcher = document.get("searcher")
-    if isinstance(searcher, Mapping) and {"source_trial_id", "source_checkpoint_uuid"} <= set(
-        searcher
-    ):
+    searcher = section(document, "searcher")
+    if {"source_trial_id", "source_checkpoint_uuid"} <= searcher.keys():
         yield (
             "searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; "
             "expected one of them"
@@ -97,8 +99,8 @@ def _sources(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
     """ASHA measures training by `max_length`, or by `time_metric` up to `max_time`."""
-    searcher = document.get("searcher")
-    if not isinstance(searcher, Mapping) or searcher.get("name") not in _HALVING:
+    searcher = section(document, "searcher")
+    if searcher.get("name") not in _HALVING:
         return
     metric, time = searcher.get("time_metric"), searcher.get("max_time")
     if metric is None and time is None:
@@ -119,6 +121,32 @@ def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _find_short_bound(searcher)
 
 
+def is_endless(document: Mapping[str, Any]) -> bool:
+    """Return whether a command is given no length, which it need not be.
+
+    Determined's files of 0.38 give none: there no search says how long to train. A command trains
+    as long as it likes here too; only one that asks for its length needs it.
+    """
+    searcher = section(document, "searcher")
+    if searcher.get("max_length") is not None:
+        return False
+    if searcher.get("name") in _HALVING:
+        is_open = searcher.get("max_time") and searcher.get("time_metric") not in (None, *UNITS)
+    else:
+        is_open = searcher.get("name") in _FULL_LENGTH
+    return bool(is_open) and _is_command(document.get("entrypoint"))
+
+
+def _is_command(entrypoint: Any) -> bool:
+    words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
+    if not words or not all(isinstance(word, str) for word in words):
+        return False
+    try:
+        return isinstance(parse_entrypoint(entrypoint), Program | Command)
+    except ValueError:
+        return False
+
+
 def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
     """A bound below the top rung would end all trials before it."""
     metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
@@ -132,8 +160,8 @@ def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
 
 def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
     """Rungs have to differ in length."""
-    searcher = document.get("searcher")
-    if not isinstance(searcher, Mapping) or str(searcher.get("name")) in RETIRED:
+    searcher = section(document, "searcher")
+    if str(searcher.get("name")) in RETIRED:
         return
     amount, divisor = full_amount(searcher), divisor_of(searcher)
     if amount is None or divisor is None:
@@ -153,11 +181,10 @@ def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _grid(document: Mapping[str, Any]) -> Iterator[str]:
-    hparams = document.get("hyperparameters")
-    if look_up(document, "searcher.name") != "grid" or not isinstance(hparams, Mapping):
+    if look_up(document, "searcher.name") != "grid":
         return
     points, is_counted = 1, True
-    for path, spec in leaves(hparams):
+    for path, spec in leaves(section(document, "hyperparameters")):
         kind = spec.get("type") if isinstance(spec, Mapping) else None
         if kind in ("int", "double", "log"):
             if spec.get("count") is None:
@@ -184,10 +211,7 @@ def _count_values(spec: Mapping[str, Any]) -> int:
 
 def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
     path = "hyperparameters.global_batch_size"
-    hparams = document.get("hyperparameters", {})
-    if not isinstance(hparams, Mapping):
-        return
-    size = hparams.get("global_batch_size")
+    size = look_up(document, "hyperparameters.global_batch_size")
     slots = whole(look_up(document, "resources.slots_per_trial")) or 1
     if isinstance(size, Mapping):
         return  # drawn later; the trial's context checks the drawn value
@@ -211,9 +235,8 @@ def find_missing_batch_size(document: Mapping[str, Any]) -> list[str]:
     if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:
         return []
     where = "hyperparameters.global_batch_size: missing"
-    paths = ("searcher.max_length", "min_validation_period", "min_checkpoint_period")
     units: dict[str, str] = {}
-    for path in paths:
+    for path in ("searcher.max_length", "min_validation_period", "min_checkpoint_period"):
         with suppress(ValueError):  # a malformed length is reported by its own field
             units.setdefault(parse_length(look_up(document, path)).unit, path)
     units.setdefault(str(look_up(document, "searcher.time_metric")), "searcher.time_metric")

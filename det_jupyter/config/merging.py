@@ -17,21 +17,18 @@ The rule for lists is that of Determined's documentation; its code replaces them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from det_jupyter.config.hyperparameters import is_nested
 from det_jupyter.config.keys import TAGS
 from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.paths import join, shown
+from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
 
 Origin = Literal["you", "template", "default"]
-_LENGTHS = {
-    "min_validation_period",
-    "min_checkpoint_period",
-    "searcher.max_length",
-}
+_LENGTHS = {"min_validation_period", "min_checkpoint_period", "searcher.max_length"}
 _COMMON = {
     "searcher": {"metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"},
     "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
@@ -43,7 +40,6 @@ _KEYED_BY: dict[str, tuple[str, ...]] = {
     "log_policies": ("name",),
 }
 _VARIABLES = "environment.environment_variables"
-_KINDS = ("cpu", "cuda", "rocm")
 
 
 def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +165,7 @@ def _by_kind(variables: Any) -> Mapping[str, Any]:
     """Return environment variables by kind of device: a list is for all of them."""
     if isinstance(variables, Mapping):
         return variables
-    return {kind: variables if _is_list(variables) else [variables] for kind in _KINDS}
+    return {kind: variables if _is_list(variables) else [variables] for kind in DEVICE_KINDS}
 
 
 def origins(
@@ -182,50 +178,16 @@ def origins(
         template: What that was laid over; empty if over nothing.
         effective: What `parse_config` made of both.
     """
-    found: dict[str, Origin] = {}
     user, template = in_words_of_today(user, template)
-    _trace(effective, user, template, merge(template, user), "", found)
-    return found
+    return dict(_trace(effective, _Sides(user, template, merge(template, user)), ""))
 
 
-def _trace(
-    effective: Any, user: Any, template: Any, merged: Any, path: str, found: dict[str, Origin]
-) -> None:
-    """Note the origin of everything at and below a path; absent is None, here."""
-    if isinstance(effective, Mapping) and effective:
-        _trace_section(effective, user, template, merged, path, found)
-    elif isinstance(effective, list) and effective:
-        _trace_list(effective, user, template, merged, path, found)
-    else:
-        found[path] = _giver(user, template)
+class _Sides(NamedTuple):
+    """What both sides say at a place, and what that comes to; absent is None, here."""
 
-
-def _giver(user: Any, template: Any) -> Origin:
-    if user is not None:
-        return "you"
-    return "default" if template is None else "template"
-
-
-def _trace_section(
-    effective: Mapping[str, Any],
-    user: Any,
-    template: Any,
-    merged: Any,
-    path: str,
-    found: dict[str, Origin],
-) -> None:
-    is_whole = path in _LENGTHS or (
-        path.startswith("hyperparameters.") and effective.get("type") is not None
-    )
-    if user is not None and (is_whole or not isinstance(user, Mapping)):
-        user, template, merged = _Everything(), None, _Everything()
-    elif template is not None and (is_whole or not isinstance(template, Mapping)):
-        user, template, merged = None, _Everything(), _Everything()
-    elif isinstance(user, Mapping) and isinstance(template, Mapping):
-        template = _fitting(template, user, path)
-    for key, value in effective.items():
-        mine, theirs, both = (_child(source, key, value) for source in (user, template, merged))
-        _trace(value, mine, theirs, both, join(path, key), found)
+    user: Any
+    template: Any
+    merged: Any
 
 
 class _Everything(dict[str, Any]):
@@ -238,36 +200,65 @@ class _Everything(dict[str, Any]):
         return self
 
 
+_EVERYTHING = _Everything()
+
+
+def _from_one(given: Any, *, is_mine: bool) -> _Sides:
+    return _Sides(given, None, given) if is_mine else _Sides(None, given, given)
+
+
+def _trace(effective: Any, sides: _Sides, path: str) -> Iterator[tuple[str, Origin]]:
+    """Yield the origin of everything at and below a path."""
+    if isinstance(effective, Mapping) and effective:
+        yield from _trace_section(effective, sides, path)
+    elif isinstance(effective, list) and effective:
+        yield from _trace_list(effective, sides, path)
+    elif sides.user is not None:
+        yield path, "you"
+    else:
+        yield path, "default" if sides.template is None else "template"
+
+
+def _trace_section(
+    effective: Mapping[str, Any], sides: _Sides, path: str
+) -> Iterator[tuple[str, Origin]]:
+    user, template, _ = sides
+    is_whole = path in _LENGTHS or (
+        path.startswith("hyperparameters.") and effective.get("type") is not None
+    )
+    if user is not None and (is_whole or not isinstance(user, Mapping)):
+        sides = _from_one(_EVERYTHING, is_mine=True)
+    elif template is not None and (is_whole or not isinstance(template, Mapping)):
+        sides = _from_one(_EVERYTHING, is_mine=False)
+    elif isinstance(user, Mapping) and isinstance(template, Mapping):
+        sides = sides._replace(template=_fitting(template, user, path))
+    for key, value in effective.items():
+        below = _Sides(*(_child(side, key, value) for side in sides))
+        yield from _trace(value, below, join(path, key))
+
+
 def _child(source: Any, key: str, effective: Any) -> Any:
     if not isinstance(source, Mapping) or key not in source:
         return None
     value = source[key]
     is_null = value is None and effective is None  # a value like any other, where nulls are
-    return _Everything() if is_null else value
+    return _EVERYTHING if is_null else value
 
 
-def _trace_list(
-    effective: list[Any],
-    user: Any,
-    template: Any,
-    merged: Any,
-    path: str,
-    found: dict[str, Origin],
-) -> None:
+def _trace_list(effective: list[Any], sides: _Sides, path: str) -> Iterator[tuple[str, Origin]]:
     """The last entries are the user's, those before them the template's."""
+    user, template, merged = sides
     is_aligned = _is_list(merged) and len(merged) == len(effective)
     mine = user if _is_list(user) else []
     for index, item in enumerate(effective):
         here = join(path, index)
+        if user is None and template is None:
+            yield here, "default"
+            continue
         if not is_aligned:
-            is_mine, given = user is not None, _Everything()
+            is_mine, given = user is not None, _EVERYTHING
         elif path == "labels":
             is_mine, given = item in mine, item
         else:
             is_mine, given = index >= len(effective) - len(mine), merged[index]
-        if user is None and template is None:
-            found[here] = "default"
-        elif is_mine:
-            _trace(item, given, None, given, here, found)
-        else:
-            _trace(item, None, given, given, here, found)
+        yield from _trace(item, _from_one(given, is_mine=is_mine), here)

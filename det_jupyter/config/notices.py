@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.commands import find_no_length
+from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.older import find_older
-from det_jupyter.config.paths import join, look_up
+from det_jupyter.config.paths import look_up
 from det_jupyter.config.steps import counts_in_steps
 from det_jupyter.config.traps import find_traps
 from det_jupyter.lengths import UNITS
@@ -60,8 +60,11 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
     yield from find_older(document)
-    if not counts_in_steps(document):  # else it may have a length by another name
-        yield from find_no_length(document)
+    if is_endless(document) and not counts_in_steps(document):  # it has a length by another name
+        yield (
+            "searcher.max_length: not given: the command trains as long as it likes; one that "
+            "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
+        )
     yield from find_traps(document)
     yield from _script_alone(document)
 
@@ -76,15 +79,14 @@ def _script_alone(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _idle_policies(document: Mapping[str, Any]) -> Iterator[str]:
-    policies = document.get("log_policies")
-    for index, policy in enumerate(policies if isinstance(policies, list) else []):
-        if not isinstance(policy, Mapping) or policy.get("action") is not None:
+    for path, policy in log_policies(document):
+        if policy.get("action") is not None:
             continue
         if policy.get("pattern") is None:
             remark = "no policy is built in: a name alone only disables one of the template"
         else:
             remark = "ignored: it has no action; give cancel_retries or exclude_node"
-        yield f"{join('log_policies', index)}: {remark}."
+        yield f"{path}: {remark}."
 
 
 def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:

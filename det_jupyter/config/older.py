@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import look_up, shown
+from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import whole
 from det_jupyter.config.steps import counts_in_steps, find_steps, in_batches, step_size
 
@@ -34,12 +34,12 @@ def in_words_of_today(
 
 
 def _renamed(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    searcher, resources = document.get("searcher"), document.get("resources")
-    if isinstance(searcher, Mapping) and _new_name(searcher):
-        document = {**document, "searcher": {**searcher, "name": _new_name(searcher)}}
-    if isinstance(resources, Mapping) and _counts_slots(resources):
+    searcher, resources = section(document, "searcher"), section(document, "resources")
+    if name := _new_name(searcher):
+        document = {**document, "searcher": {**searcher, "name": name}}
+    slots = whole(resources.get("slots"))
+    if slots is not None and resources.get("slots_per_trial") is None:
         others = {key: value for key, value in resources.items() if key != "slots"}
-        slots = whole(resources["slots"])
         document = {**document, "resources": {**others, "slots_per_trial": slots}}
     return document
 
@@ -47,11 +47,6 @@ def _renamed(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def _new_name(searcher: Mapping[str, Any]) -> str | None:
     name = searcher.get("name")
     return _RENAMED.get(name) if isinstance(name, str) else None
-
-
-def _counts_slots(resources: Mapping[str, Any]) -> bool:
-    """Return whether `slots` is a number that has the place of `slots_per_trial`."""
-    return resources.get("slots_per_trial") is None and whole(resources.get("slots")) is not None
 
 
 def find_wrong_slots(document: Mapping[str, Any]) -> Iterator[str]:
@@ -67,6 +62,6 @@ def find_wrong_slots(document: Mapping[str, Any]) -> Iterator[str]:
 def find_older(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a notice for what is read as something else, as `path: sentence.`"""
     yield from find_steps(document)
-    searcher = document.get("searcher")
-    if isinstance(searcher, Mapping) and (name := _new_name(searcher)):
+    searcher = section(document, "searcher")
+    if name := _new_name(searcher):
         yield f"searcher.name: {searcher['name']} is no more; read as {name}, which replaced it."

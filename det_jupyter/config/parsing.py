@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError, create_model
 
-from det_jupyter.config.checks import find_contradictions
-from det_jupyter.config.commands import with_length
+from det_jupyter.config.checks import find_contradictions, is_endless
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import MAX_TITLE, Section
 from det_jupyter.config.hyperparameters import find_problems
@@ -29,7 +28,7 @@ from det_jupyter.config.problems import describe
 from det_jupyter.config.reading import read_yaml, with_lines
 from det_jupyter.config.retired import find_retired
 from det_jupyter.config.rungs import default_num_rungs, lowest_rung
-from det_jupyter.config.searchers import SEARCHERS
+from det_jupyter.config.tree import kinds
 from det_jupyter.config.values import (
     find_bounds_problem,
     find_strange_values,
@@ -40,6 +39,8 @@ from det_jupyter.entrypoints import name_of
 from det_jupyter.errors import ConfigError
 
 _MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
+# As Determined's tutorial has it for scripts that ignore their length.
+_LENGTH_OF_COMMANDS = {"batches": 1}
 _DIRECTORY_KEYS = {"host_path": "container_path"}
 
 
@@ -171,7 +172,7 @@ def _validate(
     config: ExperimentConfig | None = None
     retired = find_retired(filled)
     searcher = filled.get("searcher")
-    is_unknown = isinstance(searcher, dict) and not _is_known(searcher.get("name"))
+    is_unknown = isinstance(searcher, dict) and searcher.get("name") not in [*kinds("searcher")]
     try:
         config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
@@ -185,15 +186,11 @@ def _validate(
     return config, problems + retired
 
 
-def _is_known(name: Any) -> bool:
-    return isinstance(name, str) and name in SEARCHERS
-
-
 @cache
 def _any_searcher() -> type[Section]:
     """Return a section with the fields of all searchers, all of them optional."""
     fields: dict[str, Any] = {}
-    for searcher in SEARCHERS.values():
+    for searcher in kinds("searcher").values():
         for name, info in searcher.model_fields.items():
             fields[name] = (Annotated[info.annotation, *info.metadata, None], None)
     fields["name"] = (Any, None)
@@ -225,7 +222,9 @@ def _with_storage_spelled(document: dict[str, Any]) -> dict[str, Any]:
 
 def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
     """Fill the defaults that depend on other values; what is wrong there is found later."""
-    filled = with_length(_with_storage_spelled(dict(document)))
+    filled = _with_storage_spelled(dict(document))
+    if is_endless(filled):
+        filled["searcher"] = {**filled["searcher"], "max_length": _LENGTH_OF_COMMANDS}
     if "name" not in filled:
         filled["name"] = _default_name(filled.get("entrypoint"))
     searcher = filled.get("searcher")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 _LONGEST_KEY = 60
@@ -23,10 +24,7 @@ def join(path: str, part: int | str) -> str:
 
 def dotted(parts: Iterable[int | str]) -> str:
     """Return the path that has these parts."""
-    path = ""
-    for part in parts:
-        path = join(path, part)
-    return path
+    return reduce(join, parts, "")
 
 
 def within(path: str) -> Iterator[str]:
@@ -49,6 +47,12 @@ def look_up(document: Any, path: str) -> Any:
     return document
 
 
+def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of a document; an empty one if there is none, or it is no mapping."""
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 def in_order(problems: Iterable[str]) -> list[str]:
     """Return the problems sorted by their paths, each once; `[10]` comes after `[9]`."""
     return sorted(dict.fromkeys(problems), key=_sort_key)
@@ -67,7 +71,7 @@ def shown(value: Any, longest: int = _LONGEST_KEY) -> str:
     """Return a value as it is shown in a problem: whole if it is short."""
     if value is None or isinstance(value, bool):
         return _WORDS[value]
-    if not isinstance(value, (str, int, float, list, dict, type(None))):
+    if not isinstance(value, (str, int, float, list, dict)):
         return f"a {type(value).__name__}"
     try:
         text = repr(value)

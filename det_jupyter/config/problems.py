@@ -12,13 +12,10 @@ from pydantic_core import ErrorDetails
 
 from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.paths import dotted, either, look_up, shown
-from det_jupyter.config.searchers import SEARCHERS
 from det_jupyter.config.steps import explain_steps
-from det_jupyter.config.storage_replaced import UNWRITABLE, WAYS_OUT
+from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 
-STORAGES = ("shared_fs", "directory")
-_TAGS = {"searcher": set(SEARCHERS), "checkpoint_storage": set(STORAGES)}
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
     "template": "it is named in a cell or file only, or with --template NAME; a template has none",
@@ -45,7 +42,7 @@ _HINTS = {
     "entrypoint": "; name a class or function of the notebook, or one of a module, such as "
     "model_def:MyTrial, or give a command",
     "searcher": "; for one trial: {name: single, metric: ..., max_length: {epochs: 1}}",
-    "searcher.name": f"; expected one of {', '.join(SEARCHERS)}",
+    "searcher.name": f"; expected one of {', '.join(kinds('searcher'))}",
     "searcher.metric": "; name the validation metric to judge by",
     "searcher.max_length": "; say how long to train, such as {epochs: 6}",
     "searcher.max_trials": "; say how many trials there shall be",
@@ -82,7 +79,7 @@ def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
         return (*_VARIABLES, *loc[3:])
     if loc[0] == "entrypoint":
         return (loc[0], *loc[2:])
-    if len(loc) > 1 and loc[1] in _TAGS.get(str(loc[0]), ()):
+    if len(loc) > 1 and loc[0] in TAGS and loc[1] in kinds(str(loc[0])):
         return (loc[0], *loc[2:])
     return loc
 
@@ -117,10 +114,10 @@ def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
 def _wrong_kind(path: str, tag: str, given: Any) -> str:
     if path == "checkpoint_storage" and given in UNWRITABLE:
         return f"{path}.{tag}: got {given!r}, which this version cannot write to; {WAYS_OUT}"
-    known = SEARCHERS if path == "searcher" else STORAGES
-    near = get_close_matches(given.lower(), SEARCHERS, n=1) if isinstance(given, str) else []
-    meant = f"; did you mean {near[0]}?" if near and path == "searcher" else ""
-    return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(known)}{meant}"
+    is_searcher = path == "searcher" and isinstance(given, str)
+    near = get_close_matches(given.lower(), kinds(path), n=1) if is_searcher else []
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(kinds(path))}{meant}"
 
 
 def _quoting(details: ErrorDetails) -> str:

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from det_jupyter.config.fields import Ignored, Section
 from det_jupyter.config.keys import NO_EFFECT, TAGS
 from det_jupyter.config.paths import either
-from det_jupyter.config.tree import all_sections, fields_of, sections_at
+from det_jupyter.config.tree import all_sections, fields_of, sections_at, types_at
 from det_jupyter.lengths import UNITS, Length
 
 _COMPUTED = {
@@ -81,7 +81,7 @@ def known_keys(
     """
     keys = tuple(section_path.split(".")) if section_path else ()
     fields = fields_of(sections_at(keys, document))
-    if not fields and _is_length(keys):
+    if not fields and Length in types_at(keys):
         return {
             unit: FieldHelp(f"{section_path}.{unit}", "whole number, at least 0", None, _AMOUNT)
             for unit in UNITS
@@ -104,11 +104,6 @@ def choices(path: str) -> tuple[str, ...]:
     """Return the values that a key may have, if they are few; else none."""
     found = describe(path)
     return found.choices if found is not None else ()
-
-
-def _is_length(keys: Sequence[str]) -> bool:
-    found = fields_of(sections_at(keys[:-1])).get(keys[-1], []) if keys else []
-    return any(Length in _flat(info.annotation) for _, info in found)
 
 
 def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
@@ -182,12 +177,6 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
                 bound = getattr(constraint, attribute, None)
                 if bound is not None and bound <= max(_LARGE, 2**31):
                     yield f"{word} {bound:g}" if bound < _LARGE else f"{word} {bound}"
-
-
-def _flat(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for argument in get_args(annotation):
-        yield from _flat(argument)
 
 
 def _description(owner: type, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import look_up, shown
+from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
 from det_jupyter.lengths import Length, TrainingUnits, parse_length
 
@@ -15,12 +15,11 @@ _SOME_TRIALS = 16
 
 def find_retired(document: Mapping[str, Any]) -> list[str]:
     """Return a problem if the searcher is one of old; it holds the section to write instead."""
-    searcher = document.get("searcher")
-    name = searcher.get("name") if isinstance(searcher, Mapping) else None
-    if not isinstance(searcher, Mapping) or not isinstance(name, str) or name not in _REPLACED:
+    old = section(document, "searcher")
+    name = old.get("name")
+    if not isinstance(name, str) or name not in _REPLACED:
         return []
-    old = searcher
-    fields = {"metric": "..."} | {key: old[key] for key in _KEPT if key in old}
+    fields = {"metric": "..."} | _given(old, *_KEPT)
     units = _units(document)
     replacement = _REPLACED[name](old, units)
     written = {"name": replacement.pop("name"), **fields, **replacement}
@@ -60,7 +59,7 @@ def _pbt(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]
     rounds = max(1, whole(old.get("num_rounds")) or 1)
     return {
         "name": "adaptive_asha",
-        "max_trials": _trials(old, "population_size"),
+        "max_trials": max(1, whole(old.get("population_size")) or _SOME_TRIALS),
         "max_length": {step.unit: step.amount * rounds},
     }
 
@@ -92,10 +91,6 @@ _REMARKS = {
 
 def _given(old: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: old[key] for key in keys if key in old}
-
-
-def _trials(old: Mapping[str, Any], key: str = "max_trials") -> int:
-    return max(1, whole(old.get(key)) or _SOME_TRIALS)
 
 
 def _length(

@@ -36,37 +36,38 @@ class _Searcher(Section):
     """Trials begin with the weights of this trial's latest checkpoint."""
     source_checkpoint_uuid: Text | None = None
     """Trials begin with the weights of this checkpoint."""
-
-
-class SingleSearcher(_Searcher):
-    """One trial, trained to its full length."""
-
-    name: Literal["single"]
+    name: str
     """The search method."""
+
+
+class _OfLength(_Searcher):
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
 
 
-class RandomSearcher(_Searcher):
-    """Trials with hyperparameters drawn at random, each trained to its full length."""
-
-    name: Literal["random"]
-    """The search method."""
-    max_length: PositiveLength
-    """How long a trial trains at most; a bare number counts batches."""
+class _OfTrials(_OfLength):
     max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
     """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
 
 
-class GridSearcher(_Searcher):
+class SingleSearcher(_OfLength):
+    """One trial, trained to its full length."""
+
+    name: Literal["single"]
+
+
+class RandomSearcher(_OfTrials):
+    """Trials with hyperparameters drawn at random, each trained to its full length."""
+
+    name: Literal["random"]
+
+
+class GridSearcher(_OfLength):
     """Every point of a grid, each trained to its full length."""
 
     name: Literal["grid"]
-    """The search method."""
-    max_length: PositiveLength
-    """How long a trial trains at most; a bare number counts batches."""
     max_concurrent_trials: Count = 16
     """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
 
@@ -98,7 +99,6 @@ class AsyncHalvingSearcher(_Halving):
     """One bracket of ASHA."""
 
     name: Literal["async_halving"]
-    """The search method."""
     num_rungs: Rungs
     """At how many lengths trials are compared, the last included."""
 
@@ -107,7 +107,6 @@ class AdaptiveAshaSearcher(_Halving):
     """Several brackets of ASHA with different numbers of rungs."""
 
     name: Literal["adaptive_asha"]
-    """The search method."""
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
     """How early trials are stopped; conservative tries more kinds of brackets."""
     max_rungs: Rungs = 5
@@ -116,7 +115,7 @@ class AdaptiveAshaSearcher(_Halving):
     """The rungs of each bracket, instead of what mode and max_rungs come to."""
 
 
-class OptunaSearcher(_Searcher):
+class OptunaSearcher(_OfTrials):
     """Hyperparameters chosen by a sampler of Optuna; trials ended early by ASHA or a pruner.
 
     `pruner: asha` stops trials rung by rung (as `async_halving` with `stop_once` does) with
@@ -125,13 +124,6 @@ class OptunaSearcher(_Searcher):
     """
 
     name: Literal["optuna"]
-    """The search method."""
-    max_length: PositiveLength
-    """How long a trial trains at most; a bare number counts batches."""
-    max_trials: TrialCount
-    """How many trials there are in all."""
-    max_concurrent_trials: Count = 16
-    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
     sampler: Text = "TPESampler"
     """Name of a sampler class of Optuna."""
     sampler_args: dict[str, Any] = {}
@@ -146,14 +138,6 @@ class OptunaSearcher(_Searcher):
     """The best 1/divisor of the trials at each rung continue to the next."""
 
 
-SEARCHERS: dict[str, type[Section]] = {
-    "single": SingleSearcher,
-    "random": RandomSearcher,
-    "grid": GridSearcher,
-    "async_halving": AsyncHalvingSearcher,
-    "adaptive_asha": AdaptiveAshaSearcher,
-    "optuna": OptunaSearcher,
-}
 Searcher = Annotated[
     SingleSearcher
     | RandomSearcher

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import look_up, shown
+from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import whole
 from det_jupyter.lengths import Length
 from det_jupyter.words import count
@@ -29,10 +29,9 @@ _BARE = ("max_length", "budget", "length_per_round")
 
 def counts_in_steps(document: Mapping[str, Any]) -> bool:
     """Return whether a configuration has a key that Determined had only while it had steps."""
-    searcher = document.get("searcher")
-    if document.get("batches_per_step") is not None:
-        return True
-    return isinstance(searcher, Mapping) and any(searcher.get(key) is not None for key in _RENAMED)
+    searcher = section(document, "searcher")
+    given = (document.get("batches_per_step"), *map(searcher.get, _RENAMED))
+    return any(value is not None for value in given)
 
 
 def step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
@@ -109,28 +108,25 @@ def find_steps(document: Mapping[str, Any]) -> Iterator[str]:
         yield "batches_per_step: ignored but as the length of a step: scheduling_unit is given."
     elif unit is not None:
         yield f"batches_per_step: read as scheduling_unit: {unit}."
-    of_size = f"of {size} batches ({source}), read as"
+
+    def read_as(length: Length) -> str:
+        return f"{count(length.amount // size, 'step')} of {size} batches ({source}), read as"
+
     for path in _PERIODS:
         if length := _length(document.get(path), size):
-            yield f"{path}: {_steps(document[path])} {of_size} {_flow(length)}."
-    searcher = document.get("searcher")
-    if not isinstance(searcher, Mapping):
-        return
+            yield f"{path}: {read_as(length)} {_flow(length)}."
+    searcher = section(document, "searcher")
     for old, new in _RENAMED.items():
         length = _length(searcher.get(old), size)
         if length and searcher.get(new) is not None:
             yield f"searcher.{old}: ignored: searcher.{new} is given."
         elif length:
-            yield f"searcher.{old}: {_steps(searcher[old])} {of_size} {new}: {_flow(length)}."
-    if length := _length(given := searcher.get("max_length"), size):
+            yield f"searcher.{old}: {read_as(length)} {new}: {_flow(length)}."
+    if length := _length(searcher.get("max_length"), size):
         yield (
-            f"searcher.max_length: {_steps(given)} {of_size} {_flow(length)}; for as many batches "
-            f"write {{batches: {given}}}."
+            f"searcher.max_length: {read_as(length)} {_flow(length)}; for as many batches "
+            f"write {{batches: {searcher['max_length']}}}."
         )
-
-
-def _steps(value: Any) -> str:
-    return count(whole(value) or 0, "step")
 
 
 def _flow(length: Length) -> str:

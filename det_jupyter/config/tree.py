@@ -14,12 +14,18 @@ from det_jupyter.config.keys import TAGS
 from det_jupyter.config.paths import look_up
 
 
+def flat(annotation: Any) -> Iterator[Any]:
+    """Yield an annotation and all that it is made of."""
+    yield annotation
+    for argument in get_args(annotation):
+        yield from flat(argument)
+
+
 def sections_of(annotation: Any) -> Iterator[type[Section]]:
     """Yield the sections that a field's annotation names."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from sections_of(argument)
+    for part in flat(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            yield part
 
 
 @cache
@@ -76,18 +82,12 @@ def all_paths() -> tuple[str, ...]:
 
 
 def types_at(keys: Sequence[str]) -> set[type]:
-    """Return which of bool, int, float, str a value (or an item of a list) here may be."""
+    """Return which types a value here, or a part of it, may be of."""
     if not keys:
         return set()
     found = fields_of(sections_at(keys[:-1])).get(keys[-1], [])
-    return {plain for _, info in found for plain in _plain_types(info.annotation)}
-
-
-def _plain_types(annotation: Any) -> Iterator[type]:
-    if annotation in (bool, int, float, str):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _plain_types(argument)
+    parts = (part for _, info in found for part in flat(info.annotation))
+    return {part for part in parts if isinstance(part, type)}
 
 
 @cache

@@ -19,7 +19,7 @@ import uvicorn
 from pydantic import ValidationError
 
 from det_jupyter._version import __version__
-from det_jupyter.config.storage_replaced import VARIABLE
+from det_jupyter.config.storages import VARIABLE
 from det_jupyter.errors import DetError
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.chores.cleanup import clean_up, keep_series
