@@ -128,7 +128,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
                 )
                 watches.append(loop.create_task(look))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
-        watches.append(loop.create_task(report_frozen(runner.living_runs)))
+        watches.append(loop.create_task(report_frozen(runner.living_gangs)))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

@@ -33,7 +33,7 @@ from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.system import paths
 from det_jupyter.wire import AgentReports
 from tests.fake_nvml import SHAPE_VARIABLE
-from tests.integration.agent_support import make_plan
+from tests.integration.agent_support import make_plan, run_of
 
 _RANK = """
 import os, subprocess, sys, time
@@ -97,7 +97,7 @@ def _run_s(pid: int) -> float:
 async def sample(pids: Sequence[int], interval_s: float, seconds: float) -> Mapping[str, float]:
     """Return the share of a core that sampling takes, and what it makes."""
     plan = make_plan("1.1.1", [], slots=len(pids), sampling_interval_s=interval_s)
-    gangs = [LivingGang(plan=plan, pids=dict(enumerate(pids)))] if pids else []
+    gangs = [LivingGang(run_of(plan), pids=dict(enumerate(pids)))] if pids else []
     runner = StandInRunner(gangs)
     box = SampleBox()
     agents = {"here": SampledAgent(box=box, gpus=[f"GPU-{index}" for index in range(8)])}

@@ -23,6 +23,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
+from det_jupyter.agent.runs.run import Run
 from det_jupyter.lengths import Length
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir
@@ -75,6 +76,11 @@ def make_plan(
         target=Length("batches", 100),
     )
     return plan.model_copy(update=changes)
+
+
+def run_of(plan: GangPlan) -> Run:
+    """Return a run of a plan, of which no file exists."""
+    return Run(plan=plan, dir=RunDir(Path("/nowhere")), sockets=None)
 
 
 class FakeMaster:

@@ -89,8 +89,9 @@ def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
     )
 
 
-async def end_of_a_gang(runner: Runner) -> GangExited:
-    runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
+async def end_of_a_gang(runner: Runner, entrypoint: str = "") -> GangExited:
+    plan = make_plan("1.1.1", [], config={"entrypoint": entrypoint})
+    runner.obey(StartGang(plan=plan), agent_id="here")
     async with asyncio.timeout(20):
         while (ended := runner.runs_of("here")["1.1.1"].exited) is None:
             await asyncio.sleep(0.01)
@@ -149,6 +150,37 @@ def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
     assert [process.wait() for process in ranks.processes] == [-9, -9]
 
 
+class RanksWithDaemon(SleepingRanks):
+    """Ranks that have left a process in a session of its own."""
+
+    async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses:
+        self.daemon = subprocess.Popen(
+            ["sleep", "3600"],
+            start_new_session=True,
+            env={RUN_VARIABLE: specs[0].run_dir, "PATH": os.defpath},
+        )
+        return await super().fork_gang(specs)
+
+
+def test_what_the_ranks_of_a_broken_off_run_have_left_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Run, "note_started", fail)
+    ranks = RanksWithDaemon()
+    runner = make_runner(ranks, tmp_path / "sockets")
+    ended = asyncio.run(end_of_a_gang(runner, "python3 train.py"))
+    assert "RuntimeError: a fault of ours" in ended.error
+    try:
+        assert has_ended(ranks.daemon.pid)
+    finally:
+        ranks.daemon.kill()
+        for process in (ranks.daemon, *ranks.processes):
+            process.wait()
+
+
 class FrozenRanks(SleepingRanks):
     """Ranks of which one is stopped at once."""
 
@@ -176,7 +208,7 @@ def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
     async def notices() -> list[str]:
         runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
         folder = runner.runs_of("here")["1.1.1"].dir
-        watching = asyncio.create_task(report_frozen(runner.living_runs))
+        watching = asyncio.create_task(report_frozen(runner.living_gangs))
         async with asyncio.timeout(20):
             while not folder.journal(1).exists():
                 await asyncio.sleep(0.01)

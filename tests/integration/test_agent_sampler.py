@@ -32,7 +32,7 @@ from det_jupyter.system import paths
 from det_jupyter.wire import SlotView, SystemSample, SystemSampled
 from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE
-from tests.integration.agent_support import make_plan
+from tests.integration.agent_support import make_plan, run_of
 from tests.processes import wait_until
 
 Taken = list[GpuSample | str]
@@ -147,7 +147,7 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostReader, "read", lambda self: Reading({"memory_free": 1.0}))
-    gang = LivingGang(plan=make_plan("1.1.1", [], sampling_interval_s=60), pids={})
+    gang = LivingGang(run_of(make_plan("1.1.1", [], sampling_interval_s=60)), pids={})
     box = SampleBox()
 
     async def run() -> SystemSampled:
@@ -177,7 +177,7 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
 
     monkeypatch.setattr(HostReader, "read", hang)
     monkeypatch.setattr(sampler_module, "_PATIENCE_S", 0.1)
-    gang = LivingGang(plan=make_plan("1.1.1", [], sampling_interval_s=0.1), pids={})
+    gang = LivingGang(run_of(make_plan("1.1.1", [], sampling_interval_s=0.1)), pids={})
     box = SampleBox()
 
     async def run() -> tuple[SystemSampled, SystemSampled]:
@@ -209,7 +209,7 @@ def test_gpu_memory_is_that_of_the_rank_or_of_its_workers(monkeypatch: pytest.Mo
     monkeypatch.setenv("DET_TEST_NVML_MEMORY", json.dumps(memory))
     slots = [SlotView(id=i, kind="cuda", index=i, name="H100", uuid=f"GPU-{i}") for i in (0, 1)]
     plan = make_plan("1.1.1", [], slots=slots, sampling_interval_s=0.1)
-    gang = LivingGang(plan=plan, pids={0: ranks[0].pid, 1: ranks[1].pid})
+    gang = LivingGang(run_of(plan), pids={0: ranks[0].pid, 1: ranks[1].pid})
     runner = cast(Runner, StandInRunner([gang]))
     box = SampleBox()
 

@@ -15,7 +15,7 @@ A worker that a launcher starts again after a failure journals more, so its fail
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -25,8 +25,6 @@ from det_jupyter.lengths import Length
 from det_jupyter.records import RunEnded, TargetReached, to_line
 from det_jupyter.system.rundir import RunDir, append
 from det_jupyter.wire import GangExited, GangPlan
-
-_TAIL_BYTES = 256 * 1024
 
 
 def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
@@ -38,27 +36,26 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
     is_cut = exited.killed or exited.lost or exited.error
     if is_cut or any(code != 0 for code in exited.exit_codes.values()):
         return
-    tails = [_tail(folder.journal(rank)) for rank in range(len(plan.slots))]
-    last = {tail[-1].get("kind") for tail in tails if tail}
-    if "failure" in last or any(r.get("kind") == "run_ended" for tail in tails for r in tail):
-        return
+    ranks = range(len(plan.slots))
+    steps = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
+    for rank in ranks:
+        kind = None
+        for record in _records(folder.journal(rank)):
+            if (kind := record.get("kind")) == "run_ended":
+                return
+            if isinstance(reported := record.get("steps_completed"), int):
+                steps = max(steps, reported)
+        if kind == "failure":
+            return
     page = ControlPage(folder.control)
     try:
-        steps = _steps(plan, page, [record for tail in tails for record in tail])
+        steps = max([steps, *(page.batch_of(rank) or 0 for rank in ranks)])
         lines = [] if page.is_acknowledged() else [_reached(plan, page, steps, exited.at)]
     finally:
         page.close()
     reason: Literal["completed", "preempted"] = "completed" if lines else "preempted"
     lines.append(to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps)))
     append(folder.journal(0), "".join(lines))
-
-
-def _steps(plan: GangPlan, page: ControlPage, records: list[dict[str, Any]]) -> int:
-    """Return the steps completed, as far as the ranks have reported."""
-    noted = [page.batch_of(rank) for rank in range(len(plan.slots))]
-    reported = [record.get("steps_completed") for record in records]
-    first = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
-    return max([first, *(steps for steps in (*noted, *reported) if isinstance(steps, int))])
 
 
 def _reached(plan: GangPlan, page: ControlPage, steps: int, at: float) -> str:
@@ -68,19 +65,11 @@ def _reached(plan: GangPlan, page: ControlPage, steps: int, at: float) -> str:
     return to_line(TargetReached(at=at, steps_completed=steps, target=target))
 
 
-def _tail(journal: Path) -> list[dict[str, Any]]:
-    """Return the last records of a journal, as JSON has them."""
-    try:
-        with journal.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:  # no worker of this rank has journaled
-        return []
-    records = []
-    for line in lines:
-        with suppress(ValueError):  # the first may be cut
-            record = json.loads(line)
-            if isinstance(record, dict):
-                records.append(record)
-    return records
+def _records(journal: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a journal, as JSON has them."""
+    with suppress(OSError), journal.open("rb") as file:  # no worker of this rank has journaled
+        for line in file:
+            with suppress(ValueError):  # it was cut off
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record

@@ -17,6 +17,7 @@ from contextlib import suppress
 import psutil
 
 from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.records import Notice, to_line
 from det_jupyter.system.processes import is_frozen
 from det_jupyter.system.run_processes import processes_of
@@ -26,36 +27,34 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 10.0
 
-Living = Sequence[tuple[Run, Mapping[int, int]]]
 
-
-async def report_frozen(living: Callable[[], Living]) -> None:
+async def report_frozen(living: Callable[[], Sequence[LivingGang]]) -> None:
     """Report processes that two looks in a row find stopped, until cancelled.
 
     A process that is traced stops for an instant now and then. A look takes 0.02 ms for each
     process of the computer.
 
     Args:
-        living: Returns the runs with ranks, each with the pids of its ranks by rank.
+        living: Returns the gangs that have ranks.
     """
     before: set[int] = set()
     reported: set[int] = set()
     while True:
         await asyncio.sleep(_LOOK_S)
-        runs = living()
-        frozen = await asyncio.to_thread(_find_frozen, runs) if runs else {}
+        gangs = living()
+        frozen = await asyncio.to_thread(_find_frozen, gangs) if gangs else {}
         for pid in before & frozen.keys() - reported:
             _report(pid, *frozen[pid])
         reported = before & frozen.keys()
         before = set(frozen)
 
 
-def _find_frozen(runs: Living) -> dict[int, tuple[Run, int]]:
+def _find_frozen(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
     """Return the run and rank of each process of these runs that is stopped."""
     frozen = list(filter(is_frozen, psutil.pids()))
     return {
         process.pid: (run, min(_rank_of(process, ranks), run.world_size - 1))
-        for run, ranks in runs
+        for run, ranks in gangs
         for process in processes_of(run.dir, frozen)
     }
 

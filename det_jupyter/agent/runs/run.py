@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from det_jupyter import control
 from det_jupyter.agent.launch.processes import StartFailed, end_survivors
-from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.output_tail import last_words
 from det_jupyter.agent.runs.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
@@ -130,9 +129,6 @@ class Run:
 
     def note_exited(self, exited: GangExited) -> None:
         """Note how the gang ended, also in a file for the next agent process."""
-        if self.plan.is_program:
-            with suppress(OSError, ValueError):  # user code may have removed the folder
-                write_end(self.plan, self.dir, exited)
         self.exited = exited
         try:
             paths.write_private(self.dir.exit, exited.model_dump_json())

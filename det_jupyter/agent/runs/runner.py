@@ -13,11 +13,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from det_jupyter.agent.launch.launcher import Launcher
 from det_jupyter.agent.launch.processes import (
@@ -27,6 +28,7 @@ from det_jupyter.agent.launch.processes import (
     until_gone,
     write_records,
 )
+from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.specs import check_agents, make_specs
@@ -36,6 +38,7 @@ from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
     ExtendGang,
+    GangExited,
     GangPlan,
     KillGang,
     Leave,
@@ -82,11 +85,10 @@ class _ActiveRun:
         self.kill()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivingGang:
-    """A gang whose ranks exist: its plan, and their pids by rank."""
+class LivingGang(NamedTuple):
+    """A gang whose ranks exist: its run, and their pids by rank."""
 
-    plan: GangPlan
+    run: Run
     pids: Mapping[int, int]
 
 
@@ -137,17 +139,14 @@ class Runner:
         """Return the slots of the gangs that are not over."""
         return [slot for active in self._active.values() for slot in active.run.plan.slots]
 
-    def living_gangs(self, agent_id: str) -> list[LivingGang]:
-        """Return the gangs of an agent that have ranks."""
+    def living_gangs(self, agent_id: str | None = None) -> list[LivingGang]:
+        """Return the gangs that have ranks, of one agent or of all."""
         return [
-            LivingGang(plan=active.run.plan, pids=pids)
+            LivingGang(active.run, pids)
             for active in self._active.values()
-            if active.run.id in self._runs[agent_id] and (pids := active.gang.pids)
+            if (pids := active.gang.pids)
+            and (agent_id is None or active.run.id in self._runs[agent_id])
         ]
-
-    def living_runs(self) -> list[tuple[Run, Mapping[int, int]]]:
-        """Return the runs that have ranks, each with the pids of its ranks by rank."""
-        return [(each.run, pids) for each in self._active.values() if (pids := each.gang.pids)]
 
     def is_watched(self, agent_id: str) -> bool:
         """Whether the master has asked for samples of the agent's machine."""
@@ -157,12 +156,16 @@ class Runner:
     def obey(self, command: AgentCommand, *, agent_id: str) -> None:
         """Carry out a command of the master to an agent, or begin to."""
         level = logging.DEBUG if isinstance(command, TakeSamples) else logging.INFO
-        logger.log(level, "%s allocation=%s", command.kind, _allocation_of(command))
+        allocation = command.plan if isinstance(command, StartGang) else command
+        allocation_id = getattr(allocation, "allocation_id", "all")
+        logger.log(level, "%s allocation=%s", command.kind, allocation_id)
         match command:
             case StartGang():
                 self._start(command.plan, self._runs[agent_id])
             case SignalGang():
-                self._signal(command)
+                if active := self._active.get(command.allocation_id):
+                    active.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
+                    active.run.raise_signal(command.signal)
             case ExtendGang():
                 if active := self._active.get(command.allocation_id):
                     active.run.extend(command.target, is_last=command.target_is_last)
@@ -202,16 +205,11 @@ class Runner:
         try:
             run.prepare()
         except OSError as error:
-            active.gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
-            self._finish(active)
+            gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
+            self._finish(active, gang.to_report(time.time()))
             return
         self._active[run.id] = active
         active.task = asyncio.create_task(self._carry(active))
-
-    def _signal(self, command: SignalGang) -> None:
-        if active := self._active.get(command.allocation_id):
-            active.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
-            active.run.raise_signal(command.signal)
 
     async def _carry(self, active: _ActiveRun) -> None:
         run, gang = active.run, active.gang
@@ -226,7 +224,13 @@ class Runner:
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
             for pid in gang.pids.values():
                 await until_gone(pid)
-        self._finish(active)
+        if run.plan.is_program:  # what its ranks have left may journal no more
+            await asyncio.to_thread(end_all_of, run.dir)
+        exited = run.with_circumstances(gang.to_report(time.time()))
+        if run.plan.is_program:
+            with suppress(OSError, ValueError):  # user code may have removed the folder
+                await asyncio.to_thread(write_end, run.plan, run.dir, exited)
+        self._finish(active, exited)
 
     async def _follow(self, active: _ActiveRun) -> None:
         """Start the gang's ranks and wait until all have ended."""
@@ -243,8 +247,6 @@ class Runner:
         self._note_started(active, processes)
         while not gang.is_over:
             gang.rank_exited(await processes.exits.get())
-        if run.plan.is_program:
-            await asyncio.to_thread(end_all_of, run.dir)
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run
@@ -257,12 +259,12 @@ class Runner:
         except OSError as error:  # only used after this agent died, on systems without PDEATHSIG
             logger.warning("allocation=%s: %s cannot be written: %s", run.id, run.dir.ranks, error)
 
-    def _finish(self, active: _ActiveRun) -> None:
+    def _finish(self, active: _ActiveRun, exited: GangExited) -> None:
         if active.deadline is not None:
             active.deadline.cancel()
         run = active.run
-        run.note_exited(run.with_circumstances(active.gang.to_report(time.time())))
-        logger.info("allocation=%s is over: exit codes %s", run.id, active.gang.exit_codes)
+        run.note_exited(exited)
+        logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
 
@@ -280,13 +282,3 @@ def _close(runs: dict[str, Run], allocation_id: str) -> None:
     del runs[allocation_id]
     # In another thread: a script may have left many files beside it (a data set).
     asyncio.get_running_loop().run_in_executor(None, run.close)
-
-
-def _allocation_of(command: AgentCommand) -> str:
-    match command:
-        case StartGang():
-            return command.plan.allocation_id
-        case TakeSamples() | Leave():
-            return "all"
-        case _:
-            return command.allocation_id

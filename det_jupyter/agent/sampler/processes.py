@@ -32,11 +32,7 @@ class ProcessReader:
             gangs: What to read.
             now: Monotonic seconds.
         """
-        pids = {
-            f"{gang.plan.allocation_id}:{rank}": pid
-            for gang in gangs
-            for rank, pid in gang.pids.items()
-        }
+        pids = {f"{gang.run.id}:{rank}": pid for gang in gangs for rank, pid in gang.pids.items()}
         if sys.platform != "linux":
             return {
                 f"rank:{key}": Reading(missing=dict.fromkeys(PROCESS, LINUX_ONLY)) for key in pids

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from det_jupyter.agent.sampler.procfs import ProcFiles, Usage, children_of_threads
-from det_jupyter.agent.sampler.rates import Rate, Values
+from det_jupyter.agent.sampler.rates import Rates, Values
 
 _LOOK_EVERYWHERE_S = 30.0
 _WORKERS_S = 0.9  # below a second: the intervals of ticks differ a little
@@ -24,19 +24,19 @@ class _Member:
         self.files = ProcFiles(pid)
         self.usage: Usage | None = None
         self.rates: Values = {}
-        self._cpu, self._read, self._write = Rate(), Rate(), Rate()
+        self._counts = Rates()
 
-    def read(self, now: float) -> None:
+    def read(self, now: float, *, with_wait: bool = False) -> None:
         self.rates = {}
         self.usage = self.files.usage()
         if self.usage is None:
             return
-        if (cpu := self._cpu.of(self.usage.cpu_s, now)) is not None:
-            self.rates["cpu_util"] = 100 * cpu
+        counts = {"cpu_util": 100 * self.usage.cpu_s}
         if (disk := self.files.disk_bytes()) is not None:
-            read, written = self._read.of(disk[0], now), self._write.of(disk[1], now)
-            if read is not None and written is not None:
-                self.rates |= {"disk_read": read, "disk_write": written}
+            counts["disk_read"], counts["disk_write"] = disk
+        if with_wait and (waited_s := self.files.core_wait_s()) is not None:
+            counts["cpu_wait"] = 100 * waited_s
+        self.rates = self._counts.of(counts, now)
 
 
 class RankTree:
@@ -51,7 +51,6 @@ class RankTree:
 
     def __init__(self, pid: int) -> None:
         self._rank = _Member(pid)
-        self._core_wait = Rate()
         self._workers: dict[int, _Member] = {}  # all below the rank, parents first
         self._children: set[int] = set()
         self._workers_at = self._look_everywhere_at = 0.0
@@ -74,8 +73,7 @@ class RankTree:
             OSError: The rank is gone.
         """
         had_lost, self._has_lost = self._has_lost, False
-        self._rank.read(now)
-        self._read_core_wait(now)
+        self._rank.read(now, with_wait=True)
         children = set(self._rank.files.children())
         self._has_lost |= not self._children <= children
         self._children = children
@@ -93,11 +91,6 @@ class RankTree:
                 values.pop("disk_read", None)
                 values.pop("disk_write", None)
         return _together([self._rank]), workers
-
-    def _read_core_wait(self, now: float) -> None:
-        waited_s = self._rank.files.core_wait_s()
-        if waited_s is not None and (wait := self._core_wait.of(waited_s, now)) is not None:
-            self._rank.rates["cpu_wait"] = 100 * wait
 
     def _read_workers(self, now: float) -> Values:
         unread = list(self._workers)

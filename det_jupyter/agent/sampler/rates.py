@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 _LEAST_S = 0.01  # readings that are closer together give no rate: their distance is mostly noise
 
@@ -18,45 +19,29 @@ class Reading:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-class Rate:
-    """How fast a counter has grown between two readings.
+class Rates:
+    """How fast counters have grown between two readings, by name.
 
     Times are monotonic seconds: a step of the system clock changes no rate.
     """
 
-    __slots__ = ("_count", "_then")
+    __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._count = 0.0
-        self._then: float | None = None
-
-    def of(self, count: float, now: float) -> float | None:
-        """Return the growth of the counter per second since its last reading.
-
-        None at the first reading, and when the counter is lower than it was: it has wrapped or
-        begun anew, and how much was counted meanwhile is unknown.
-        """
-        before, then = self._count, self._then
-        if then is None or count < before:
-            self._count, self._then = count, now
-            return None
-        if now - then < _LEAST_S:
-            return None
-        self._count, self._then = count, now
-        return (count - before) / (now - then)
-
-
-class Rates:
-    """The rates of counters by name."""
-
-    def __init__(self) -> None:
-        self._rates: dict[str, Rate] = {}
+        self._last: dict[str, tuple[float, float]] = {}  # count and time
 
     def of(self, counts: Mapping[str, float], now: float) -> Values:
-        """Return the rates of those of these counters that have one."""
+        """Return the growth per second of those of these counters that have one.
+
+        A counter has none at its first reading, and when it is lower than it was: it has wrapped
+        or begun anew, and how much was counted meanwhile is unknown.
+        """
         found: Values = {}
         for name, count in counts.items():
-            rate = self._rates.setdefault(name, Rate()).of(count, now)
-            if rate is not None:
-                found[name] = rate
+            before, then = self._last.get(name, (inf, now))
+            if count >= before and now - then < _LEAST_S:
+                continue
+            self._last[name] = (count, now)
+            if count >= before:
+                found[name] = (count - before) / (now - then)
         return found

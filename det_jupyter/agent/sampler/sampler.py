@@ -126,11 +126,11 @@ class Sampler:
             wanted = [
                 gang
                 for gang in self._runner.living_gangs(agent_id)
-                if gang.plan.sampling_interval_s is not None
+                if gang.run.plan.sampling_interval_s is not None
             ]
             if wanted or self._runner.is_watched(agent_id):
                 gangs[agent_id] = wanted
-                intervals += [gang.plan.sampling_interval_s or 0.0 for gang in wanted]
+                intervals += [gang.run.plan.sampling_interval_s or 0.0 for gang in wanted]
         now = time.monotonic()
         if gangs:
             self._until = now + _LINGER_S
@@ -163,7 +163,7 @@ class Sampler:
             host, processes = Reading(missing=dict.fromkeys(HOST, reason)), {}
         for agent_id, of_agent in demand.gangs.items():
             keys = {
-                f"{gang.plan.allocation_id}:{rank}": gang.plan.slots[rank].kind == "cuda"
+                f"{gang.run.id}:{rank}": gang.run.plan.slots[rank].kind == "cuda"
                 for gang in of_agent
                 for rank in gang.pids
             }
@@ -228,7 +228,7 @@ class Sampler:
                 continue
             for source, reasons in (taken.missing or {}).items():
                 agent.box.note_missing(source, reasons)
-            allocations = {gang.plan.allocation_id for gang in gangs}
+            allocations = {gang.run.id for gang in gangs}
             agent.box.put(dict(taken.values) | self._gpu_memory(taken, allocations))
         self._runner.news.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,16 @@ def test_a_worker_that_ended_with_a_failure_is_not_hidden_by_its_launcher(
     assert ended(folder) == []
     journal(folder, 1, FAILED, STARTED, metrics(5))  # it was started again
     assert ended(folder) == [REACHED, COMPLETED]
+
+
+def test_records_of_any_length_count_wherever_they_are(folder: RunDir) -> None:
+    long = replace(FAILED, traceback="x" * 1_000_000)
+    journal(folder, 0, metrics(5), long)
+    assert ended(folder) == []
+    journal(folder, 0, metrics(5), long, STARTED)
+    assert ended(folder) == [REACHED, COMPLETED]
+    journal(folder, 0, RunEnded(at=3.0, reason="stopped", steps_completed=2), long, STARTED)
+    assert ended(folder) == []
 
 
 def test_what_a_rank_has_said_of_the_end_stands(folder: RunDir) -> None:
