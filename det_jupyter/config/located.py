@@ -16,17 +16,11 @@ _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A problem, with the path that it has where it was written.
+    """A problem, with the path that it has where it was written."""
 
-    Args:
-        problem: `path: problem`.
-        line: The line there; 0: it is about the whole, or the line is not known.
-        is_inherited: Whether the template brings it in.
-    """
-
-    problem: str
-    line: int
-    is_inherited: bool = False
+    problem: str  # `path: problem`
+    line: int  # the line there; 0: it is about the whole, or the line is not known
+    is_inherited: bool = False  # whether the template brings it in
 
     def with_line(self) -> str:
         """Return the problem with its line before it."""

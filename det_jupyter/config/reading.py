@@ -24,18 +24,14 @@ _TAB = re.compile(r"^[ \t]*\t[ \t]*(?=\S)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a text says.
+    """What a text says."""
 
-    Args:
-        document: As much of it as could be read.
-        problems: What is wrong with the text itself, most of it with its line before it.
-        lines: The line (from 1) of every key and list entry, by its path.
-        is_document: Whether it is `key: value` lines at all; else nothing of it was read.
-    """
-
-    document: dict[str, Any] = field(default_factory=dict)
+    document: dict[str, Any] = field(default_factory=dict)  # as much of it as could be read
+    # What is wrong with the text itself, most of it with its line before it.
     problems: list[str] = field(default_factory=list)
+    # The line (from 1) of every key and list entry, by its path.
     lines: dict[str, int] = field(default_factory=dict)
+    # Whether it is `key: value` lines at all; else nothing of it was read.
     is_document: bool = True
 
 

@@ -49,25 +49,15 @@ _FREE_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class FieldHelp:
-    """What there is to know about a key.
+    """What there is to know about a key."""
 
-    Args:
-        path: Where it is.
-        type: What it takes, in words.
-        default: What it is if left out, as YAML would have it; None: nothing, or it is required.
-        text: What it means, in a sentence.
-        choices: The values it may have, if they are few.
-        is_required: Whether a complete configuration has to have it.
-        note: Why it has no effect here, if so.
-    """
-
-    path: str
-    type: str
-    default: Any
-    text: str
-    choices: tuple[str, ...] = ()
-    is_required: bool = False
-    note: str = ""
+    path: str  # where it is
+    type: str  # what it takes, in words
+    default: Any  # what it is if left out, as YAML would have it; None: nothing, or it is required
+    text: str  # what it means, in a sentence
+    choices: tuple[str, ...] = ()  # the values it may have, if they are few
+    is_required: bool = False  # whether a complete configuration has to have it
+    note: str = ""  # why it has no effect here, if so
 
 
 def known_keys(

@@ -23,16 +23,11 @@ class TrainTo:
     """Let a trial train until it has trained `length` since its beginning, and validate there.
 
     A trial that has reached its last `TrainTo` rests until there is another one, or a `Close`.
-
-    Args:
-        index: The trial.
-        length: Counted from the trial's beginning.
-        is_last: It will be closed there, however it does: it need not wait for the decision.
     """
 
-    index: int
-    length: Length
-    is_last: bool
+    index: int  # the trial
+    length: Length  # counted from the trial's beginning
+    is_last: bool  # it will be closed there, however it does: it need not wait for the decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,12 @@ from det_jupyter.config.hyperparameters import find_problems, is_nested
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchChange:
-    """Other limits for a search; None: as it is.
+    """Other limits for a search; None: as it is."""
 
-    Args:
-        max_trials: More trials than there were to be.
-        max_length: A longer full length, in the unit that it is in.
-        max_concurrent_trials: At most so many at work at a time; 0: all.
-        hyperparameters: The same names with narrower ranges, for the trials to come.
-    """
-
-    max_trials: int | None = None
-    max_length: Length | None = None
-    max_concurrent_trials: int | None = None
+    max_trials: int | None = None  # more trials than there were to be
+    max_length: Length | None = None  # a longer full length, in the unit that it is in
+    max_concurrent_trials: int | None = None  # at most so many at work at a time; 0: all
+    # The same names with narrower ranges, for the trials to come.
     hyperparameters: dict[str, Any] | None = None
 
 

@@ -24,14 +24,9 @@ _OUTSIDE = object()
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One hyperparameter that is not constant.
+    """One hyperparameter that is not constant."""
 
-    Args:
-        name: Its path, with dots.
-        spec: What the configuration says of it.
-    """
-
-    name: str
+    name: str  # its path, with dots
     spec: Mapping[str, Any]
 
     @property

@@ -38,19 +38,12 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What all brackets of a search have in common.
+    """What all brackets of a search have in common."""
 
-    Args:
-        form: How trials are judged.
-        divisor: One of so many goes on.
-        unit: Of the rungs' lengths: a unit of training, or the time metric.
-        bound: Where trials end at the latest; with `Form.TIME` only.
-    """
-
-    form: Form
-    divisor: float
-    unit: str
-    bound: Length | None = None
+    form: Form  # how trials are judged
+    divisor: float  # one of so many goes on
+    unit: str  # of the rungs' lengths: a unit of training, or the time metric
+    bound: Length | None = None  # where trials end at the latest; with `Form.TIME` only
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,36 +44,22 @@ Ends = Mapping[int, int]  # number of trials that end at each length, lowest fir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBracket:
-    """A bracket before it runs; a search without brackets is one with one length.
+    """A bracket before it runs; a search without brackets is one with one length."""
 
-    Args:
-        trials: Where how many are expected to end.
-        least_trials: The same, if as few as possible go on.
-        most_trials: The same, if as many as possible do.
-        max_concurrent_trials: At most so many are at work at a time.
-    """
-
-    trials: Ends
-    least_trials: Ends
-    most_trials: Ends
-    max_concurrent_trials: int
+    trials: Ends  # where how many are expected to end
+    least_trials: Ends  # the same, if as few as possible go on
+    most_trials: Ends  # the same, if as many as possible do
+    max_concurrent_trials: int  # at most so many are at work at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a search would train. All amounts are in `unit`.
+    """What a search would train. All amounts are in `unit`."""
 
-    Args:
-        searcher: Its name.
-        metric: The searcher metric.
-        unit: batches, records, epochs or the time metric.
-        brackets: Most rungs first.
-    """
-
-    searcher: str
-    metric: str
-    unit: str
-    brackets: tuple[PlannedBracket, ...]
+    searcher: str  # its name
+    metric: str  # the searcher metric
+    unit: str  # batches, records, epochs or the time metric
+    brackets: tuple[PlannedBracket, ...]  # most rungs first
 
     @property
     def num_trials(self) -> int:

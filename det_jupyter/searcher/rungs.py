@@ -29,15 +29,11 @@ Entry = tuple[float, int, int]  # metric, order among equals, trial
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a result changed.
+    """What a result changed."""
 
-    Args:
-        is_best: It is among the best.
-        candidate: The trial that came to be among the best by it: itself, or the best of the rest
-            if there is room for one more; None if there is neither.
-    """
-
-    is_best: bool
+    is_best: bool  # it is among the best
+    # The trial that came to be among the best by it: itself, or the best of the rest if there is
+    # room for one more; None if there is neither.
     candidate: int | None
 
 

@@ -12,24 +12,15 @@ from det_jupyter.wire.views import SlotView
 
 
 class DeviceProcess(Wire):
-    """A process that is not ours and uses a device.
+    """A process that is not ours and uses a device."""
 
-    Args:
-        pid: Its number on the agent's computer.
-        command: What it runs, shortened.
-        user: Whose it is.
-        memory_bytes: Of the device's memory.
-        kernel_id: If it is a Jupyter kernel.
-        notebook: The notebook of that kernel, where known.
-        idle_since: Since when it has not used the device, UTC seconds; None: busy, or not known.
-    """
-
-    pid: ProcessId
-    command: Words
-    user: Words = ""
-    memory_bytes: Count = 0
-    kernel_id: str | None = None
-    notebook: str | None = None
+    pid: ProcessId  # its number on the agent's computer
+    command: Words  # what it runs, shortened
+    user: Words = ""  # whose it is
+    memory_bytes: Count = 0  # of the device's memory
+    kernel_id: str | None = None  # if it is a Jupyter kernel
+    notebook: str | None = None  # the notebook of that kernel, where known
+    # Since when it has not used the device, UTC seconds; None: busy, or not known.
     idle_since: Moment | None = None
 
 
@@ -119,42 +110,19 @@ RemedyVerb = Literal[
 
 
 class Remedy(Wire):
-    """Something that would start the trial, as data that each front end renders, and in words.
+    """Something that would start the trial, as data that each front end renders, and in words."""
 
-    Args:
-        verb: What to do.
-        target: To what: experiments by number, or an agent by name.
-        values: With which values, by name.
-        text: The same in words.
-    """
-
-    verb: RemedyVerb
-    target: list[int | str] = []
-    values: dict[str, int | str | list[int]] = {}
-    text: str
+    verb: RemedyVerb  # what to do
+    target: list[int | str] = []  # to what: experiments by number, or an agent by name
+    values: dict[str, int | str | list[int]] = {}  # with which values, by name
+    text: str  # the same in words
 
 
 class Reason(Wire):
-    """Why a trial does not run.
-
-    Args:
-        trial_id: The trial.
-        cause: What kind of reason it is.
-        sentence: All of it, in one sentence.
-        pool: The pool it waits in.
-        slots: How many it asks for.
-        free: How many are free there that it may have.
-        total: How many there are that may be given out.
-        holders: What holds the rest; those first that could make room.
-        processes: Processes that are not ours on devices that it could use otherwise.
-        position: How many are ahead of it in the queue; None when it does not queue.
-        ahead: The experiments ahead of it that are in its way.
-        remedies: What would start it, the mildest first; what would end it if it is leaving.
-        expected: When it starts, if nothing is changed.
-        why_unknown: Why that cannot be said, if it cannot.
-    """
+    """Why a trial does not run."""
 
     trial_id: int
+    # What kind of reason it is.
     cause: Literal[
         "slots",  # too few are free
         "turn",  # others are ahead of it
@@ -171,18 +139,21 @@ class Reason(Wire):
         "over",
         "running",
     ]
-    sentence: str
-    pool: str = ""
-    slots: int = 0
-    free: int = 0
-    total: int = 0
-    holders: list[HolderView] = []
+    sentence: str  # all of it, in one sentence
+    pool: str = ""  # the pool it waits in
+    slots: int = 0  # how many it asks for
+    free: int = 0  # how many are free there that it may have
+    total: int = 0  # how many there are that may be given out
+    holders: list[HolderView] = []  # what holds the rest; those first that could make room
+    # Processes that are not ours on devices that it could use otherwise.
     processes: list[DeviceProcess] = []
+    # How many are ahead of it in the queue; None when it does not queue.
     position: int | None = None
-    ahead: list[int] = []
+    ahead: list[int] = []  # the experiments ahead of it that are in its way
+    # What would start it, the mildest first; what would end it if it is leaving.
     remedies: list[Remedy] = []
-    expected: Estimate | None = None
-    why_unknown: str = ""
+    expected: Estimate | None = None  # when it starts, if nothing is changed
+    why_unknown: str = ""  # why that cannot be said, if it cannot
 
 
 class QueueEntry(Wire):
@@ -268,39 +239,27 @@ class MoveInQueue(Wire):
 
 
 class QueueChange(Wire):
-    """A change of one experiment, as a part of a `ChangeQueue`.
-
-    Args:
-        where: What the user wrote it as; problems with it begin so.
-    """
+    """A change of one experiment, as a part of a `ChangeQueue`."""
 
     experiment_id: StrictWhole
+    # What the user wrote it as; problems with it begin so.
     where: Annotated[str, Field(max_length=1000)]
     request: ChangeResources | MoveInQueue
 
 
 class ChangeQueue(Wire):
-    """A request to make all of these changes, or none; each is judged after those before it.
-
-    Args:
-        dry_run: Make none; only find out what is wrong with them.
-    """
+    """A request to make all of these changes, or none; each is judged after those before it."""
 
     changes: Annotated[list[QueueChange], Field(max_length=1000)]
-    dry_run: StrictBool = False
+    dry_run: StrictBool = False  # make none; only find out what is wrong with them
 
 
 class SwitchSlots(Wire):
-    """A request to give slots of an agent out no more, or again.
+    """A request to give slots of an agent out no more, or again."""
 
-    Args:
-        slots: Their ids; None: all of the agent.
-        enabled: Whether they may be given out.
-        drain: Let the gangs that are there finish; else they are asked to leave at once.
-    """
-
-    slots: list[StrictWhole] | None = None
-    enabled: StrictBool
+    slots: list[StrictWhole] | None = None  # their ids; None: all of the agent
+    enabled: StrictBool  # whether they may be given out
+    # Let the gangs that are there finish; else they are asked to leave at once.
     drain: StrictBool = False
 
 

@@ -16,57 +16,37 @@ Sort = Literal["newest", "oldest", "metric"]
 
 
 class ExperimentQuery(Wire):
-    """Which experiments are asked for; what is not given does not matter.
+    """Which experiments are asked for; what is not given does not matter."""
 
-    Args:
-        ids: Only of these numbers.
-        text: Words that are all in the name, description, labels, notebook or entrypoint.
-        name: The name, in which `*` and `?` stand for anything.
-        label: Labels that it has, all of them.
-        notebook: The notebook's path or its end, such as `train.ipynb`; with `*` and `?`.
-        state: States, of which it is in one; RUNNING and QUEUED are the two kinds of ACTIVE.
-        since: Submitted then or later.
-        until: Submitted before.
-        archived: Archived ones too.
-        sort: "metric" has the best first, each metric for itself, and those without a value last.
-        limit: At most so many rows; None: all.
-    """
-
-    ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None
+    ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None  # only of these numbers
+    # Words that are all in the name, description, labels, notebook or entrypoint.
     text: Pattern = ""
-    name: Pattern = ""
-    label: list[Pattern] = []
+    name: Pattern = ""  # the name, in which `*` and `?` stand for anything
+    label: list[Pattern] = []  # labels that it has, all of them
+    # The notebook's path or its end, such as `train.ipynb`; with `*` and `?`.
     notebook: Pattern = ""
+    # States, of which it is in one; RUNNING and QUEUED are the two kinds of ACTIVE.
     state: list[Pattern] = []
-    since: Moment | None = None
-    until: Moment | None = None
-    archived: bool = False
+    since: Moment | None = None  # submitted then or later
+    until: Moment | None = None  # submitted before
+    archived: bool = False  # archived ones too
+    # "metric" has the best first, each metric for itself, and those without a value last.
     sort: Sort = "newest"
-    limit: Annotated[Whole, Field(ge=0)] | None = None
+    limit: Annotated[Whole, Field(ge=0)] | None = None  # at most so many rows; None: all
 
 
 class ExperimentRow(Wire):
-    """What a list has of an experiment.
-
-    Args:
-        status: Its state, in which RUNNING or QUEUED stands for ACTIVE.
-        best_metric: Of all its trials.
-        hparams: Of the best trial; of the first while there is no value yet.
-        gangs: The states that allocations of its trials are in now.
-        num_slots: That its trials hold now.
-        failure: Why it failed; empty if it did not.
-        parent_id: It was forked from that experiment.
-    """
+    """What a list has of an experiment."""
 
     id: int
     name: str
     state: State
-    status: str
+    status: str  # its state, in which RUNNING or QUEUED stands for ACTIVE
     progress: float
     metric: str
     smaller_is_better: bool
-    best_metric: float | None = None
-    hparams: dict[str, Any] = {}
+    best_metric: float | None = None  # of all its trials
+    hparams: dict[str, Any] = {}  # of the best trial; of the first while there is no value yet
     num_trials: int
     slots_per_trial: int
     entrypoint: str
@@ -76,11 +56,11 @@ class ExperimentRow(Wire):
     created_at: float
     ended_at: float | None = None
     is_archived: bool = False
-    gangs: list[AllocationState] = []
-    num_slots: int = 0
-    failure: str = ""
+    gangs: list[AllocationState] = []  # the states that allocations of its trials are in now
+    num_slots: int = 0  # that its trials hold now
+    failure: str = ""  # why it failed; empty if it did not
     pool: str = ""
-    parent_id: int | None = None
+    parent_id: int | None = None  # it was forked from that experiment
 
     @property
     def direction(self) -> Direction:
@@ -89,15 +69,9 @@ class ExperimentRow(Wire):
 
 
 class ExperimentRows(Wire):
-    """The rows that were asked for.
-
-    Args:
-        num_more: How many more there are beyond the limit.
-        num_archived: How many archived ones there are, which were not asked for.
-        last_seq: The number of the feed's last item, which the rows include.
-    """
+    """The rows that were asked for."""
 
     rows: list[ExperimentRow]
-    num_more: int = 0
-    num_archived: int = 0
-    last_seq: int = 0
+    num_more: int = 0  # how many more there are beyond the limit
+    num_archived: int = 0  # how many archived ones there are, which were not asked for
+    last_seq: int = 0  # the number of the feed's last item, which the rows include

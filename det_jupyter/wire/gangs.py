@@ -175,48 +175,35 @@ class GangStarted(Wire):
 
 
 class LastWords(Wire):
-    """What a rank that died without a record had printed before: of a crash, where it was.
+    """What a rank that died without a record had printed before: of a crash, where it was."""
 
-    Args:
-        error: Why, in a line, where the output says so; or "".
-        where: The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
-        traceback: The stack of the crash, or the last lines of the output.
-    """
-
-    error: Words = ""
+    error: Words = ""  # why, in a line, where the output says so; or ""
+    # The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
     where: Words = ""
-    traceback: Words = ""
+    traceback: Words = ""  # the stack of the crash, or the last lines of the output
 
 
 class GangExited(Wire):
     """The gang is gone: every rank's process has ended (or none could be started).
 
     The agent sends it after the last chunk of every stream, again and again until CloseRun.
-
-    Args:
-        exit_codes: By rank; negative is minus the signal; None when unknown.
-        first_failed: The rank whose failure ended the gang.
-        first_ended: The rank that ended first, well or not, while the others lived.
-        batch: Index of the batch that this one had begun.
-        last_words: What this one had printed.
-        killed: The agent ended it on the master's order (or at the preemption deadline).
-        lost: The ranks died with their agent or fork server: not the trial's fault.
-        error: Why it could not be started at all.
-        error_is_final: Trying again cannot help: something has to be changed first.
     """
 
     kind: Literal["gang_exited"] = "gang_exited"
     allocation_id: str
     at: Moment
+    # By rank; negative is minus the signal; None when unknown.
     exit_codes: dict[Rank, ExitCode | None]
-    first_failed: Rank | None = None
+    first_failed: Rank | None = None  # the rank whose failure ended the gang
+    # The rank that ended first, well or not, while the others lived.
     first_ended: Rank | None = None
-    batch: Count | None = None
-    last_words: LastWords | None = None
+    batch: Count | None = None  # index of the batch that this one had begun
+    last_words: LastWords | None = None  # what this one had printed
+    # The agent ended it on the master's order (or at the preemption deadline).
     killed: bool = False
-    lost: bool = False
-    error: Words = ""
-    error_is_final: bool = True
+    lost: bool = False  # the ranks died with their agent or fork server: not the trial's fault
+    error: Words = ""  # why it could not be started at all
+    error_is_final: bool = True  # trying again cannot help: something has to be changed first
 
 
 class DevicesSeen(Wire):
@@ -239,14 +226,11 @@ class SystemSample(Wire):
 
 
 class SystemSampled(Wire):
-    """Samples of an agent's machine, oldest first; a report that is lost is not repeated.
-
-    Args:
-        missing: Why a name of a source has no values, where that was found since the last report.
-    """
+    """Samples of an agent's machine, oldest first; a report that is lost is not repeated."""
 
     kind: Literal["system_sampled"] = "system_sampled"
     samples: list[SystemSample]
+    # Why a name of a source has no values, where that was found since the last report.
     missing: dict[str, dict[str, Words]] = {}
 
 

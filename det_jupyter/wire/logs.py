@@ -39,37 +39,25 @@ class LogLine(Wire):
 
 
 class LogQuery(Wire):
-    """Which lines are asked for.
+    """Which lines are asked for."""
 
-    Args:
-        after: Only lines with a larger id.
-        tail: Only the last ones. Without it, the first ones, `MAX_LINES` at most.
-        rank: Only of this rank.
-        since: Only since then, in seconds since the epoch.
-        level: Only of this level or a higher one.
-        search: Only with this text, upper or lower case; between slashes, a regular expression.
-        wait_s: Wait so long for a line that fits, unless no more can come.
-    """
-
-    after: Whole = 0
+    after: Whole = 0  # only lines with a larger id
+    # Only the last ones. Without it, the first ones, `MAX_LINES` at most.
     tail: Whole | None = None
-    rank: Whole | None = None
+    rank: Whole | None = None  # only of this rank
+    # Only since then, in seconds since the epoch.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
-    level: Level | None = None
+    level: Level | None = None  # only of this level or a higher one
+    # Only with this text, upper or lower case; between slashes, a regular expression.
     search: Annotated[str | None, Field(max_length=1000)] = None
+    # Wait so long for a line that fits, unless no more can come.
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
 
 
 class LogPage(Wire):
-    """Lines, oldest first.
-
-    Args:
-        total: Number of lines that fit; None: counting them took too long.
-        last_id: Of the newest line that was looked at; `after` for what comes next.
-        is_over: No more lines can come.
-    """
+    """Lines, oldest first."""
 
     lines: list[LogLine]
-    total: int | None
-    last_id: int
-    is_over: bool
+    total: int | None  # number of lines that fit; None: counting them took too long
+    last_id: int  # of the newest line that was looked at; `after` for what comes next
+    is_over: bool  # no more lines can come

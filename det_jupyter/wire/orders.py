@@ -39,18 +39,15 @@ class Profile(Wire):
 
 
 class Change(Wire):
-    """What shall be changed of a running trial; None: as it is.
+    """What shall be changed of a running trial; None: as it is."""
 
-    Args:
-        lr: The learning rate, from now on; a scheduler's later values change in proportion.
-        lr_factor: Multiplies all learning rates instead, and what schedulers compute.
-        optimizer: Only of this one, counted from 0; needed for `lr` if there are several.
-        min_validation_period: As in the configuration; 0: validate only at the end.
-    """
-
+    # The learning rate, from now on; a scheduler's later values change in proportion.
     lr: Rate | None = None
+    # Multiplies all learning rates instead, and what schedulers compute.
     lr_factor: Rate | None = None
+    # Only of this one, counted from 0; needed for `lr` if there are several.
     optimizer: StrictCount | None = None
+    # As in the configuration; 0: validate only at the end.
     min_validation_period: Length | None = None
 
     @model_validator(mode="after")
@@ -73,15 +70,12 @@ class ProfileOrder(Wire):
 
 
 class ChangeOrder(Wire):
-    """An order to change something.
-
-    Args:
-        steps_completed: Where it took effect; a later run repeats it there. None: not yet.
-    """
+    """An order to change something."""
 
     kind: Literal["change"] = "change"
     id: int
     change: Change
+    # Where it took effect; a later run repeats it there. None: not yet.
     steps_completed: Count | None = None
 
 
@@ -98,23 +92,15 @@ class ChangeTrial(Wire):
 
 
 class TraceView(Wire):
-    """A trace that a rank has written, or why there is none.
-
-    Args:
-        path: The file, a Chrome trace as `.json.gz`; Perfetto opens it.
-        first: Batches completed before the first that is in it.
-        steps: Batches in it.
-        error: Why there is no file.
-        note: Why it has fewer batches than were asked for.
-    """
+    """A trace that a rank has written, or why there is none."""
 
     rank: int
-    path: str = ""
+    path: str = ""  # the file, a Chrome trace as `.json.gz`; Perfetto opens it
     size_bytes: int = 0
-    first: int = 0
-    steps: int = 0
-    error: Words = ""
-    note: Words = ""
+    first: int = 0  # batches completed before the first that is in it
+    steps: int = 0  # batches in it
+    error: Words = ""  # why there is no file
+    note: Words = ""  # why it has fewer batches than were asked for
 
 
 class ProfileView(Wire):
@@ -132,21 +118,15 @@ class ProfileView(Wire):
 
 
 class TrialChangeView(Wire):
-    """A change of a trial while it trains.
-
-    Args:
-        steps_completed: Batches completed when it took effect; None: not yet.
-        text: What it changed: `lr 0.1 → 0.05`.
-        error: Why it was refused.
-        keeps_period: No configuration has come since that has another min_validation_period.
-    """
+    """A change of a trial while it trains."""
 
     id: int
     at: Moment
     change: Change
-    steps_completed: int | None = None
-    text: Words = ""
-    error: Words = ""
+    steps_completed: int | None = None  # batches completed when it took effect; None: not yet
+    text: Words = ""  # what it changed: `lr 0.1 → 0.05`
+    error: Words = ""  # why it was refused
+    # No configuration has come since that has another min_validation_period.
     keeps_period: bool = True
 
 

@@ -27,22 +27,14 @@ class RankPlace(Wire):
 
 
 class GangSpec(Wire):
-    """What all ranks of one start of a gang share. Never written to a named file.
-
-    Args:
-        plan: The gang.
-        run_dir: The run's folder.
-        data_dir: The data folder, for blobs and checkpoints.
-        socket_dir: Short 0700 folder for IPC sockets (their paths are limited to ~100 bytes).
-        store: File in a 0700 folder, over which the ranks of this start find each other.
-        secret: Hex digits that only the ranks of this start know: what they send is signed.
-    """
+    """What all ranks of one start of a gang share. Never written to a named file."""
 
     plan: GangPlan
     run_dir: str
-    data_dir: str
-    socket_dir: str
-    store: str
+    data_dir: str  # the data folder, for blobs and checkpoints
+    socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
+    store: str  # file in a 0700 folder, over which the ranks of this start find each other
+    # Hex digits that only the ranks of this start know: what they send is signed.
     secret: str = Field(repr=False)
 
 
@@ -56,17 +48,11 @@ class RankSpec(GangSpec):
 
 
 class ForkGang(Wire):
-    """Fork all ranks of one gang, in rank order, or none.
+    """Fork all ranks of one gang, in rank order, or none."""
 
-    Args:
-        gang: What the ranks share: a plan may be large, so it is sent once.
-        places: The place of each rank.
-        until: On CLOCK_MONOTONIC, which both sides share: a later fork is not waited for.
-    """
-
-    gang: GangSpec
+    gang: GangSpec  # what the ranks share: a plan may be large, so it is sent once
     places: list[RankPlace]
-    until: float
+    until: float  # on CLOCK_MONOTONIC, which both sides share: a later fork is not waited for
 
     @classmethod
     def of(cls, specs: Sequence[RankSpec], *, until: float) -> ForkGang:
@@ -80,18 +66,14 @@ class ForkGang(Wire):
 
 
 class ZygoteReady(Wire):
-    """The first word: everything is imported.
-
-    Args:
-        unsafe: Why it will never fork, if so.
-        torch_cuda: The version of CUDA (or HIP) that torch was built for; None: a CPU build.
-    """
+    """The first word: everything is imported."""
 
     kind: Literal["ready"] = "ready"
     protocol: int
     version: str
     warmup_s: float
-    unsafe: str = ""
+    unsafe: str = ""  # why it will never fork, if so
+    # The version of CUDA (or HIP) that torch was built for; None: a CPU build.
     torch_cuda: str | None = None
 
 

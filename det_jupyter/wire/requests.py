@@ -54,21 +54,13 @@ class TemplateView(Wire):
 
 
 class EffectiveConfig(Wire):
-    """An experiment's whole configuration, and where its values come from.
+    """An experiment's whole configuration, and where its values come from."""
 
-    Args:
-        yaml: It as text, each value that is not the user's own with its origin as a comment.
-        config: It as a document.
-        origins: "you", "template" or "default", by path.
-        template: The template that it was laid over.
-        notices: What in it has no effect, each in a sentence.
-    """
-
-    yaml: str
-    config: dict[str, Any]
-    origins: dict[str, str]
-    template: str | None = None
-    notices: list[str] = []
+    yaml: str  # it as text, each value that is not the user's own with its origin as a comment
+    config: dict[str, Any]  # it as a document
+    origins: dict[str, str]  # "you", "template" or "default", by path
+    template: str | None = None  # the template that it was laid over
+    notices: list[str] = []  # what in it has no effect, each in a sentence
 
     def __str__(self) -> str:
         return self.yaml
@@ -113,60 +105,35 @@ class PlannedRange(Wire):
 
 
 class ImportanceView(Wire):
-    """How much each hyperparameter of a search sets its best trials apart.
+    """How much each hyperparameter of a search sets its best trials apart."""
 
-    Args:
-        metric: The searcher's, which says what is best.
-        num_trials: How many trials are compared: those that ended with that metric.
-        shares: By dotted key, of all the importance there is; the largest first.
-        sentence: Why there are none; empty if there are some.
-    """
-
-    metric: str
-    num_trials: int
+    metric: str  # the searcher's, which says what is best
+    num_trials: int  # how many trials are compared: those that ended with that metric
+    # By dotted key, of all the importance there is; the largest first.
     shares: dict[str, float] = {}
-    sentence: str = ""
+    sentence: str = ""  # why there are none; empty if there are some
 
 
 class PreviewView(Wire):
-    """What a search would train.
+    """What a search would train."""
 
-    Args:
-        searcher: Its name.
-        unit: Of all amounts: batches, records, epochs or the time metric.
-        num_trials: How many trials there will be.
-        trials: How many end where, all brackets together.
-        brackets: The same for each bracket.
-        expected: Units of training, all trials together.
-        least: The same, if as few trials as possible are trained on.
-        most: The same, if as many as possible are.
-        full: The same, if every trial was trained to the full length.
-        concurrent: How many trials train at once on the slots that are there.
-        slots: Those slots.
-        pace: What the times are calculated with; None: not known.
-        no_pace: Why not.
-        ranges: What the search draws from.
-        seconds: How long the search would take on these slots.
-        least_seconds: The same, if as few trials as possible are trained on.
-    """
-
-    searcher: str
+    searcher: str  # its name
     metric: str
-    unit: str
-    num_trials: int
-    trials: list[PlannedTrials]
-    brackets: list[PlannedBracket]
-    expected: float
-    least: float
-    most: float
-    full: float
-    concurrent: int = 0
-    slots: int = 0
-    pace: Pace | None = None
-    no_pace: str = ""
-    seconds: float | None = None
-    least_seconds: float | None = None
-    ranges: list[PlannedRange] = []
+    unit: str  # of all amounts: batches, records, epochs or the time metric
+    num_trials: int  # how many trials there will be
+    trials: list[PlannedTrials]  # how many end where, all brackets together
+    brackets: list[PlannedBracket]  # the same for each bracket
+    expected: float  # units of training, all trials together
+    least: float  # the same, if as few trials as possible are trained on
+    most: float  # the same, if as many as possible are
+    full: float  # the same, if every trial was trained to the full length
+    concurrent: int = 0  # how many trials train at once on the slots that are there
+    slots: int = 0  # those slots
+    pace: Pace | None = None  # what the times are calculated with; None: not known
+    no_pace: str = ""  # why not
+    seconds: float | None = None  # how long the search would take on these slots
+    least_seconds: float | None = None  # the same, if as few trials as possible are trained on
+    ranges: list[PlannedRange] = []  # what the search draws from
     notices: list[str] = []
 
 
@@ -183,16 +150,13 @@ Label = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class ChangeDetails(Wire):
-    """A request to describe an experiment anew, whatever its state; None: as it is.
-
-    Args:
-        add_labels: Labels that it gets; those that it has already stay.
-        remove_labels: Labels that it loses; those that it does not have do not matter.
-    """
+    """A request to describe an experiment anew, whatever its state; None: as it is."""
 
     name: str | None = None
     description: Annotated[str, Field(max_length=20_000)] | None = None
+    # Labels that it gets; those that it has already stay.
     add_labels: Annotated[list[Label], Field(max_length=100)] = []
+    # Labels that it loses; those that it does not have do not matter.
     remove_labels: Annotated[list[Label], Field(max_length=100)] = []
 
 

@@ -13,61 +13,43 @@ MAX_COLUMNS = 4000
 
 
 class SeriesQuery(Wire):
-    """Which series of a trial (or of an agent: `system` alone) are asked for, and how fine.
+    """Which series of a trial (or of an agent: `system` alone) are asked for, and how fine."""
 
-    Args:
-        of: `metrics`; `timings`: parts of an interval, in seconds per batch; `system`.
-        axis: What `x` is: UTC seconds, or batches trained (not of `system`).
-        names: Only these; None for all.
-        sources: Only of these; None for all.
-        since: Only from there on, on the axis.
-        until: Only up to there, on the axis.
-        columns: At most so many points of each series.
-    """
-
+    # `metrics`; `timings`: parts of an interval, in seconds per batch; `system`.
     of: Literal["metrics", "timings", "system"]
+    # What `x` is: UTC seconds, or batches trained (not of `system`).
     axis: Literal["time", "batches"] = "time"
-    names: list[str] | None = None
-    sources: list[str] | None = None
+    names: list[str] | None = None  # only these; None for all
+    sources: list[str] | None = None  # only of these; None for all
+    # Only from there on, on the axis.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    # Only up to there, on the axis.
     until: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    # At most so many points of each series.
     columns: Annotated[int, Field(ge=1, le=MAX_COLUMNS)] = 600
 
 
 class Series(Wire):
-    """One series as parallel lists, a point for each column of the picture that has a value.
+    """One series as parallel lists, a point for each column of the picture that has a value."""
 
-    Args:
-        source: What it is of: the group of a metric; `rank:RANK`; a source of a SystemSample,
-            without the allocation (`host`, `gpu:UUID`, `rank:0`, `workers:0`).
-        x: Where the column's values begin.
-        low: The smallest value of the column.
-        mid: Their mean.
-        high: The largest.
-        missing: Why there are no values.
-    """
-
+    # What it is of: the group of a metric; `rank:RANK`; a source of a SystemSample, without the
+    # allocation (`host`, `gpu:UUID`, `rank:0`, `workers:0`).
     source: str
     name: str
     title: str
     unit: str = ""
-    x: list[float] = []
-    low: list[float] = []
-    mid: list[float] = []
-    high: list[float] = []
-    missing: str = ""
+    x: list[float] = []  # where the column's values begin
+    low: list[float] = []  # the smallest value of the column
+    mid: list[float] = []  # their mean
+    high: list[float] = []  # the largest
+    missing: str = ""  # why there are no values
 
 
 class SeriesPage(Wire):
-    """The answer to a SeriesQuery.
-
-    Args:
-        began_at: Of the trial's first run; of an agent, when the kept samples begin.
-        ended_at: Of the trial; None while it may train on.
-        interval_s: Between the kept samples: after rolling up, coarser than they were taken.
-    """
+    """The answer to a SeriesQuery."""
 
     series: list[Series]
-    began_at: Moment | None
-    ended_at: Moment | None = None
+    began_at: Moment | None  # of the trial's first run; of an agent, when the kept samples begin
+    ended_at: Moment | None = None  # of the trial; None while it may train on
+    # Between the kept samples: after rolling up, coarser than they were taken.
     interval_s: float = 1.0

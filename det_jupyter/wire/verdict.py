@@ -15,40 +15,25 @@ VerdictKind = Literal[CauseKind, "healthy", "unknown"]
 
 
 class Cause(Wire):
-    """Something that takes a trial's time.
-
-    Args:
-        share: Of the time; of memory that grows: 0.
-        rank: Whose it is, where it is one rank's.
-        because: Of a straggler: what makes it slow.
-        evidence: The numbers that say so, in sentences.
-        advice: What to try, in sentences, the most promising first.
-    """
+    """Something that takes a trial's time."""
 
     kind: CauseKind
-    share: Fraction
-    rank: Rank | None = None
+    share: Fraction  # of the time; of memory that grows: 0
+    rank: Rank | None = None  # whose it is, where it is one rank's
+    # Of a straggler: what makes it slow.
     because: Literal["data", "compute", "machine"] | None = None
-    evidence: list[str] = []
-    advice: list[str] = []
+    evidence: list[str] = []  # the numbers that say so, in sentences
+    advice: list[str] = []  # what to try, in sentences, the most promising first
 
 
 class Verdict(Wire):
-    """What limits a trial, in one sentence.
+    """What limits a trial, in one sentence."""
 
-    Args:
-        kind: Of the first cause; `healthy`: nothing to gain; `unknown`: not enough seen yet.
-        sentence: All of it, for people, with share, rank, and the next thing to try.
-        causes: Those that are worth a word, the one that names the verdict first. Two or more:
-            they mix.
-        shares: Of all the time, by what took it; they sum to 1.
-        at: When it was found.
-        batches: How many batches it is based on.
-    """
-
+    # Of the first cause; `healthy`: nothing to gain; `unknown`: not enough seen yet.
     kind: VerdictKind
-    sentence: str
+    sentence: str  # all of it, for people, with share, rank, and the next thing to try
+    # Those that are worth a word, the one that names the verdict first. Two or more: they mix.
     causes: list[Cause] = []
-    shares: dict[CauseKind, Fraction] = {}
-    at: Moment
-    batches: int
+    shares: dict[CauseKind, Fraction] = {}  # of all the time, by what took it; they sum to 1
+    at: Moment  # when it was found
+    batches: int  # how many batches it is based on

@@ -30,16 +30,11 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """The use of a device.
+    """The use of a device."""
 
-    Args:
-        processes: One for each pid.
-        used_bytes: Memory in use on the device, without the driver's own.
-        busy_pids: Processes that have computed since the last query; None if unknown.
-    """
-
-    processes: list[ProcessUse]
-    used_bytes: int = 0
+    processes: list[ProcessUse]  # one for each pid
+    used_bytes: int = 0  # memory in use on the device, without the driver's own
+    # Processes that have computed since the last query; None if unknown.
     busy_pids: Set[int] | None = None
 
 

@@ -42,17 +42,11 @@ _MIG = "MIG-"  # prefix of the UUID of a part of a GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An agent and the slots that it offers.
+    """An agent and the slots that it offers."""
 
-    Args:
-        agent_id: Its name.
-        slots: What it offers.
-        problems: Simulated agents that were asked for and are ignored, and why.
-    """
-
-    agent_id: str
-    slots: list[SlotView]
-    problems: tuple[str, ...] = ()
+    agent_id: str  # its name
+    slots: list[SlotView]  # what it offers
+    problems: tuple[str, ...] = ()  # simulated agents that were asked for and are ignored, and why
 
 
 def offered_agents(

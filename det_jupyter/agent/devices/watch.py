@@ -47,15 +47,10 @@ class DeviceSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """How to look at an agent's devices.
+    """How to look at an agent's devices."""
 
-    Args:
-        every_s: Seconds between two looks.
-        open_source: Makes the source, in the thread of the first look.
-    """
-
-    every_s: float
-    open_source: Callable[[], DeviceSource]
+    every_s: float  # seconds between two looks
+    open_source: Callable[[], DeviceSource]  # makes the source, in the thread of the first look
 
 
 def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> WatchPlan | None:

@@ -34,24 +34,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One allocation's run.
-
-    Args:
-        plan: Its plan.
-        dir: Its folder.
-        sockets: Folder of its ranks' IPC sockets; None if the ranks died with their agent.
-        streams: The files that are sent, journals first.
-        started: Report of its start that the master has not confirmed.
-        exited: Report of its end, which is sent again until the master closes the run.
-        exit_sent_at: Monotonic time when the present master last confirmed `exited`.
-    """
+    """One allocation's run."""
 
     plan: GangPlan
     dir: RunDir
+    # Folder of its ranks' IPC sockets; None if the ranks died with their agent.
     sockets: Path | None
-    streams: list[Stream] = field(init=False)
-    started: GangStarted | None = None
+    streams: list[Stream] = field(init=False)  # the files that are sent, journals first
+    started: GangStarted | None = None  # report of its start that the master has not confirmed
+    # Report of its end, which is sent again until the master closes the run.
     exited: GangExited | None = None
+    # Monotonic time when the present master last confirmed `exited`.
     exit_sent_at: float | None = None
 
     def __post_init__(self) -> None:

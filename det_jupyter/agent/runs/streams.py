@@ -48,20 +48,16 @@ _PUNCH_HOLE_KEEPING_SIZE = 0x02 | 0x01
 
 @dataclass(slots=True, kw_only=True)
 class Stream:
-    """One file of a rank, sent up to `offset`.
-
-    Args:
-        unreadable_since: Monotonic time since which every attempt to read it has failed.
-        bar_due: Monotonic time from which a progress bar is sent again.
-    """
+    """One file of a rank, sent up to `offset`."""
 
     allocation_id: str
     name: str
     path: Path
     is_journal: bool
     offset: int = 0
+    # Monotonic time since which every attempt to read it has failed.
     unreadable_since: float | None = None
-    bar_due: float = 0.0
+    bar_due: float = 0.0  # monotonic time from which a progress bar is sent again
     freed: int = 0  # the file is a hole up to here
 
     def chunks(self, *, is_final: bool, with_bar: bool = False) -> Iterator[Chunk]:

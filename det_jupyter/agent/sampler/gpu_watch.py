@@ -38,17 +38,12 @@ HANGS = "the GPU driver does not answer; it is asked again when its last call ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """A sample of the GPUs.
+    """A sample of the GPUs."""
 
-    Args:
-        values: By source and name.
-        missing: Why names of a source have no values; None: as before.
-        memory: GPU memory by pid.
-    """
-
-    values: Mapping[str, Values]
+    values: Mapping[str, Values]  # by source and name
+    # Why names of a source have no values; None: as before.
     missing: Mapping[str, Mapping[str, str]] | None
-    memory: Mapping[int, float]
+    memory: Mapping[int, float]  # GPU memory by pid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,15 +46,10 @@ NOT_LISTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledAgent:
-    """An agent whose machine can be sampled.
+    """An agent whose machine can be sampled."""
 
-    Args:
-        box: Gets its samples.
-        gpus: UUIDs of the GPUs that it offers.
-    """
-
-    box: SampleBox
-    gpus: Sequence[str] = ()
+    box: SampleBox  # gets its samples
+    gpus: Sequence[str] = ()  # UUIDs of the GPUs that it offers
 
 
 @dataclass(slots=True)
