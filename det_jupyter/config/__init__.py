@@ -3,11 +3,10 @@
 from det_jupyter.config.checks import find_missing_batch_size
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
-from det_jupyter.config.located import Sources
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
-from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read_yaml
+from det_jupyter.config.reading import Reading, Sources, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.seeds import trial_seed
 from det_jupyter.config.storages import (

@@ -12,11 +12,10 @@ from contextlib import nullcontext, suppress
 
 from det_jupyter.config.documents import json_schema, markdown
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.located import Sources
 from det_jupyter.config.merging import merge, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config
-from det_jupyter.config.reading import Reading, read_yaml, with_lines
+from det_jupyter.config.reading import Reading, Sources, read_yaml, with_lines
 from det_jupyter.config.writing import to_yaml
 from det_jupyter.errors import ConfigError
 
@@ -106,7 +105,8 @@ def _checked(mine: Reading, theirs: Reading) -> str:
         ConfigError: It is not; all that is wrong with text, template and content, with the lines.
     """
     config, problems = _parsed(mine, theirs)
-    told = [f"template: {problem}" for problem in _of_template(theirs)]
+    of_template = theirs.problems + check_sanity(theirs.document)
+    told = [f"template: {problem}" for problem in with_lines(of_template, theirs.lines)]
     if told or problems:
         raise ConfigError(_located(problems, mine, theirs, told))
     assert config is not None, "no configuration, and no problem with it"
@@ -129,19 +129,12 @@ def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, li
         return None, mine.problems + error.problems
 
 
-def _of_template(template: Reading) -> list[str]:
-    return with_lines(template.problems + check_sanity(template.document), template.lines)
-
-
 def _located(
     problems: Sequence[str], mine: Reading, theirs: Reading, told: Sequence[str]
 ) -> list[str]:
     """Name the line of each problem; those of the template come last.
 
     Args:
-        problems: Of the two together.
-        mine: The configuration.
-        theirs: The template.
         told: What is wrong with the template by itself.
     """
     sources = Sources(

@@ -75,14 +75,8 @@ def markdown() -> str:
             parts.append(_WRITTEN[section])
         elif rows := _with_meaning(section):
             parts += [f"## {section}\n", _table(rows)]
-    parts += [
-        LENGTHS,
-        OLDER,
-        YAML,
-        _other_defaults(),
-        f"## Not yet\n\n{_TOO_EARLY}\n",
-        _notes(NOT_YET),
-    ]
+    parts += [LENGTHS, OLDER, YAML, _other_defaults()]
+    parts += [f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
     parts += [f"## Without meaning here\n\n{_MEANINGLESS}\n", _notes(NO_MEANING)]
     return "\n".join(parts)
 
@@ -112,13 +106,9 @@ def _kinds(section: str) -> Iterator[str]:
     if section == "searcher":
         yield HALVING
     for name, kind in kinds(section).items():
-        yield f"### {tag}: {name}\n\n{_about(kind)}\n"
+        yield f"### {tag}: {name}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n"
         if rows := [row for row in by_kind[name] if row.path not in common]:
             yield _table(rows)
-
-
-def _about(kind: type) -> str:
-    return inspect.cleandoc(kind.__doc__ or "")
 
 
 def _table(rows: list[FieldHelp]) -> str:

@@ -99,8 +99,9 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
             f"did you mean {nearest[0]}?" if nearest else f"type {kind} has {', '.join(known)}"
         )
         yield f"{path}.{key}: unknown key; {remedy}"
-    if kind == "categorical" and "vals" in spec and not _is_filled_list(spec["vals"]):
-        yield f"{path}.vals: got {shown(spec['vals'])}, expected a list of at least one value"
+    values = spec.get("vals")
+    if "vals" in spec and kind == "categorical" and not (isinstance(values, list) and values):
+        yield f"{path}.vals: got {shown(values)}, expected a list of at least one value"
     numbers = {key: spec[key] for key in _NUMBERS if key in spec}
     unfit = list(_find_unfit_numbers(numbers, kind, path))
     yield from unfit or _find_empty_range(numbers, kind, path)
@@ -148,10 +149,6 @@ def _is_representable(base: float, exponent: float) -> bool:
         return math.pow(base, exponent) > 0
     except OverflowError:
         return False
-
-
-def _is_filled_list(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0
 
 
 def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:

@@ -58,7 +58,6 @@ def take_template(
 
     Args:
         document: What a user wrote; the key `template` is gone from it afterwards.
-        given: The template that is named beside the document.
     """
     named = document.pop("template", None)
     if named is None or isinstance(named, Unread):

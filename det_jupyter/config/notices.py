@@ -1,21 +1,32 @@
-"""What of a configuration has no effect here, or probably another one than was meant."""
+"""What of a configuration has no effect here, or probably another one than was meant.
+
+Hyperparameters that are allowed, and probably not what was meant:
+
+    lr: {minval: 0.1, maxval: 1}                        no type: a constant that is a dict
+    width: [32, 64], with searcher grid                 one value that is a list, not two values
+    lr: {type: log, minval: 0.0001, maxval: 0.1}        exponents: from 10^0.0001 to 10^0.1
+    no ranges at all, with a search                     all trials train the same
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.hyperparameters import is_drawn, is_nested
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
-from det_jupyter.config.older import find_older
-from det_jupyter.config.paths import look_up
-from det_jupyter.config.steps import counts_in_steps
-from det_jupyter.config.traps import find_traps
+from det_jupyter.config.older import counts_in_steps, find_older
+from det_jupyter.config.paths import join, look_up, shown
+from det_jupyter.config.rungs import whole
 from det_jupyter.lengths import UNITS
 
 _SCRIPT = re.compile(r"[\w-]+\.py")
+_RANGE_KEYS = {"minval", "maxval", "vals", "base", "count"}
+_SEARCHES = ("random", "grid", "async_halving", "adaptive_asha", "optuna")
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
@@ -100,4 +111,93 @@ def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "min_validation_period: trials validate only at their end, so the search judges none "
             "before; set it."
+        )
+
+
+def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a notice for each, as `path: sentence.`"""
+    hparams = document.get("hyperparameters") or {}
+    searcher = look_up(document, "searcher.name")
+    if not isinstance(hparams, Mapping):
+        return
+    found = dict(_walk(hparams, "hyperparameters"))
+    for path, spec in found.items():
+        if isinstance(spec, Mapping):
+            yield from _find_untyped(path, spec)
+            yield from _find_plain_ends(path, spec)
+        elif searcher == "grid" and isinstance(spec, list):
+            yield (
+                f"{path}: a list is one value, the same for every trial; to try each of its "
+                f"entries, write {{type: categorical, vals: {shown(spec)}}}."
+            )
+    if searcher in _SEARCHES and not any(map(is_drawn, found.values())):
+        yield from _find_same_trials(str(searcher), document)
+
+
+def _walk(hparams: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield each hyperparameter with its path; a dict with the keys of a range is one."""
+    for name, spec in hparams.items():
+        here = join(path, name)
+        if is_nested(spec) and not _is_range(spec):
+            yield from _walk(spec, here)
+        else:
+            yield here, spec
+
+
+def _is_range(spec: Mapping[str, Any]) -> bool:
+    """Return whether it says where a range begins and ends, and nothing that a range has not."""
+    keys = {key for key in spec if key != "type"}
+    return ({"minval", "maxval"} <= keys or "vals" in keys) and keys <= _RANGE_KEYS
+
+
+def _find_untyped(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    if spec.get("type") is not None:
+        return
+    ends = [spec.get("minval"), spec.get("maxval")]
+    if "vals" in spec:
+        kind = "categorical"
+    elif "base" in spec:
+        kind = "log"
+    else:
+        kind = "int" if all(type(end) is int for end in ends) else "double"
+    yield (
+        f"{path}: without a type this is no range: every trial gets {shown(dict(spec))} itself; "
+        f"add type: {kind}."
+    )
+
+
+def _find_plain_ends(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Look for the ends of a log that are values, where its exponents are meant."""
+    base, low, high = (_number(spec, key) for key in ("base", "minval", "maxval"))
+    if spec.get("type") != "log" or base is None or low is None or high is None:
+        return
+    if base <= 1 or not (0 < low < 0.1 or 0 < low < high <= 1):
+        return
+    exponents = [round(math.log(end, base), 4) for end in (low, high)]
+    yield (
+        f"{path}: minval and maxval of a log are exponents: this is {base:g}^{low:g} = "
+        f"{base**low:.4g} to {base:g}^{high:g} = {base**high:.4g}; for {low:g} to {high:g} write "
+        f"minval: {exponents[0]:g}, maxval: {exponents[1]:g}."
+    )
+
+
+def _number(spec: Mapping[str, Any], key: str) -> float | None:
+    value = spec.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _find_same_trials(searcher: str, document: Mapping[str, Any]) -> Iterator[str]:
+    if searcher == "grid":
+        yield (
+            "hyperparameters: none is a range, so the grid has one trial; write ranges, such as "
+            "{type: categorical, vals: [...]}."
+        )
+        return
+    number = whole(look_up(document, "searcher.max_trials"))
+    if number != 1:
+        trials = "all trials" if number is None else f"all {number} trials"
+        yield (
+            f"hyperparameters: none is a range, so {trials} of searcher {searcher} train with the "
+            "same values and differ in their seeds only; write ranges, such as "
+            "{type: double, minval: 0, maxval: 1}."
         )

@@ -128,7 +128,7 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
     """
     if is_plain(document):
         return document, []
-    problems = find_strange_values(document)
+    problems = list(find_strange_values(document))
     if any(": got the key " in problem for problem in problems):
         raise ConfigError(in_order(problems))  # nothing that follows could name such a place
     return to_plain(document), problems

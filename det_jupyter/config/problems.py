@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from det_jupyter.config.keys import NO_MEANING, TAGS
+from det_jupyter.config.older import explain_steps
 from det_jupyter.config.paths import dotted, either, look_up, shown
-from det_jupyter.config.steps import explain_steps
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 
@@ -62,7 +62,6 @@ def describe(
 
     Args:
         error: What pydantic found.
-        document: The whole document.
         within: The section that it looked at; by default at all.
         is_part: What is missing may still come: it is no problem.
     """

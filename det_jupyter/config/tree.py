@@ -42,7 +42,6 @@ def sections_at(
     """Return the sections that may be at a path, without indices; none if there is no such path.
 
     Args:
-        parts: The keys that lead there.
         document: If given, says which kind of searcher or storage it is.
     """
     found: list[type[Section]] = [ExperimentConfig]

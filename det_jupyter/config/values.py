@@ -7,7 +7,7 @@ here first: all that follows may then recurse, print and compare without fear.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from det_jupyter.config.paths import join, shown
@@ -46,13 +46,6 @@ def find_bounds_problem(document: Any) -> str | None:
     return f"{shown(level[0][0])[1:-1]}: nested too deeply; expected at most {MAX_DEPTH} levels"
 
 
-def find_strange_values(value: Any) -> list[str]:
-    """Return a problem for each value that JSON has no word for."""
-    problems: list[str] = []
-    _collect(value, "", problems)
-    return problems
-
-
 def is_plain(value: Any) -> bool:
     """Return whether a value is made of what JSON itself makes: no tuples, say."""
     if isinstance(value, dict):
@@ -75,21 +68,22 @@ def to_plain(value: Any) -> Any:
     return None if _find_problem(value) else value
 
 
-def _collect(value: Any, path: str, problems: list[str]) -> None:
+def find_strange_values(value: Any, path: str = "") -> Iterator[str]:
+    """Yield a problem for each value that JSON has no word for."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not _is_name(key):
                 where = path or "configuration"
-                problems.append(f"{where}: got the key {shown(key)}, expected a name on one line")
+                yield f"{where}: got the key {shown(key)}, expected a name on one line"
             elif item is not None:
-                _collect(item, join(path, key), problems)
+                yield from find_strange_values(item, join(path, key))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _collect(item, join(path, index), problems)
+            yield from find_strange_values(item, join(path, index))
     elif isinstance(value, Unread):
-        problems.append(f"{path}: {value.problem}")
+        yield f"{path}: {value.problem}"
     elif problem := _find_problem(value):
-        problems.append(f"{path}: got {shown(value)}, {problem}")
+        yield f"{path}: got {shown(value)}, {problem}"
 
 
 def _find_problem(value: Any) -> str | None:

@@ -1,17 +1,18 @@
 """Search: which trials there are, how far each trains, and when it is over. Pure."""
 
-from det_jupyter.searcher.actions import (
+from det_jupyter.searcher.change import SearchChange
+from det_jupyter.searcher.method import (
     Action,
     AskPruner,
     AskSampler,
     Close,
+    ConsultingMethod,
     Create,
     ExitReason,
+    SearchMethod,
     Shutdown,
     TrainTo,
 )
-from det_jupyter.searcher.change import SearchChange
-from det_jupyter.searcher.method import ConsultingMethod, SearchMethod
 from det_jupyter.searcher.search import Search
 
 __all__ = [

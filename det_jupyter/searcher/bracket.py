@@ -39,7 +39,7 @@ from typing import Any
 
 from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.lengths import parse_length
-from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
+from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import (
@@ -61,7 +61,6 @@ class Bracket:
     Args:
         trials: Those of the whole search.
         number: The bracket's among the brackets.
-        full: The length of the top rung.
         most_at_work: As many trials at a time at most, whatever the plan says.
     """
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.searcher.actions import Action, ExitReason
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import SearchChange, find_shorter
+from det_jupyter.searcher.method import Action, ExitReason
 from det_jupyter.searcher.planning import (
     BracketPlan,
     Form,

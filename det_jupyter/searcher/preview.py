@@ -15,10 +15,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from heapq import heapify, heapreplace
 from math import ceil
+from operator import getitem
+from typing import Any
 
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.config.hyperparameters import is_drawn, leaves
 from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.config.searchers import (
     AdaptiveAshaSearcher,
@@ -27,7 +31,7 @@ from det_jupyter.config.searchers import (
     OptunaSearcher,
     RandomSearcher,
 )
-from det_jupyter.searcher.grid import Grid
+from det_jupyter.searcher.grid import Grid, axis_values
 from det_jupyter.searcher.planning import (
     BracketPlan,
     Form,
@@ -35,11 +39,15 @@ from det_jupyter.searcher.planning import (
     make_rules,
     plan_brackets,
 )
+from det_jupyter.searcher.trials import Trials
+from det_jupyter.words import setting
 
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
 
 
 Ends = Mapping[int, int]  # number of trials that end at each length, lowest first
+NUM_SAMPLES = 5
+_MOST_VALUES = 8  # that are named one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,3 +216,50 @@ def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> Ends:
     """Return how many end at each length, of those that come there."""
     ending = [come - go for come, go in zip(arrivals, [*arrivals[1:], 0], strict=True)]
     return dict(zip(lengths, ending, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A hyperparameter that is drawn, its range in words, and some values from it."""
+
+    name: str
+    words: str
+    samples: tuple[Any, ...]
+
+
+def sample_ranges(config: ExperimentConfig) -> list[Range]:
+    """Return the ranges of a search, in the order in which they are written."""
+    space = config.hyperparameters
+    is_grid = isinstance(config.searcher, GridSearcher)
+    if is_grid:
+        grid = Grid(space)
+        samples = [grid.point(place) for place in range(min(NUM_SAMPLES, len(grid)))]
+    else:
+        trials = Trials(space, config.reproducibility.experiment_seed or 0)
+        samples = [trials.create().hparams for _ in range(NUM_SAMPLES)]
+    return [
+        Range(
+            ".".join(path),
+            _words(spec, is_grid=is_grid),
+            tuple(reduce(getitem, path, sample) for sample in samples),
+        )
+        for path, spec in leaves(space)
+        if is_drawn(spec)
+    ]
+
+
+def _words(spec: Mapping[str, Any], *, is_grid: bool) -> str:
+    """Return a range in words.
+
+    >>> _words({"type": "log", "base": 10, "minval": -4, "maxval": -1}, is_grid=False)
+    '0.0001 to 0.1, even in the exponent'
+    """
+    if spec["type"] == "categorical" or is_grid:
+        values = spec["vals"] if spec["type"] == "categorical" else axis_values(spec)
+        more = ", ..." if len(values) > _MOST_VALUES else ""
+        return f"{', '.join(map(setting, values[:_MOST_VALUES]))}{more}"
+    low, high = spec["minval"], spec["maxval"]
+    if spec["type"] == "log":
+        low, high = (float(spec["base"]) ** exponent for exponent in (low, high))
+        return f"{low:.4g} to {high:.4g}, even in the exponent"
+    return f"{low:g} to {high:g}" + (", whole" if spec["type"] == "int" else "")

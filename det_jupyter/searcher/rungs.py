@@ -41,7 +41,6 @@ class Rung:
     """The results at one amount of training.
 
     Args:
-        length: That amount.
         divisor: One of so many is among the best.
         is_stopping: Newer results win ties, and the first is always among the best.
     """

@@ -32,11 +32,17 @@ from det_jupyter.config.searchers import (
 )
 from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
-from det_jupyter.searcher.actions import Action, AskSampler, ExitReason, Shutdown
 from det_jupyter.searcher.change import SearchChange, find_wider
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.halving import Halving
-from det_jupyter.searcher.method import ConsultingMethod, SearchMethod
+from det_jupyter.searcher.method import (
+    Action,
+    AskSampler,
+    ConsultingMethod,
+    ExitReason,
+    SearchMethod,
+    Shutdown,
+)
 from det_jupyter.searcher.trials import STOPPED, Trials
 from det_jupyter.wire import SearchView
 
@@ -58,7 +64,6 @@ class Search:
     """An experiment's search.
 
     Args:
-        config: The experiment's configuration.
         snapshot: What `snapshot` returned, to go on from there; None: a new search.
     """
 
@@ -83,7 +88,6 @@ class Search:
         """A trial has trained as far as its last `TrainTo` said; called once for each.
 
         Args:
-            index: The trial.
             metric: The searcher metric there, as reported.
         """
         if not self._is_open(index):
@@ -94,7 +98,6 @@ class Search:
         """A trial has validated.
 
         Args:
-            index: The trial.
             time: What it reported as the searcher's `time_metric`, None if it did not.
             metric: The searcher metric, as reported.
         """

@@ -20,7 +20,7 @@ from typing import Any
 
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.config.seeds import draw_trial_seed, make_generator
-from det_jupyter.searcher.actions import AskSampler, Create
+from det_jupyter.searcher.method import AskSampler, Create
 
 ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")
 _OPEN = (TRAINING, RESTING)

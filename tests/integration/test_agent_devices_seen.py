@@ -21,11 +21,10 @@ import httpx
 import psutil
 import pytest
 
-from det_jupyter.agent.devices.fake import FakeDevices
 from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
 from det_jupyter.agent.devices.slots import Offer
-from det_jupyter.agent.devices.watch import WatchPlan, is_own, watch
+from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watch
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master

@@ -22,7 +22,7 @@ from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
 from det_jupyter.agent.runs.runner import LivingGang, Runner
 from det_jupyter.agent.sampler import sampler as sampler_module
 from det_jupyter.agent.sampler.box import SampleBox
-from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch, Patience
+from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch
 from det_jupyter.agent.sampler.host import HostReader
 from det_jupyter.agent.sampler.rank_tree import RankTree
 from det_jupyter.agent.sampler.rates import Reading
@@ -60,7 +60,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05) -> Taken:
     """Watch a GPU until this is true of what was taken; nothing else of the loop may wait."""
     taken: Taken = []
-    watch = GpuWatch(["GPU-0"], take=taken.append, patience=Patience(start_s=60.0, silence_s=1.0))
+    watch = GpuWatch(["GPU-0"], take=taken.append, start_s=60.0, silence_s=1.0)
     watch.keep(interval_s)
     longest_s = 0.0
     async with asyncio.timeout(90):

@@ -12,9 +12,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
@@ -100,15 +99,6 @@ def _shown_word(word: str, *, after: str) -> str:
     return _PASSWORD_IN_URL.sub("…@", word)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JupyterServer:
-    """A Jupyter server of this user."""
-
-    url: str
-    token: str
-    root_dir: str
-
-
 class Notebooks:
     """The notebooks of kernels; asks the servers again every 30 s.
 
@@ -117,7 +107,11 @@ class Notebooks:
     """
 
     def __init__(self, runtime_dir: Path | None = None) -> None:
-        self._runtime_dir = runtime_dir or _jupyter_runtime_dir()
+        if runtime_dir is None:
+            from jupyter_core.paths import jupyter_runtime_dir
+
+            runtime_dir = Path(jupyter_runtime_dir())
+        self._runtime_dir = runtime_dir
         self._notebooks: dict[str, str] = {}
         self._asked_for: set[str] = set()  # kernels that were known then
         self._asked_at = -math.inf
@@ -134,42 +128,28 @@ class Notebooks:
 
     def _ask(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for server in running_servers(self._runtime_dir):
+        for path in sorted(self._runtime_dir.glob("jpserver-*.json")):
             try:
-                found |= _notebooks_of(server)
-            except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-                logger.debug("%s did not list its sessions: %s", server.url, error)
+                server = json.loads(path.read_text(encoding="utf-8"))
+                if psutil.pid_exists(server["pid"]):
+                    found |= _notebooks_of(server)
+            except (OSError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+                logger.debug("the server of %s did not list its sessions: %s", path, error)
         return found
 
 
-def _jupyter_runtime_dir() -> Path:
-    from jupyter_core.paths import jupyter_runtime_dir
-
-    return Path(jupyter_runtime_dir())
-
-
-def running_servers(runtime_dir: Path) -> Iterator[JupyterServer]:
-    """Yield the Jupyter servers of this user that run."""
-    for path in sorted(runtime_dir.glob("jpserver-*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            info = json.loads(path.read_text(encoding="utf-8"))
-            if psutil.pid_exists(info["pid"]):
-                yield JupyterServer(
-                    url=info["url"], token=info.get("token", ""), root_dir=info.get("root_dir", "")
-                )
-
-
-def _notebooks_of(server: JupyterServer) -> dict[str, str]:
+def _notebooks_of(server: Mapping[str, Any]) -> dict[str, str]:
+    """Ask a Jupyter server, given what its file in the runtime folder says."""
     answer = httpx.get(
-        f"{server.url.rstrip('/')}/api/sessions",
-        headers={"Authorization": f"token {server.token}"},
+        f"{server['url'].rstrip('/')}/api/sessions",
+        headers={"Authorization": f"token {server.get('token', '')}"},
         timeout=_ANSWER_S,
         trust_env=False,  # no proxy between two processes of one computer
     )
     answer.raise_for_status()
     sessions: list[Mapping[str, Any]] = answer.json()
     return {
-        session["kernel"]["id"]: str(Path(server.root_dir) / session["path"])
+        session["kernel"]["id"]: str(Path(server.get("root_dir", "")) / session["path"])
         for session in sessions
         if session.get("type") == "notebook"
     }

@@ -49,8 +49,6 @@ class Occupancy:
     """Finds the processes of others on real devices.
 
     Args:
-        slots: The devices.
-        probe: Reads their use.
         identify: Describes a process; None if it is not visible here.
         is_own: Whether a pid is a rank of ours, or below one.
     """

@@ -56,7 +56,6 @@ def offered_agents(
 
     Args:
         options: Values of `--agent`; they take precedence over the variable.
-        environ: Holds the variable.
         hostname: Name of the agent if no other is asked for.
     """
     where = AGENTS_OPTION if options else AGENTS_VARIABLE

@@ -21,12 +21,7 @@ _LOOK_S = 1.0  # how often it checks meanwhile whether the fork server is stoppe
 
 
 class Launcher:
-    """Starts gangs.
-
-    Args:
-        zygotes: The fork servers.
-        spawner: Starts ranks afresh.
-    """
+    """Starts gangs."""
 
     def __init__(self, zygotes: Zygotes, spawner: Spawner) -> None:
         self._zygotes = zygotes
@@ -44,7 +39,6 @@ class Launcher:
         otherwise ranks could exist that this agent does not know of.
 
         Args:
-            plan: The gang's.
             make_specs: Returns the specs of the ranks, new ones for each attempt.
             end_ordered: Set when the gang shall end.
 

@@ -38,7 +38,6 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
     """Start a fork server and return at once, long before it is ready.
 
     Args:
-        python: The interpreter.
         lifeline_fd: Read end of a pipe whose only write end is ours; the ranks inherit it.
         target: Function that a forked rank runs, as `module:function`.
 

@@ -45,11 +45,8 @@ class Service:
     """The connection of one agent.
 
     Args:
-        offer: Its name and slots.
         session: New for each agent process.
-        runner: Runs its gangs.
         is_watched: Whether a watch will call `note_devices`.
-        samples: Samples of its machine, to be sent.
     """
 
     def __init__(
@@ -186,8 +183,6 @@ async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: f
     """Work until the master orders this process to leave, or nothing needs it.
 
     Args:
-        services: The connections of all agents of this process.
-        runner: Runs their gangs.
         leave_after_s: How long to stay without a master and without a living gang.
     """
     links = [asyncio.create_task(service.keep_linked()) for service in services]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,12 +47,9 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
                 steps = max(steps, reported)
         if kind == "failure":
             return
-    page = ControlPage(folder.control)
-    try:
+    with closing(ControlPage(folder.control)) as page:
         steps = max([steps, *(page.batch_of(rank) or 0 for rank in ranks)])
         lines = [] if page.is_acknowledged() else [_reached(plan, page, steps, exited.at)]
-    finally:
-        page.close()
     reason: Literal["completed", "preempted"] = "completed" if lines else "preempted"
     lines.append(to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps)))
     append(folder.journal(0), "".join(lines))

@@ -44,7 +44,6 @@ class Gang:
     """The processes of one allocation.
 
     Args:
-        allocation_id: The allocation.
         ranks: The ranks that are processes of the agent.
         kill_group: Ends a rank's process group, given its pid; must not raise.
         may_end_early: Whether a rank that exits with 0 has done its work, whatever the others do.

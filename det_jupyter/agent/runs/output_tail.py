@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from det_jupyter.printed import last_lines, read_end
+from det_jupyter.printed import last_lines
 from det_jupyter.wire import LastWords
 
 _LINES = 20  # of output, where there is no stack
@@ -48,19 +48,14 @@ class _Frame(NamedTuple):
     name: str
 
 
-def last_words(output: Path, labels: Mapping[str, str], cwd: str) -> LastWords | None:
-    """Return the crash or the last lines in a rank's output; None if it is empty.
+def last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
+    """Return the crash or the last lines in the end of a rank's output; None if it is empty.
 
     Args:
-        output: The rank's stdout and stderr.
+        text: That end, of stdout and stderr.
         labels: Names of the captured code's files.
         cwd: Folder of the user's own modules.
     """
-    return parse_last_words(read_end(output), labels, cwd)
-
-
-def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
-    """Parse the end of an output; see `last_words`."""
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
         tail = last_lines(text, _LINES, most=1000)

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from det_jupyter.capsule import cell_labels
 from det_jupyter.context import unpack_context
 from det_jupyter.errors import LaunchError, NotFound
 from det_jupyter.lengths import Length
+from det_jupyter.printed import read_end
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
 from det_jupyter.wire import GangExited, GangPlan, GangStarted, PassOrders, RankProcess
@@ -136,12 +137,11 @@ class Run:
         if rank is None or exited.killed or exited.lost:
             return exited
         try:
-            page = control.ControlPage(self.dir.control)
-            batch = page.batch_of(rank)
-            page.close()
+            with self._page() as page:
+                batch = page.batch_of(rank)
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
-        output = self.dir.output(rank)
+        output = read_end(self.dir.output(rank))
         words = last_words(output, self._labels(), str(self.plan.workplace(self.dir)))
         if words is not None and self.plan.has_context:  # as they are named there
             shown = words.traceback.replace(f'File "{self.dir.work}/', 'File "')
@@ -154,24 +154,24 @@ class Run:
         except (NotFound, ValueError):  # then frames have Python's file names
             return {}
 
+    def _page(self) -> closing[control.ControlPage]:
+        return closing(control.ControlPage(self.dir.control))
+
     def raise_signal(self, signal: control.Signal) -> None:
         """Raise a signal in the control page."""
-        page = control.ControlPage(self.dir.control)
-        page.raise_signal(signal)
-        page.close()
+        with self._page() as page:
+            page.raise_signal(signal)
 
     def extend(self, target: Length, *, is_last: bool) -> None:
         """Set a farther target in the control page."""
-        page = control.ControlPage(self.dir.control)
-        page.extend(target.amount, is_last=is_last)
-        page.close()
+        with self._page() as page:
+            page.extend(target.amount, is_last=is_last)
 
     def pass_orders(self, passed: PassOrders) -> None:
         """Write orders to where the chief reads them."""
         paths.write_private(self.dir.orders, passed.model_dump_json())
-        page = control.ControlPage(self.dir.control)
-        page.note_orders(max((order.id for order in passed.orders), default=0))
-        page.close()
+        with self._page() as page:
+            page.note_orders(max((order.id for order in passed.orders), default=0))
 
     def close(self) -> None:
         """Remove its sockets and files, because the master has everything."""

@@ -81,7 +81,11 @@ class Stream:
         with opened as file:
             if not self.is_journal and size - offset > MAX_BACKLOG_BYTES:
                 end = _next_line(file.fileno(), size - _KEPT_BACKLOG_BYTES)
-                yield self._gap(offset, end)
+                gap = (
+                    f"… {end - offset:,} bytes that this rank printed are left out here: it "
+                    "printed them faster than they could be stored\n"
+                )
+                yield self._chunk(offset, end - offset, gap)
                 offset = end
             while offset < size and (
                 part := self._read(file.fileno(), offset, is_final, with_bar)
@@ -98,14 +102,6 @@ class Stream:
             size_bytes=size_bytes,
             text=text,
         )
-
-    def _gap(self, offset: int, end: int) -> Chunk:
-        """Return the chunk that replaces bytes that are left out."""
-        text = (
-            f"… {end - offset:,} bytes that this rank printed are left out here: it printed them "
-            "faster than they could be stored\n"
-        )
-        return self._chunk(offset, end - offset, text)
 
     def free(self) -> None:
         """Free the disk space of old output that was sent."""

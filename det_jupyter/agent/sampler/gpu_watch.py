@@ -27,8 +27,6 @@ from det_jupyter.system import paths
 
 logger = logging.getLogger(__name__)
 
-_START_S = 30.0  # the driver may load for so long if no program used it before
-_SILENCE_S = 10.0
 _GOODBYE_S = 1.0
 _PAUSES_S = (1.0, 60.0)
 _MAX_LINE_BYTES = 1 << 20
@@ -46,21 +44,14 @@ class GpuSample:
     memory: Mapping[int, float]  # GPU memory by pid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to wait for the process's first sample, and for the next beyond the interval."""
-
-    start_s: float = _START_S
-    silence_s: float = _SILENCE_S
-
-
 class GpuWatch:
     """The GPUs of an agent process.
 
     Args:
-        uuids: Of the GPUs.
         take: Gets the samples, and a reason when there are none.
-        patience: When the driver counts as hung.
+        start_s: How long to wait for the process's first sample: the driver may load for so long
+            if no program used it before.
+        silence_s: How long to wait for the next, beyond the interval.
     """
 
     def __init__(
@@ -68,11 +59,12 @@ class GpuWatch:
         uuids: Sequence[str],
         *,
         take: Callable[[GpuSample | str], None],
-        patience: Patience | None = None,
+        start_s: float = 30.0,
+        silence_s: float = 10.0,
     ) -> None:
         self._uuids = uuids
         self._take = take
-        self._patience = patience or Patience()
+        self._start_s, self._silence_s = start_s, silence_s
         self._interval_s = 1.0
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -149,8 +141,7 @@ class GpuWatch:
 
     async def _next_line(self, process: Process, *, is_first: bool) -> bytes:
         assert process.stdout is not None
-        patience = self._patience
-        more_s = patience.start_s if is_first else patience.silence_s
+        more_s = self._start_s if is_first else self._silence_s
         return await asyncio.wait_for(process.stdout.readline(), self._interval_s + more_s)
 
 

@@ -113,7 +113,6 @@ class GpuReader:
 
     Args:
         nvml: The module `pynvml`, initialised, or one like it.
-        uuids: Of the GPUs to read.
         clock: Returns monotonic seconds.
     """
 

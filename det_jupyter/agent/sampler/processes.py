@@ -1,20 +1,90 @@
-"""The processes of gangs: for each rank itself, and its workers together."""
+"""The processes of gangs: for each rank itself, and its workers together.
+
+Their PSS is read as often as a small share of a core allows: the kernel walks all pages of a
+process to compute it, milliseconds for a gigabyte. So one process is read at a time, with pauses
+in proportion to what it cost, and no source more often than every 10 s.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from det_jupyter.agent.runs.runner import LivingGang
-from det_jupyter.agent.sampler.rank_tree import RankTree
+from det_jupyter.agent.sampler.rank_tree import RankTree, pss_bytes
 from det_jupyter.agent.sampler.rates import Reading
-from det_jupyter.agent.sampler.shared_memory import SharedMemory
 from det_jupyter.measures import PROCESS
 
 LINUX_ONLY = "processes are measured on Linux only, which has /proc"
 
 
 _DISK = ("disk_read", "disk_write")
+_SHARE = 0.0005  # of a core
+_AGAIN_S = 10.0
+NO_PERMISSION = "no permission to read the memory map of this process"
+NO_ROLLUP = "the kernel does not sum up memory maps (/proc/PID/smaps_rollup)"
+
+Members = Mapping[str, Sequence[int]]  # source -> pids
+
+
+class SharedMemory:
+    """PSS of sources, each a group of processes.
+
+    Args:
+        cpu_time: Returns the seconds of a CPU that this thread has used.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], int] = pss_bytes,
+        cpu_time: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._read = read
+        self._cpu_time = cpu_time
+        self._left: list[tuple[str, list[int]]] = []  # of this round, the last first
+        self._total = 0  # of the source that is being read
+        self._round_at = 0.0
+        self._next_at = 0.0
+        self.problems: dict[str, str] = {}  # source -> why it has no values
+
+    def step(self, members: Members, now: float) -> dict[str, float]:
+        """Read one process if it is time; return the sums of the sources that are complete."""
+        if now < self._next_at:
+            return {}
+        began = self._cpu_time()
+        found = self._next_of_round(members, now)
+        self._next_at = now + (self._cpu_time() - began) / _SHARE
+        return dict([found]) if found else {}
+
+    def _next_of_round(self, members: Members, now: float) -> tuple[str, int] | None:
+        """Read the next process of this round; return its source and sum if it is the last."""
+        if not self._left and now >= self._round_at:
+            self._round_at = now + _AGAIN_S
+            self._left = [(source, list(pids)) for source, pids in members.items() if pids]
+            self._left.reverse()
+        if not self._left:
+            return None
+        source, pids = self._left[-1]
+        self._total += self._pss(source, pids.pop())
+        if pids:
+            return None
+        self._left.pop()
+        total, self._total = self._total, 0
+        return (source, total) if total and source not in self.problems else None
+
+    def _pss(self, source: str, pid: int) -> int:
+        try:
+            return self._read(pid)
+        except PermissionError:
+            self.problems[source] = NO_PERMISSION
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}"):
+                self.problems[source] = NO_ROLLUP
+        except OSError:  # it has ended
+            pass
+        return 0
 
 
 class ProcessReader:
@@ -29,7 +99,6 @@ class ProcessReader:
         """Return by source what was measured of these gangs; others are forgotten.
 
         Args:
-            gangs: What to read.
             now: Monotonic seconds.
         """
         pids = {f"{gang.run.id}:{rank}": pid for gang in gangs for rank, pid in gang.pids.items()}

@@ -69,12 +69,7 @@ class _Readers:
 
 
 class Sampler:
-    """The sampler of an agent process.
-
-    Args:
-        agents: Its agents by id.
-        runner: Runs their gangs.
-    """
+    """The sampler of an agent process."""
 
     def __init__(self, agents: Mapping[str, SampledAgent], *, runner: Runner) -> None:
         self._agents = agents

@@ -31,7 +31,7 @@ from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
 from det_jupyter.records import to_finite
 from det_jupyter.searcher.preview import preview as plan
-from det_jupyter.searcher.samples import sample_ranges
+from det_jupyter.searcher.preview import sample_ranges
 from det_jupyter.wire import (
     Change,
     ChangeDetails,

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.agent.sampler import box as box_module
-from det_jupyter.agent.sampler import host, shared_memory
+from det_jupyter.agent.sampler import host, processes
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.host import HostReader
+from det_jupyter.agent.sampler.processes import SharedMemory
 from det_jupyter.agent.sampler.rates import Rates
-from det_jupyter.agent.sampler.shared_memory import SharedMemory
 
 # rates
 
@@ -141,8 +141,8 @@ def test_pss_that_takes_long_is_read_rarely() -> None:
 @pytest.mark.parametrize(
     ("error", "problems"),
     [
-        (PermissionError(), {"rank:a:0": shared_memory.NO_PERMISSION}),
-        (FileNotFoundError(), {"rank:a:0": shared_memory.NO_ROLLUP}),
+        (PermissionError(), {"rank:a:0": processes.NO_PERMISSION}),
+        (FileNotFoundError(), {"rank:a:0": processes.NO_ROLLUP}),
         (ProcessLookupError(), {}),
     ],
 )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.runs.output_tail import last_words, parse_last_words
+from det_jupyter.agent.runs.output_tail import last_words
+from det_jupyter.printed import read_end
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.wire import LastWords
 
@@ -45,7 +46,7 @@ Thread 0x00007f99ed7d5b80 (most recent call first):
 
 
 def test_the_stack_of_a_crash_is_told_as_a_traceback_without_our_frames() -> None:
-    words = parse_last_words(CRASH, LABELS, "/home/me/notebooks")
+    words = last_words(CRASH, LABELS, "/home/me/notebooks")
     assert words == LastWords(
         where="helpers.py, line 3, in look",
         traceback="""\
@@ -60,7 +61,7 @@ Stack of the crash (most recent call last):
 
 
 def test_an_exception_of_cpp_is_the_cause_and_a_mismatch_is_put_into_words() -> None:
-    words = parse_last_words(MISMATCH, LABELS, "/home/me/notebooks")
+    words = last_words(MISMATCH, LABELS, "/home/me/notebooks")
     assert words is not None
     assert words.error == (
         "the ranks were in different collectives, or in one with tensors of different sizes "
@@ -75,7 +76,7 @@ def test_layers_that_were_frozen_on_some_ranks_only_are_the_cause_of_a_mismatch(
     agreeing = DistributedModel._agree_on_trained.__code__  # where the rank waits for the others
     frame = f'  File "{agreeing.co_filename}", line 180 in {agreeing.co_name}\n'
     text = MISMATCH.replace('  File "<cell 5>"', f'{frame}  File "<cell 5>"')
-    words = parse_last_words(text, LABELS, "/home/me/notebooks")
+    words = last_words(text, LABELS, "/home/me/notebooks")
     assert words is not None
     assert words.error == (
         "requires_grad has changed on this rank and not on all the others; set it to the same on "
@@ -87,7 +88,7 @@ def test_layers_that_were_frozen_on_some_ranks_only_are_the_cause_of_a_mismatch(
 
 def test_an_output_without_a_crash_is_told_by_its_last_lines() -> None:
     text = "".join(f"line {i}\n" for i in range(100))
-    words = parse_last_words(text, {}, "/")
+    words = last_words(text, {}, "/")
     assert words is not None
     assert words.traceback.startswith("It printed at last:\nline 80\n")
     assert words.traceback.endswith("line 99\n")
@@ -98,16 +99,16 @@ def test_an_output_without_a_crash_is_told_by_its_last_lines() -> None:
     "text", ["Fatal Python error: x", "Fatal Python error: \n\nThread 0x1:\n", "\0\n" * 9, "\n"]
 )
 def test_any_text_can_be_read(text: str) -> None:
-    parse_last_words(text, LABELS, "/home")
+    last_words(text, LABELS, "/home")
 
 
 def test_of_a_long_output_only_the_end_is_read_and_a_missing_one_says_nothing(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "output-0"
-    assert last_words(output, {}, "/") is None
+    assert last_words(read_end(output), {}, "/") is None
     output.write_bytes(b"x" * 10_000_000 + b"\xff\nthe end\n")
-    words = last_words(output, {}, "/")
+    words = last_words(read_end(output), {}, "/")
     assert words is not None
     assert words.traceback.endswith("the end\n")
     assert len(words.traceback) < 3000

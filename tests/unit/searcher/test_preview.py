@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.searcher.preview import Preview, preview
-from det_jupyter.searcher.samples import sample_ranges
+from det_jupyter.searcher.preview import Preview, preview, sample_ranges
 from tests.unit.searcher.searcher_world import World, make_config
 
 
