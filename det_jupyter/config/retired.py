@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
-from det_jupyter.lengths import Length, TrainingUnits, parse_length
+from det_jupyter.lengths import UNITS, Length, TrainingUnits, parse_length
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16
@@ -66,7 +66,7 @@ def _pbt(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]
 
 def _custom(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]:
     unit = old.get("unit")
-    length = Length(unit if unit in ("batches", "records", "epochs") else "batches", 100)
+    length = Length(unit if unit in UNITS else "batches", 100)
     return {
         "name": "optuna",
         "max_trials": _SOME_TRIALS,

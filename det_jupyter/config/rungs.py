@@ -99,8 +99,7 @@ def lowest_rung(searcher: Mapping[str, Any]) -> Length | None:
     time, divisor = whole(searcher.get("max_time")), divisor_of(searcher)
     if unit not in UNITS or time is None or time < 1 or divisor is None:
         return None
-    rungs = _num_rungs(searcher, time, divisor)
-    if rungs is None:
+    if (rungs := _num_rungs(searcher, time, divisor)) is None:
         return None
     return Length(unit, rung_lengths(time, divisor, min(rungs, MAX_RUNGS))[0])
 

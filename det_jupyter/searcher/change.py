@@ -51,16 +51,16 @@ def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[str]:
 def _holds(old: Any, new: Any) -> bool:
     old_kind, new_kind = _kind(old), _kind(new)
     if old_kind == "const":
-        return new_kind == "const" and _same(_constant(old), _constant(new))
+        return new_kind == "const" and same_value(_constant(old), _constant(new))
     if old_kind == "categorical":
         values = new["vals"] if new_kind == "categorical" else [_constant(new)]
         return new_kind in ("categorical", "const") and all(
-            any(_same(value, known) for known in old["vals"]) for value in values
+            any(same_value(value, known) for known in old["vals"]) for value in values
         )
     if new_kind == "const":
         return _holds_number(old, _constant(new))
-    is_same = new_kind == old_kind and new.get("base") == old.get("base")
-    return bool(is_same and old["minval"] <= new["minval"] and new["maxval"] <= old["maxval"])
+    is_alike = new_kind == old_kind and new.get("base") == old.get("base")
+    return bool(is_alike and old["minval"] <= new["minval"] and new["maxval"] <= old["maxval"])
 
 
 def _holds_number(old: Mapping[str, Any], value: Any) -> bool:
@@ -90,6 +90,6 @@ def find_shorter(new: Length | None, unit: str, full: int) -> list[str]:
     return []
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_value(one: Any, other: Any) -> bool:
     """Return whether they are the same value: 1 and true are not, 1 and 1.0 are."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -85,11 +85,7 @@ class Halving:
                 f"searcher.max_length: got {new}, but this search measures training by "
                 f"{self._rules.unit} up to max_time, which cannot be changed"
             ]
-        return find_shorter(new, self._unit, self._full)
-
-    @property
-    def _unit(self) -> str:
-        return self._rules.unit
+        return find_shorter(new, self._rules.unit, self._full)
 
     def change(self, change: SearchChange) -> list[Action]:
         """Spread more trials over the brackets; put a longer rung on top of the highest ones."""

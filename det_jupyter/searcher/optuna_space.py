@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.config.hyperparameters import is_drawn, is_nested, leaves
+from det_jupyter.searcher.change import same_value
 
 _OUTSIDE = object()
 
@@ -120,12 +121,7 @@ def _place_of(value: Any, values: list[Any]) -> int | None:
     texts = [_text(known) for known in values]
     if (text := _text(value)) in texts:
         return texts.index(text)
-    equal = (
-        place
-        for place, known in enumerate(values)
-        if known == value and isinstance(known, bool) == isinstance(value, bool)
-    )
-    return next(equal, None)
+    return next((place for place, known in enumerate(values) if same_value(known, value)), None)
 
 
 def _text(value: Any) -> str:

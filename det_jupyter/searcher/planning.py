@@ -23,7 +23,7 @@ from enum import StrEnum
 from det_jupyter.config import Length
 from det_jupyter.config.rungs import most_adaptive_rungs
 from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
-from det_jupyter.lengths import UNITS
+from det_jupyter.lengths import parse_length
 
 HalvingSearcher = AsyncHalvingSearcher | AdaptiveAshaSearcher
 
@@ -65,13 +65,8 @@ def make_rules(searcher: HalvingSearcher) -> Rules:
         form=Form.TIME,
         divisor=searcher.divisor,
         unit=searcher.time_metric,
-        bound=searcher.max_length or _length_in(searcher.time_metric, full_length(searcher)),
+        bound=searcher.max_length or parse_length({searcher.time_metric: full_length(searcher)}),
     )
-
-
-def _length_in(name: str, amount: int) -> Length:
-    unit = next(unit for unit in UNITS if unit == name)
-    return Length(unit, amount)
 
 
 def full_length(searcher: HalvingSearcher) -> int:

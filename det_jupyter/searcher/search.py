@@ -137,8 +137,7 @@ class Search:
         Raises:
             ConfigError: The change cannot be made; all reasons. Nothing has changed.
         """
-        problems = self._find_problems(new)
-        if problems:
+        if problems := self._find_problems(new):
             raise ConfigError(problems)
         if new.hyperparameters is not None:
             self._trials.hyperparameters = new.hyperparameters
@@ -225,8 +224,13 @@ class Search:
         if self._is_over:
             return ["searcher: the search is over; submit a new experiment"]
         problems = [*self._find_wrong_counts(new), *self._method.find_problems(new)]
-        if new.hyperparameters is not None:
-            problems += self._find_wrong_space(new.hyperparameters)
+        name = self._searcher.name
+        if new.hyperparameters is not None and name in ("single", "grid"):
+            problems.append(
+                f"hyperparameters: searcher {name} has chosen them all; they cannot change"
+            )
+        elif new.hyperparameters is not None:
+            problems += find_wider(new.hyperparameters, self._trials.hyperparameters)
         return sorted(problems)
 
     def _find_wrong_counts(self, new: SearchChange) -> list[str]:
@@ -246,9 +250,3 @@ class Search:
         elif limit is not None and limit < 0:
             problems.append(f"searcher.max_concurrent_trials: got {limit}, expected at least 0")
         return problems
-
-    def _find_wrong_space(self, hyperparameters: Mapping[str, Any]) -> list[str]:
-        name = self._searcher.name
-        if name in ("single", "grid"):
-            return [f"hyperparameters: searcher {name} has chosen them all; they cannot change"]
-        return list(find_wider(hyperparameters, self._trials.hyperparameters))
