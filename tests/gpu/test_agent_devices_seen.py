@@ -54,7 +54,7 @@ def strangers(slot: SlotView, probe: NvmlProbe) -> Occupancy:
             use.pid, memory_bytes=use.memory_bytes, notebook_of=lambda kernel, pid: None
         )
 
-    return Occupancy([slot], probe=probe, identify=identified, is_own=lambda pid: False)
+    return Occupancy([slot], probe=probe.look, identify=identified, is_own=lambda pid: False)
 
 
 def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(

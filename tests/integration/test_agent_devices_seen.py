@@ -152,7 +152,7 @@ def watched(
     opened = iter(sources)
 
     async def run() -> None:
-        plan = WatchPlan(every_s=0.0, open_source=lambda: next(opened))
+        plan = WatchPlan(every_s=0.0, open=lambda: next(opened).look)
         look = watch(plan, clock=lambda: 1.0, steps=steps, held=lambda: [], report=told.append)
         task = asyncio.create_task(look)
         async with asyncio.timeout(20):

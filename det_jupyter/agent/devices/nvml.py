@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
 from det_jupyter.wire import SlotView
@@ -38,8 +38,15 @@ class DeviceUse:
     busy_pids: Set[int] | None = None
 
 
-class DeviceProbe(Protocol):
-    """Reads the use of devices. Called from one thread at a time, not always the same one."""
+class NvmlProbe:
+    """Reads the use of devices; `nvml` is the module `pynvml`, initialised.
+
+    Called from one thread at a time, not always the same one.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._sampled_at: dict[str, int] = {}  # device -> the driver's time of the last sample
 
     def look(self, slot: SlotView) -> DeviceUse:
         """Return the use of the slot's device.
@@ -47,17 +54,6 @@ class DeviceProbe(Protocol):
         Raises:
             DriverError: It cannot be read.
         """
-
-
-class NvmlProbe:
-    """A DeviceProbe that reads NVML; `nvml` is the module `pynvml`, initialised."""
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._sampled_at: dict[str, int] = {}  # device -> the driver's time of the last sample
-
-    def look(self, slot: SlotView) -> DeviceUse:
-        """See DeviceProbe."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from det_jupyter.agent.devices.driver import DriverError
 from det_jupyter.agent.devices.identify import UNKNOWN
-from det_jupyter.agent.devices.nvml import DeviceProbe, DeviceUse, ProcessUse
+from det_jupyter.agent.devices.nvml import DeviceUse, ProcessUse
 from det_jupyter.wire import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Occupancy:
         self,
         slots: Sequence[SlotView],
         *,
-        probe: DeviceProbe,
+        probe: Callable[[SlotView], DeviceUse],
         identify: Identify,
         is_own: Callable[[int], bool],
     ) -> None:
@@ -73,7 +73,7 @@ class Occupancy:
         self._failing: set[int] = set()  # devices whose failure was logged
 
     def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """See DeviceSource (watch.py)."""
+        """See Look (watch.py)."""
         in_use = (slot.index for slot in held if slot.kind == "cuda")
         self._ours_until |= dict.fromkeys(in_use, now + _AFTERMATH_S)
         uses = {slot.id: use for slot in self._slots if (use := self._use_of(slot))}
@@ -91,7 +91,7 @@ class Occupancy:
 
     def _use_of(self, slot: SlotView) -> DeviceUse | None:
         try:
-            use = self._probe.look(slot)
+            use = self._probe(slot)
         except DriverError as error:
             if slot.index not in self._failing:
                 logger.warning("the processes on a device are not known now: %s", error)

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import psutil
 from pydantic import TypeAdapter, ValidationError
@@ -41,13 +41,16 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 2.0
 _LOOK_AT_FAKES_S = 0.2
 T = TypeVar("T")
+# Given UTC seconds and the slots of our gangs, returns the processes of others on each device that
+# has any. Called from one thread at a time.
+Look = Callable[[float, Collection[SlotView]], Processes]
 
 FAKE_DEVICES_VARIABLE = "DET_JUPYTER_FAKE_DEVICES"
 _FILE = TypeAdapter(dict[str, list[DeviceProcess]])
 
 
 class FakeDevices:
-    """A DeviceSource that reads a file.
+    """Devices whose processes are in a file.
 
     Args:
         is_first: Whether keys without an agent are slots of this one.
@@ -63,7 +66,7 @@ class FakeDevices:
         self._seen: Processes = {}
 
     def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """See DeviceSource (watch.py)."""
+        """See Look."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
@@ -83,24 +86,12 @@ class FakeDevices:
         self._seen = {slot_of[key]: who for key, who in by_key.items() if key in slot_of and who}
 
 
-class DeviceSource(Protocol):
-    """Finds the processes of others on an agent's devices. Called from one thread at a time."""
-
-    def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """Return the processes of others on each device that has any.
-
-        Args:
-            now: UTC seconds.
-            held: The slots of our gangs.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
     """How to look at an agent's devices."""
 
     every_s: float  # seconds between two looks
-    open_source: Callable[[], DeviceSource]  # makes the source, in the thread of the first look
+    open: Callable[[], Look]  # makes the source, in the thread of the first look
 
 
 def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> WatchPlan | None:
@@ -112,14 +103,14 @@ def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> W
     """
     if path := environ.get(FAKE_DEVICES_VARIABLE):
         fakes = FakeDevices(Path(path), offer, is_first=is_first)
-        return WatchPlan(every_s=_LOOK_AT_FAKES_S, open_source=lambda: fakes)
+        return WatchPlan(every_s=_LOOK_AT_FAKES_S, open=lambda: fakes.look)
     devices = [slot for slot in offer.slots if slot.kind == "cuda"]
     if not devices:
         return None
-    return WatchPlan(every_s=_LOOK_S, open_source=partial(real_devices, devices))
+    return WatchPlan(every_s=_LOOK_S, open=partial(real_devices, devices))
 
 
-def real_devices(slots: list[SlotView]) -> DeviceSource:
+def real_devices(slots: list[SlotView]) -> Look:
     """Return a source that reads NVML and this computer's process table.
 
     Raises:
@@ -134,7 +125,7 @@ def real_devices(slots: list[SlotView]) -> DeviceSource:
             notebook_of=partial(notebooks.notebook_of, now=now),
         )
 
-    return Occupancy(slots, probe=open_nvml(), identify=identified, is_own=is_own)
+    return Occupancy(slots, probe=open_nvml().look, identify=identified, is_own=is_own).look
 
 
 def is_own(pid: int) -> bool:
@@ -162,17 +153,17 @@ async def watch(
         held: Returns the slots of our gangs.
         report: Gets the reports.
     """
-    source: DeviceSource | None = None
+    look: Look | None = None
     reported: Processes | None = None
     complaint = ""
     while True:
         if steps is not None and steps.step_s():
-            source = reported = None
+            look = reported = None
         now = clock()
         try:
-            if source is None:
-                source = await in_thread(plan.open_source)
-            seen = await in_thread(partial(source.look, now, list(held())))
+            if look is None:
+                look = await in_thread(plan.open)
+            seen = await in_thread(partial(look, now, list(held())))
         except Exception as error:  # the gangs are not affected, and the next look may succeed
             if str(error) != complaint:
                 logger.exception(

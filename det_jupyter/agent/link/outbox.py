@@ -60,10 +60,9 @@ class Outbox:
         if self._samples.is_due(now):
             filling.reports.append(self._samples.take(now))
         self._turn += 1
-        for run, stream in self._in_turn(runs, are_journals=True):
-            filling.add(run, stream)
-        for run, stream in self._in_turn(runs, are_journals=False):
-            filling.add(run, stream)
+        for are_journals in (True, False):
+            for run, stream in self._in_turn(runs, are_journals=are_journals):
+                filling.add(run, stream)
         filling.reports += [
             run.exited
             for run in runs

@@ -184,14 +184,15 @@ def _end_of_characters(data: bytes) -> int:
 
 def streams_of(run_dir: RunDir, allocation_id: str, world_size: int) -> list[Stream]:
     """Return the streams of a run, journals first."""
-
-    def stream(name: str, path: Path, is_journal: bool) -> Stream:
-        return Stream(allocation_id=allocation_id, name=name, path=path, is_journal=is_journal)
-
-    ranks = range(world_size)
     return [
-        *(stream(f"journal-{rank}", run_dir.journal(rank), True) for rank in ranks),
-        *(stream(f"output-{rank}", run_dir.output(rank), False) for rank in ranks),
+        Stream(
+            allocation_id=allocation_id,
+            name=f"{kind}-{rank}",
+            path=path_of(rank),
+            is_journal=kind == "journal",
+        )
+        for kind, path_of in (("journal", run_dir.journal), ("output", run_dir.output))
+        for rank in range(world_size)
     ]
 
 

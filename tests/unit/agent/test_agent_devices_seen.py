@@ -62,7 +62,7 @@ def make(
             pid=process.pid, command=named(process.pid), memory_bytes=process.memory_bytes
         )
 
-    return Occupancy(GPUS, probe=probe, identify=identify, is_own=lambda pid: pid in own)
+    return Occupancy(GPUS, probe=probe.look, identify=identify, is_own=lambda pid: pid in own)
 
 
 def looks(
@@ -98,7 +98,7 @@ def test_a_rank_that_has_just_ended_is_still_ours() -> None:
     probe = FakeProbe(use(computes(10)), use())
     occupancy = Occupancy(
         GPUS,
-        probe=probe,
+        probe=probe.look,
         identify=lambda process, now: DeviceProcess(pid=process.pid, command="defunct"),
         is_own=lambda pid: pid in own,
     )
