@@ -22,8 +22,7 @@ from det_jupyter.client.environment import assigned_variables, find_unset, take_
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, notices, read_yaml
 from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.storages import with_storage
-from det_jupyter.config.storages import folder_of
+from det_jupyter.config.storages import folder_of, with_storage
 from det_jupyter.context import ContextPlan, pack_context, plan_context
 from det_jupyter.entrypoints import Entrypoint, entrypoint_text, parse_entrypoint
 from det_jupyter.errors import CaptureError, ConfigError
