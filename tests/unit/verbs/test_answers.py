@@ -284,7 +284,8 @@ def said(line: str, folder: Path) -> str:
     printed = {"stdout": out.getvalue(), "stderr": err.getvalue()}
     parts += [f"{name}\n{text}" for name, text in printed.items() if text]
     files = [path.read_text() for path in folder.glob("out*.csv")]
-    return _steady("\n".join([*parts, str(answer), *files]), folder)
+    answered = re.sub(r"done about \S+( \S+)? \(", "done about WHEN (", str(answer))
+    return _steady("\n".join([*parts, answered, *files]), folder)
 
 
 def _steady(text: str, folder: Path) -> str:
@@ -297,7 +298,6 @@ def _steady(text: str, folder: Path) -> str:
         for form in ("%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"):
             here = datetime.fromtimestamp(at).strftime(form)
             text = text.replace(here, datetime.fromtimestamp(at, UTC).strftime(form))
-    text = re.sub(r"done about \S+( \S+)? \(", "done about WHEN (", text)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(f"    {line}" if line else "" for line in lines).rstrip()
 
