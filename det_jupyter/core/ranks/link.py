@@ -64,9 +64,6 @@ class Link:
         self._counts = [0, 0]  # frames sent and received: none can be replayed
         self._head_bytes = _HEAD.size + (_MARK if keys else 0)
         self._unsent: list[memoryview] = []
-        self._head = b""
-        self._filled = 0
-        self._room = memoryview(b"")
         self._begin_head()
         sock.setblocking(False)
         if sock.family == socket.AF_UNIX:

@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -204,6 +204,24 @@ def test_what_is_no_uuid_is_refused(context: core.Context, uuid: Any, end: str) 
             getattr(context.checkpoint, call)(uuid)
         assert str(refused.value).startswith(f"checkpoint.{call}: got ")
         assert str(refused.value).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("call", "use"),
+    [
+        ("searcher.operations", lambda context: context.searcher.operations()),
+        ("preempt.should_preempt", lambda context: context.preempt.should_preempt()),
+        ("train.set_status", lambda context: context.train.set_status("x")),
+        ("checkpoint.upload", lambda context: context.checkpoint.upload("x")),
+    ],
+)
+def test_the_parts_of_a_context_that_is_closed_are_closed(
+    context: core.Context, call: str, use: Callable[[core.Context], Any]
+) -> None:
+    with context:
+        pass
+    with pytest.raises(RuntimeError, match=rf"^{call}: this context is closed"):
+        use(context)
 
 
 def test_a_single_process_meets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,3 +159,8 @@ def test_each_misfit_of_local_places_is_named_alone() -> None:
         "the processes were given different sizes: rank 0 (a) 2, rank 1 (b) 3"
     ]
     assert find_conflicts(places(rank=0)) == ["rank 0 was given to 2 processes: a and b"]
+
+
+def test_a_variable_that_is_missing_hides_no_later_mistake() -> None:
+    with pytest.raises(ValueError, match=r"LOCAL_WORLD_SIZE: got 'two'.*not set: RANK, "):
+        read_place({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "two"}, TORCHRUN, "torchrun")
