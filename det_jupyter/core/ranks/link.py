@@ -139,8 +139,9 @@ class Link:
         self.sock.close()
 
     def _begin_head(self) -> None:
-        self._head = b""
-        self._room, self._filled = memoryview(bytearray(self._head_bytes)), 0
+        self._head: bytes = b""
+        self._room: memoryview = memoryview(bytearray(self._head_bytes))
+        self._filled: int = 0
 
     def _end_frame(self) -> tuple[int, int, memoryview]:
         head, payload = self._head, self._room
