@@ -24,31 +24,19 @@ Indices: TypeAlias = torch.Tensor | range | list[int]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a rank has of one global batch.
+    """What a rank has of one global batch."""
 
-    Args:
-        records: This rank's; 0 if its batch is a stand-in.
-        total: All ranks'.
-    """
-
-    records: int
-    total: int
+    records: int  # this rank's; 0 if its batch is a stand-in
+    total: int  # all ranks'
 
 
 class Part(NamedTuple):
-    """A rank's part of one global batch, not yet loaded.
+    """A rank's part of one global batch, not yet loaded."""
 
-    Args:
-        indices: Of the records, in the dataset.
-        share: How many of them count, and how many the whole batch has.
-        step: Position of the global batch in the whole training.
-        begin: The first of these rows in the global batch.
-    """
-
-    indices: Indices
+    indices: Indices  # of the records, in the dataset
     share: Share
-    step: int
-    begin: int
+    step: int  # position of the global batch in the whole training
+    begin: int  # the first of these rows in the global batch
 
 
 class Division:

@@ -150,14 +150,12 @@ class Columns:
         if isinstance(indices, range) and self._chosen is None and indices.step == 1:
             rows = slice(indices.start, indices.stop)
             return [tensor[rows].clone() for tensor in self._tensors]
-        if not isinstance(indices, torch.Tensor):
-            indices = torch.tensor(indices, dtype=torch.int64)
-            indices = indices if self._chosen is None else self._chosen[indices]
-            return [tensor[indices] for tensor in self._tensors]  # a user's may be negative
+        places = torch.as_tensor(indices, dtype=torch.int64)
         if self._chosen is not None:
-            indices = self._chosen[indices]
+            places = self._chosen[places]
+        are_ours = isinstance(indices, torch.Tensor)  # a user's may be negative
         return [
-            tensor.index_select(0, indices) if tensor.is_cpu else tensor[indices]
+            tensor.index_select(0, places) if are_ours and tensor.is_cpu else tensor[places]
             for tensor in self._tensors
         ]
 

@@ -29,17 +29,11 @@ _KNOWN = inspect.signature(DataLoader.__init__).parameters.keys() - {"self"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """The batches of a dataset.
+    """The batches of a dataset."""
 
-    Args:
-        records: How many records there are.
-        batch_size: How many are in a batch; the last one may have fewer.
-        total: How many batches are to be processed.
-    """
-
-    records: int
-    batch_size: int
-    total: int
+    records: int  # in the dataset
+    batch_size: int  # records of a batch; the last one may have fewer
+    total: int  # batches to be processed
 
     @classmethod
     def of(

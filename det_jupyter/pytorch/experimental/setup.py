@@ -21,17 +21,11 @@ _begun_in: core.Context | None = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a run begins.
-
-    Args:
-        done: After so many batches.
-        path: Of the checkpoint that says so.
-        stretches: Where its results are.
-    """
+    """Where a run begins: after how many batches."""
 
     done: int = 0
-    path: Path | None = None
-    stretches: tuple[Stretch, ...] = ()
+    path: Path | None = None  # of the checkpoint that says so
+    stretches: tuple[Stretch, ...] = ()  # where its results are
 
     @classmethod
     def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> Start:
