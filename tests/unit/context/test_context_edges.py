@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -166,6 +168,34 @@ def test_an_included_folder_has_patterns_and_environments_of_its_own(
 def test_a_virtual_environment_as_the_context_travels(tmp_path: Path) -> None:
     write(tmp_path, "env/pyvenv.cfg")
     assert list(plan_context(tmp_path / "env").files) == ["pyvenv.cfg"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named_and_the_others_travel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "zoo/animal.py")
+    scandir = os.scandir
+
+    def refusing(path: str) -> Iterator[os.DirEntry[str]]:
+        if path.endswith("zoo"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr("det_jupyter.context.walking.os.scandir", refusing)
+    plan = plan_context(folder)
+    (problem,) = plan.problems
+    assert f"{folder}: cannot be read: zoo (Permission denied); allow it" in problem
+    assert list(plan.files) == ["package/net.py", "train.py"]
+
+
+def test_a_folder_whose_name_is_not_utf8_is_told_once(folder: Path) -> None:
+    odd = os.path.join(os.fsencode(folder), b"caf\xe9")
+    os.mkdir(odd)
+    open(os.path.join(odd, b"a.py"), "w").close()
+    plan = plan_context(folder)
+    (problem,) = plan.problems
+    assert "names that are not UTF-8: b'caf\\xe9'; rename them" in problem
+    assert list(plan.files) == ["package/net.py", "train.py"]
 
 
 @pytest.mark.parametrize(("number", "more"), [(10, ""), (11, " and 1 more")])
