@@ -64,6 +64,9 @@ class Link:
         self._counts = [0, 0]  # frames sent and received: none can be replayed
         self._head_bytes = _HEAD.size + (_MARK if keys else 0)
         self._unsent: list[memoryview] = []
+        self._head = b""
+        self._filled = 0
+        self._room = memoryview(b"")
         self._begin_head()
         sock.setblocking(False)
         if sock.family == socket.AF_UNIX:
@@ -139,9 +142,8 @@ class Link:
         self.sock.close()
 
     def _begin_head(self) -> None:
-        self._head: bytes = b""
-        self._room: memoryview = memoryview(bytearray(self._head_bytes))
-        self._filled: int = 0
+        self._head = b""
+        self._room, self._filled = memoryview(bytearray(self._head_bytes)), 0
 
     def _end_frame(self) -> tuple[int, int, memoryview]:
         head, payload = self._head, self._room
