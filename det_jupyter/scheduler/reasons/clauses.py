@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.scheduler.model import Policy
-from det_jupyter.scheduler.reasons.causes import Cause
+from det_jupyter.scheduler.reasons.never import Cause
 from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.remedies import have_left, latest_leaving, some_back
 from det_jupyter.scheduler.reasons.situation import Situation
@@ -24,14 +24,14 @@ class Story:
 
     Args:
         situation: The pool as the request meets it.
-        cause: Why it waits.
+        causes: Why it waits: all that has to be put right, if the pool cannot run it.
         reliefs: Whose end alone would start it.
         holders: The gangs that hold slots there.
         expected: When it starts, if that is known.
     """
 
     situation: Situation
-    cause: Cause
+    causes: tuple[Cause, ...]
     reliefs: tuple[Relief, ...]
     holders: tuple[HolderView, ...]
     expected: Estimate | None

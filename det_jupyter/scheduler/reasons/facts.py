@@ -62,7 +62,7 @@ class Facts(Protocol):
         """Return when a running gang is expected to give its slots back, if that is known."""
 
     def leaves_by(self, request_id: str) -> float | None:
-        """Return until when a gang that was asked to leave may take, UTC seconds, if limited."""
+        """Return until when a gang that leaves may take, UTC seconds; None: it is being killed."""
 
     def may_ask_again(self, experiment_id: int) -> bool:
         """Return whether an experiment's search may still make trials, or promote some."""

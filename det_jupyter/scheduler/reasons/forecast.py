@@ -109,7 +109,7 @@ def _why_unknown(situation: Situation) -> str:
         return "it cannot run as things are"
     unknown = [g for g in situation.gangs_on(situation.nearest) if survey.end_of(g) is None]
     if any(gang.is_leaving for gang in unknown):
-        return "how long it takes to save and leave is not known"
+        return "how long it takes to leave is not known"
     if len(unknown) == 1:
         trial = survey.facts.trial_of(unknown[0].request.id)
         return f"how long trial {trial} will run is not known yet"

@@ -1,12 +1,14 @@
-"""What would let a pool run a request that it cannot run as it is."""
+"""Why a pool cannot run a request as it is, and what would let it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import chain, combinations, islice
+from typing import Literal
 
 from det_jupyter.scheduler.deciding.order import shape_of
-from det_jupyter.scheduler.reasons.causes import Cause, all_agents
+from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
 from det_jupyter.scheduler.reasons.possible import nearest_values, values_that_fit
@@ -16,6 +18,45 @@ from det_jupyter.scheduler.reasons.words import listed, shown
 from det_jupyter.wire import Remedy
 
 _MOST = 4
+
+Cause = Literal[
+    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
+]
+_WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickly put right first
+
+
+def why_impossible(situation: Situation) -> tuple[Cause, ...]:
+    """Return why a pool cannot run the request: the least that would all have to be put right."""
+    if not situation.survey.rooms and not situation.survey.gone:
+        return ("no_agent",)
+    for num in range(1, len(_WITHHELD) + 1):
+        for causes in combinations(_WITHHELD, num):
+            if situation.is_possible_with(_put_right(situation, causes)):
+                return causes
+    return ("impossible",)
+
+
+def _put_right(situation: Situation, causes: Collection[Cause]) -> list[AgentSlots]:
+    """Return the agents that offer more if these causes are put right."""
+    agents, rooms = [], situation.survey.rooms
+    enable, free = "disabled" in causes, "occupied" in causes
+    for agent_id, withheld in situation.survey.withheld.items():
+        if agent_id in rooms:
+            left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
+            more = {*withheld.disabled, *withheld.occupied} - left
+            agent = rooms[agent_id].agent
+            slots = tuple(sorted({*agent.slots, *more}))
+            is_open = agent.is_open or (enable and bool(withheld.disabled))
+            agents.append(replace(agent, slots=slots, is_open=is_open))
+    return [*agents, *situation.survey.gone] if "agent_gone" in causes else agents
+
+
+def all_agents(situation: Situation) -> list[AgentSlots]:
+    """Return every agent of the pool as it could be, those gone included."""
+    rooms = situation.survey.rooms
+    whole = {agent.id: agent for agent in _put_right(situation, _WITHHELD[:2])}
+    here = [whole.get(room.agent.id, room.agent) for room in rooms.values()]
+    return [*here, *(agent for agent in situation.survey.gone if agent.id not in rooms)]
 
 
 def make_possible(situation: Situation, cause: Cause) -> list[Remedy]:

@@ -153,10 +153,13 @@ def latest_leaving(situation: Situation, relief: Relief) -> str:
 
 def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     """Yield what ends one that leaves and does not get done with it."""
+    leaves_by = situation.survey.facts.leaves_by
     for relief in found:
         group_id = relief.group_id
         if not relief.is_leaving or group_id is None or group_id == situation.request.group:
             continue
+        if all(leaves_by(gang.request.id) is None for gang in relief.gangs):
+            continue  # it is being killed
         if situation.starts(Change(goes=(group_id,))):
             held = situation.survey.pool.held(group_id)
             is_all = held == sum(gang.request.slots for gang in relief.gangs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from det_jupyter.scheduler.model import Request
-from det_jupyter.scheduler.reasons.causes import all_agents
 from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
@@ -20,8 +19,9 @@ from det_jupyter.scheduler.reasons.devices import (
     held_on,
     occupied_only,
     stranger,
+    strangers,
 )
-from det_jupyter.scheduler.reasons.never import is_kept_away, values_to_ask
+from det_jupyter.scheduler.reasons.never import all_agents, is_kept_away, values_to_ask
 from det_jupyter.scheduler.reasons.possible import describe_agents, values_that_fit
 from det_jupyter.scheduler.reasons.words import experiments, listed, numbers, shown
 from det_jupyter.wire import DeviceProcess
@@ -34,12 +34,12 @@ def tell(story: Story) -> str:
         "slots": _slots,
         "turn": _turn,
         "max_slots": _max_slots,
-        "occupied": _occupied,
-        "disabled": _disabled,
+        "occupied": _withheld_now,
+        "disabled": _withheld_now,
+        "agent_gone": _withheld_now,
         "no_agent": _no_agent,
-        "agent_gone": _agent_gone,
         "impossible": _impossible,
-    }[story.cause](story)
+    }[story.causes[-1]](story)
     return "; ".join([f"needs {_need(story)}", *(clause for clause in clauses if clause)])
 
 
@@ -177,27 +177,38 @@ def _max_slots(story: Story) -> Sequence[str]:
     return rule, f"starts when {enough}{when(story)}"
 
 
+def _withheld_now(story: Story) -> Sequence[str]:
+    """Say what keeps slots from use, and all that has to be put right."""
+    tellers = {"disabled": _disabled, "occupied": _occupied, "agent_gone": _agent_gone}
+    clauses: list[str] = []
+    ends: list[str] = []
+    for cause in story.causes:
+        *some, end = tellers[cause](story)
+        clauses += some
+        ends.append(end)
+    return *clauses, f"can run when {listed(ends)}"
+
+
+def _it(story: Story, noun: str, number: int) -> str:
+    """Return a pronoun, or the noun where a pronoun could mean several things."""
+    if len(story.causes) == 1:
+        return "it" if number == 1 else "they"
+    return f"the {noun}" if number == 1 else f"the {noun}s"
+
+
 def _occupied(story: Story) -> Sequence[str]:
-    agents = [
-        (agent_id, withheld)
-        for agent_id, withheld in sorted(story.situation.survey.withheld.items())
-        if withheld.occupied and agent_id not in story.situation.request.blocked
-    ]
-    now = story.situation.survey.facts.now
-    users: dict[int, DeviceProcess] = {}
-    for _, withheld in agents:
-        for processes in withheld.occupied.values():
-            users.update((process.pid, process) for process in processes)
-    num = sum(len(withheld.occupied) for _, withheld in agents)
-    whole = all_agents(story.situation)
-    if len(agents) == 1:
-        whole = [agent for agent in whole if agent.id == agents[0][0]]
-    total = sum(len(agent.slots) for agent in whole)
-    names = listed([stranger(user, now) for user in users.values()], most=2)
-    verb = "uses" if len(users) == 1 else "use"
-    where = f" of agent {shown(agents[0][0])}" if len(agents) == 1 else ""
-    end = "it ends" if len(users) == 1 else "they end"
-    return f"{names} {verb} {num} of {count(total, 'slot')}{where}", f"can run when {end}"
+    situation, users = story.situation, strangers(story.situation)
+    occupied = {name: one.occupied for name, one in situation.withheld if one.occupied}
+    whole = [a for a in all_agents(situation) if len(occupied) > 1 or a.id in occupied]
+    total = count(sum(len(agent.slots) for agent in whole), "slot")
+    names = listed([stranger(user, situation.survey.facts.now) for user in users], most=2)
+    where = f" of agent {shown(min(occupied))}" if len(occupied) == 1 else ""
+    num = sum(len(slots) for slots in occupied.values())
+    is_one = len(users) == 1
+    return (
+        f"{names} {'uses' if is_one else 'use'} {num} of {total}{where}",
+        f"{_it(story, 'program', len(users))} {'ends' if is_one else 'end'}",
+    )
 
 
 def _given_out(story: Story) -> str:
@@ -208,36 +219,31 @@ def _given_out(story: Story) -> str:
 
 def _disabled(story: Story) -> Sequence[str]:
     situation, rooms = story.situation, story.situation.survey.rooms
-    agents = [
-        (agent_id, sorted(withheld.disabled))
-        for agent_id, withheld in sorted(situation.survey.withheld.items())
-        if withheld.disabled and agent_id in rooms and agent_id not in situation.request.blocked
-    ]
-    is_one = sum(len(slots) for _, slots in agents) == 1
-    if len(agents) == 1 and (who := _still_there(story)):
+    agents = sorted(
+        (name, sorted(one.disabled)) for name, one in situation.withheld if one.disabled
+    )
+    num = sum(len(slots) for _, slots in agents)
+    who = _still_there(story)
+    still = f"{who} still {'runs' if ' and ' not in who else 'run'} there" if who else ""
+    if len(agents) == 1 and who:
         agent_id, slots = agents[0]
         held = len(held_on(situation, agent_id).intersection(slots))
-        on = "" if held == len(slots) else f" on {held} of them"
+        on = "" if held == num else f" on {held} of them"
         return (
-            "" if held == len(slots) and not rooms[agent_id].size else _given_out(story),
-            f"{count(len(slots), 'slot')} of agent {shown(agent_id)} {be(len(slots))} draining: "
-            f"{who} still {'runs' if ' and ' not in who else 'run'} there{on}",
-            f"can run when {'it is' if is_one else 'they are'} enabled",
+            "" if held == num and not rooms[agent_id].size else _given_out(story),
+            f"{count(num, 'slot')} of agent {shown(agent_id)} {be(num)} draining: {still}{on}",
+            f"{_it(story, 'slot', num)} {be(num)} enabled",
         )
     parts = [
         f"slot{'s' if len(slots) > 1 else ''} {numbers(slots)} of agent {shown(agent_id)}"
         for agent_id, slots in agents
     ]
-    still = (
-        f"{who} still {'runs' if ' and ' not in who else 'run'} there"
-        if (who := _still_there(story))
-        else ""
-    )
+    several = "enough of them" if len(story.causes) == 1 else "enough of the slots"
     return (
         _given_out(story),
-        f"{listed(parts, most=2)} {'is' if is_one else 'are'} disabled",
+        f"{listed(parts, most=2)} {be(num)} disabled",
         still,
-        f"can run when {'it is' if is_one else 'enough of them are'} enabled",
+        f"{_it(story, 'slot', num) if num == 1 else several} {be(num)} enabled",
     )
 
 
@@ -257,11 +263,11 @@ def _no_agent(story: Story) -> Sequence[str]:
 
 def _agent_gone(story: Story) -> Sequence[str]:
     gone = story.situation.survey.gone
-    names = [f"{shown(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
-    noun, verb, they = (
-        ("agent", "is", "it is") if len(gone) == 1 else ("agents", "are", "they are")
+    num, names = len(gone), [f"{shown(a.id)} with {count(len(a.slots), 'slot')}" for a in gone]
+    return (
+        f"agent{'s' if num > 1 else ''} {listed(names)} {be(num)} not connected",
+        f"{_it(story, 'agent', num)} {be(num)} back",
     )
-    return f"{noun} {listed(names)} {verb} not connected", f"can run when {they} back"
 
 
 def _impossible(story: Story) -> Sequence[str]:

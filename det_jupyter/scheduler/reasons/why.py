@@ -16,12 +16,11 @@ from collections.abc import Sequence, Set
 
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.causes import cause_of
 from det_jupyter.scheduler.reasons.clauses import Story
 from det_jupyter.scheduler.reasons.devices import draining, strangers
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.forecast import expect_start
-from det_jupyter.scheduler.reasons.never import make_possible
+from det_jupyter.scheduler.reasons.never import Cause, make_possible, why_impossible
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentences import tell
@@ -44,7 +43,7 @@ def why_waiting(
         gathered: `survey(pool, facts)`, if that was made for this version of the pool already.
     """
     situation = situation_of(gathered or survey(pool, facts), request_id)
-    cause = cause_of(situation)
+    causes = _causes_of(situation)
     if situation.is_possible():
         found = reliefs(situation)
         expected, why_unknown = expect_start(situation)
@@ -52,18 +51,18 @@ def why_waiting(
         rooms = situation.nearest
     else:
         found, expected, why_unknown = [], None, "it cannot run as things are"
-        remedies = make_possible(situation, cause)
+        remedies = make_possible(situation, causes[-1])
         rooms = draining(situation)
     story = Story(
         situation=situation,
-        cause=cause,
+        causes=causes,
         reliefs=tuple(found),
         holders=tuple(_holders_on(situation, rooms, found)),
         expected=expected,
     )
     return Reason(
         trial_id=facts.trial_of(request_id),
-        cause=cause,
+        cause=causes[-1],
         sentence=tell(story),
         pool=facts.pool_name,
         slots=situation.request.slots,
@@ -77,6 +76,15 @@ def why_waiting(
         expected=expected,
         why_unknown=why_unknown,
     )
+
+
+def _causes_of(situation: Situation) -> tuple[Cause, ...]:
+    if not situation.is_possible():
+        return why_impossible(situation)
+    allowance, need = situation.allowance, situation.request.slots
+    if need and allowance is not None and allowance < need:
+        return ("max_slots",)
+    return ("turn",) if situation.in_the_way or not situation.is_complete else ("slots",)
 
 
 def _holders_on(

@@ -13,6 +13,7 @@ from det_jupyter.master.machine.core.events import (
     DevicesReported,
     Event,
     KillRequested,
+    KillTrialRequested,
     PauseRequested,
     PoolsSet,
     SlotsSwitched,
@@ -217,3 +218,25 @@ def test_a_trial_that_may_be_stopped_early_may_end_at_once(
     found = whys(world, {1: (2, 0.5)}).of(world.trial(2)).expected
     assert found is not None
     assert (found.at, int(found.earliest)) == (252.0, earliest)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [PauseRequested(experiment_id=1)],
+        [CancelRequested(experiment_id=1)],
+        [KillTrialRequested(trial_id=1)],
+    ],
+)
+def test_nobody_waits_until_what_is_killed_has_saved(before: list[Event]) -> None:
+    world = World()
+    world.tell(registered(slots=2), submitted(), *running(), submitted())
+    world.tell(*before, KillRequested(experiment_id=1))
+    waiting = whys(world).of(world.trial(2))
+    assert waiting.sentence.endswith("; starts when it has left")
+    assert [remedy.text for remedy in waiting.remedies] == ["wait until experiment 1 has left"]
+    assert (waiting.expected, waiting.why_unknown) == (
+        None, "how long it takes to leave is not known",
+    )  # fmt: skip
+    assert whys(world).of(world.trial(1)).sentence == "its ranks are being killed"

@@ -208,6 +208,49 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
             event(f"{reason.cause}: no remedy")
 
 
+@settings(max_examples=60)
+@given(odd_worlds(), st.data())
+def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
+    world: World, data: st.DataObject
+) -> None:
+    lived(world, data)
+    pool = settled(world)
+    for waiting in pool.waiting():
+        found = why_waiting(pool, waiting.id, world)
+        if found.cause not in ("occupied", "disabled", "agent_gone"):
+            continue
+        words = set(found.sentence.rpartition("can run when ")[2].replace(",", "").split())
+        better = put_right(
+            world,
+            enable="enabled" in words,
+            free=not words.isdisjoint({"end", "ends"}),
+            reconnect="back" in words,
+        )
+        then = settled(better)
+        if then.is_waiting(waiting.id):
+            assert why_waiting(then, waiting.id, better).cause not in NEVER, found.sentence
+
+
+def put_right(world: World, *, enable: bool, free: bool, reconnect: bool) -> World:
+    agents = []
+    for here in world.agents:
+        withheld = world.away[here.id]
+        left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
+        more = {*withheld.disabled, *withheld.occupied} - left
+        is_open = here.is_open or (enable and bool(withheld.disabled))
+        slots = tuple(sorted({*here.slots, *more}))
+        agents.append(replace(here, slots=slots, is_open=is_open))
+    away = {
+        name: replace(
+            one, disabled=() if enable else one.disabled, occupied={} if free else one.occupied
+        )
+        for name, one in world.away.items()
+    }
+    absent = list(world.absent)
+    agents += absent if reconnect else []
+    return replace(world, agents=agents, away=away, absent=[] if reconnect else absent)
+
+
 def facts_of(pool: Pool) -> object:
     """Return all that a pool knows."""
     return pool.version, pool.waiting(), dict(pool.running), dict(pool.groups), dict(pool.agents)

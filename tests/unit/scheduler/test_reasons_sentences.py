@@ -243,6 +243,32 @@ TABLE = {
         "needs 4 slots; python train.py --lr 3 (pid 71, ann, 12 GB) uses 2 of 4 slots of agent a; "
         "can run when it ends",
     ),
+    "a disabled slot and a stranger": (
+        World(
+            agents=[WITHHELD],
+            groups=groups(5),
+            queue=[ask(9, 5, 4)],
+            away={"a": Withheld(disabled=(0,), occupied={1: [SCRIPT]})},
+        ),
+        "occupied",
+        "needs 4 slots; 2 of 4 slots may be given out; slot 0 of agent a is disabled; python "
+        "train.py --lr 3 (pid 71, ann, 12 GB) uses 1 of 4 slots of agent a; can run when the slot "
+        "is enabled and the program ends",
+    ),
+    "a stranger, disabled slots and agents that are gone": (
+        World(
+            agents=[WITHHELD],
+            groups=groups(5),
+            queue=[ask(9, 5, 12)],
+            away={"a": Withheld(disabled=(0, 1), occupied={1: [SCRIPT]})},
+            absent=[agent("y", 4), agent("z", 4)],
+        ),
+        "agent_gone",
+        "needs 12 slots; 2 of 12 slots may be given out; slots 0, 1 of agent a are disabled; "
+        "python train.py --lr 3 (pid 71, ann, 12 GB) uses 1 of 4 slots of agent a; agents y with "
+        "4 slots and z with 4 slots are not connected; can run when enough of the slots are "
+        "enabled, the program ends and the agents are back",
+    ),
     "strangers": (
         World(
             agents=[WITHHELD],
@@ -351,8 +377,8 @@ FEWER = anew(2)
              PAUSE, FEWER],
         ),
         (
-            TABLE["one holder that is leaving"][0],
-            [("wait until experiment 3 has left", ""),
+            replace(TABLE["one holder that is leaving"][0], limits={"7": NOON + 600}),
+            [("wait until experiment 3 has left, at the latest about 12:10", ""),
              ("kill experiment 3: what it has not saved is lost", "%det_experiment kill 3"),
              FEWER],
         ),
@@ -442,7 +468,7 @@ def test_strangers_are_listed_once() -> None:
     [
         ("one holder, nobody knows how long", "how long trial 7 will run is not known yet"),
         ("a crowd", "how long 8 trials in its way will run is not known yet"),
-        ("one holder that is leaving", "how long it takes to save and leave is not known"),
+        ("one holder that is leaving", "how long it takes to leave is not known"),
         ("kept for one ahead", "others go first, and how long they will run is not known yet"),
         ("impossible", "it cannot run as things are"),
         ("max_slots below what one trial needs", "it cannot run as things are"),

@@ -323,14 +323,12 @@ def one_leaving(limit: float | None) -> World:
 def test_who_leaves_has_a_limit(limit: float | None, words: str) -> None:
     found = reason(one_leaving(limit))
     assert last_words(found) == words
-    assert offers(found)[1] == (
-        "kill experiment 1: what it has not saved is lost",
-        "%det_experiment kill 1",
-    )
+    kill = ("kill experiment 1: what it has not saved is lost", "%det_experiment kill 1")
+    assert (kill in offers(found)) is (limit is not None)  # without a limit, it is being killed
 
 
 def test_whether_a_kill_ends_more_than_what_leaves_is_said() -> None:
-    world = one_leaving(None)
+    world = one_leaving(NOON + 60)
     world.agents = [agent("a", 4), agent("b", 4)]
     world.running = [*world.running, gang(4, 1, {"b": range(4)})]
     world.queue = [ask(9, 2, 4)]

@@ -173,6 +173,11 @@ class Experiment(Wire):
         self.origins |= dict.fromkeys(origins, "you")
         self.__dict__.pop("settings", None)
 
+    def change_section(self, section: str, changed: dict[str, Any]) -> None:
+        """Replace values of a section of the configuration, as the user has just given them."""
+        config = self.config | {section: self.config[section] | changed}
+        self.reconfigure(config, [f"{section}.{key}" for key in changed])
+
     # What is shown and placed of every experiment must not fail, whatever version stored it.
 
     @property

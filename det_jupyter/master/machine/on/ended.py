@@ -120,9 +120,7 @@ def on_retention_set(turn: Turn, event: RetentionSet) -> None:
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
     numbers = event.model_dump(exclude={"kind", "experiment_id"})
-    storage = experiment.config["checkpoint_storage"] | numbers
-    config = experiment.config | {"checkpoint_storage": storage}
-    experiment.reconfigure(config, [f"checkpoint_storage.{name}" for name in numbers])
+    experiment.change_section("checkpoint_storage", numbers)
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
 

@@ -26,12 +26,7 @@ from det_jupyter.master.machine.rules.queue_checks import (
     find_wrong_values,
     place_of,
 )
-from det_jupyter.wire import (
-    AllocationState,
-    ChangeResources,
-    MoveInQueue,
-    State,
-)
+from det_jupyter.wire import AllocationState, ChangeResources, MoveInQueue, State
 
 
 def on_resources_change_requested(turn: Turn, event: ResourcesChangeRequested) -> None:
@@ -114,11 +109,9 @@ def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
 def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
     """Keep the effective configuration true: people read it, and forks begin with it."""
     changed = change.model_dump(exclude_none=True)
-    resources = experiment.config["resources"] | changed
-    if resources.get("max_slots") == "none":
-        resources["max_slots"] = None
-    config = experiment.config | {"resources": resources}
-    experiment.reconfigure(config, [f"resources.{key}" for key in changed])
+    if change.max_slots == "none":
+        changed["max_slots"] = None
+    experiment.change_section("resources", changed)
 
 
 def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:

@@ -75,10 +75,9 @@ def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> Non
     }
     if event.max_length is not None:
         changed["max_length"] = event.max_length.to_document()
-    config = experiment.config | {"searcher": experiment.config["searcher"] | changed}
+    experiment.change_section("searcher", changed)
     if event.hyperparameters is not None:
-        config["hyperparameters"] = event.hyperparameters
-    experiment.reconfigure(config, [f"searcher.{key}" for key in changed])
+        experiment.reconfigure(experiment.config | {"hyperparameters": event.hyperparameters})
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
