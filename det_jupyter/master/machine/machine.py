@@ -138,7 +138,8 @@ class Machine:
         except HandlerFailed:
             raise
         except Exception as error:
-            if isinstance(error, DetError) and not turn.has_changed:
+            has_changed = turn.changes != Changes() or turn.commands
+            if isinstance(error, DetError) and not has_changed:
                 self.state.seq -= 1
                 raise
             raise HandlerFailed(error_line(error)) from error

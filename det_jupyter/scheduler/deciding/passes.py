@@ -118,7 +118,7 @@ class Pass:
                 promises.settle(request)
                 self._note_keeper(request)
                 return
-        promises.end(request)
+        promises.changes[request.id] = ()
         self.is_cut = True
 
     def _priority(self, request: Request) -> int:
@@ -232,7 +232,7 @@ class Pass:
             self._preemptions.append(Preemption(victim, request.id))
         self._no_sight.clear()
         if way.victims:
-            self.promises.make(request, way.agents)
+            self.promises.changes[request.id] = way.agents
         return list(way.agents)
 
     def _find_way(self, shape: Shape, request: Request) -> Way | None:

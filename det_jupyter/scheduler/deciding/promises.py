@@ -40,7 +40,7 @@ class Promises:
     def __init__(
         self, rules: PoolRules, groups: dict[int, Group], ledger: Ledger, queue: Queue, kept: Kept
     ) -> None:
-        self.changes: dict[str, tuple[str, ...]] = {}  # promises made and ended in this pass
+        self.changes: dict[str, tuple[str, ...]] = {}  # made in this pass; (): ended
         self._rules = rules
         self._groups = groups
         self._ledger = ledger
@@ -54,10 +54,6 @@ class Promises:
         """Return the number that a request shares with its equals."""
         has_order = self._rules.policy is Policy.PRIORITY
         return self._groups[request.group].priority if has_order else 0
-
-    def make(self, request: Request, agents: tuple[str, ...]) -> None:
-        """Promise agents to a request for which gangs were asked to leave there."""
-        self.changes[request.id] = agents
 
     def next_until(self, key: Key | None) -> Request | None:
         """Return the next request with a promise, if its place is not behind this one."""
@@ -129,7 +125,3 @@ class Promises:
     def is_lent(self, request: Request) -> bool:
         """Return whether more urgent requests wait for its promised agents."""
         return not self._lent.isdisjoint(request.promised)
-
-    def end(self, request: Request) -> None:
-        """End a promise."""
-        self.changes[request.id] = ()

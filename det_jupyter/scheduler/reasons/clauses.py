@@ -88,7 +88,8 @@ def who_holds(story: Story) -> str:
 
 def _holder(story: Story, holder: HolderView) -> str:
     facts = story.situation.survey.facts
-    details = [_trials(holder)]
+    num = len(holder.trial_ids)
+    details = [f"trial {holder.trial_ids[0]}" if num == 1 else f"{num} trials"]
     if story.situation.survey.pool.rules.policy is Policy.PRIORITY:
         details.append(f"priority {holder.priority}")
     details.append(f"since {moment(holder.since, facts.now, facts.zone)}")
@@ -104,11 +105,6 @@ def _who(story: Story, holder: HolderView) -> str:
     if holder.experiment_id == story.situation.request.group:
         return "its own experiment"
     return f"experiment {holder.experiment_id} “{shown(holder.experiment_name)}”"
-
-
-def _trials(holder: HolderView) -> str:
-    num = len(holder.trial_ids)
-    return f"trial {holder.trial_ids[0]}" if num == 1 else f"{num} trials"
 
 
 def what_starts_it(story: Story, *, is_named: bool = True) -> str:
@@ -186,9 +182,8 @@ def _any_of(story: Story, first: Relief) -> str:
 
 def _one_trial(story: Story, all_ids: Sequence[int], group: int | None, name: str) -> str:
     """Say that one of some trials is enough: of all of them, or of those that are named."""
-    facts = story.situation.survey.facts
-    ids = sorted(
-        facts.trial_of(relief.gangs[0].request.id)
+    ids = story.situation.survey.trials_of(
+        relief.gangs[0]
         for relief in story.reliefs
         if not relief.is_all and relief.agent_id is None and group in (None, relief.group_id)
     )

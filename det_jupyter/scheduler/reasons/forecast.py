@@ -8,10 +8,10 @@ start as early as if it had not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from det_jupyter.scheduler.model import Policy, Running
+from det_jupyter.scheduler.model import Policy
 from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room, Survey, slots_on
@@ -92,14 +92,14 @@ def _room_end(situation: Situation) -> Estimate | None:
 
 def _enough_on(situation: Situation, rooms: Sequence[Room], missing: int) -> Estimate | None:
     gangs = [g for g in situation.gangs_on(rooms) if not situation.is_less_urgent(g)]
-    given = [(situation.survey.end_of(gang), _given_back(gang, rooms)) for gang in gangs]
+    given = [  # a gang without slots gives a place back
+        (
+            situation.survey.end_of(gang),
+            sum(len(slots_on(gang, room.agent.id)) for room in rooms) if gang.request.slots else 1,
+        )
+        for gang in gangs
+    ]
     return end_of_enough(given, max(1, missing), situation.survey.facts.now)
-
-
-def _given_back(gang: Running, rooms: Iterable[Room]) -> int:
-    if gang.request.slots == 0:
-        return 1
-    return sum(len(slots_on(gang, room.agent.id)) for room in rooms)
 
 
 def _why_unknown(situation: Situation) -> str:

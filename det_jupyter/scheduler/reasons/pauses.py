@@ -68,7 +68,7 @@ def _enough(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int
     for num in range(2, len(order) + 1):
         chosen = order[:num]
         if sum(helps[group_id] for group_id in chosen) >= missing:
-            ordered = _holders_first(chosen, held)
+            ordered = sorted(chosen, key=lambda group_id: (not held[group_id], group_id))
             if _starts(situation, ordered):
                 return _needed(situation, ordered, held)
     return []
@@ -91,11 +91,6 @@ def _needed(situation: Situation, chosen: Sequence[int], held: Held) -> list[int
     return needed
 
 
-def _holders_first(group_ids: Sequence[int], held: Held) -> list[int]:
-    """Return experiments, those that hold slots first."""
-    return sorted(group_ids, key=lambda group_id: (not held[group_id], group_id))
-
-
 def _help(situation: Situation, rooms: Sequence[Room], group_id: int, held: Held) -> int:
     waiting = [other for other in situation.in_the_way if other.group == group_id]
     wanted = sum(situation.claim(other, room) for other in waiting for room in rooms)
@@ -103,17 +98,11 @@ def _help(situation: Situation, rooms: Sequence[Room], group_id: int, held: Held
 
 
 def _pause(situation: Situation, ids: Sequence[int], held: Held) -> Remedy:
-    return Remedy(
-        verb="pause",
-        target=[*ids],
-        text=f"pause {_names(situation, ids)}, {_what_they_do(situation, ids, held)}",
-    )
-
-
-def _names(situation: Situation, ids: Sequence[int]) -> str:
-    if len(ids) > 1:
-        return experiments(ids)
-    return f"experiment {ids[0]} “{shown(situation.survey.facts.title_of(ids[0]).name)}”"
+    names = experiments(ids)
+    if len(ids) == 1:
+        names += f" “{shown(situation.survey.facts.title_of(ids[0]).name)}”"
+    what = _what_they_do(situation, ids, held)
+    return Remedy(verb="pause", target=[*ids], text=f"pause {names}, {what}")
 
 
 def _what_they_do(situation: Situation, ids: Sequence[int], held: Held) -> str:

@@ -66,17 +66,15 @@ def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
 
 
 def _values(situation: Situation, relief: Relief) -> dict[str, int | str | list[int]]:
-    trial_of = situation.survey.facts.trial_of
+    trials_of = situation.survey.trials_of
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
-        values["left"] = sorted(trial_of(gang.request.id) for gang in relief.after)
+        values["left"] = trials_of(relief.after)
     if relief.agent_id is not None:
-        amount = (
-            {"num_slots": relief.num_slots} if relief.num_slots else {"num_trials": relief.num}
-        )
-        return values | {"agent": relief.agent_id} | amount
+        unit, amount = ("slots", relief.num_slots) if relief.num_slots else ("trials", relief.num)
+        return values | {"agent": relief.agent_id, f"num_{unit}": amount}
     if not relief.is_all:
-        values["trials"] = sorted(trial_of(gang.request.id) for gang in relief.gangs)
+        values["trials"] = trials_of(relief.gangs)
     return values
 
 
@@ -111,8 +109,7 @@ def _who(situation: Situation, relief: Relief) -> str:
 def some_back(situation: Situation, relief: Relief) -> str:
     """Say how many of those who hold slots on an agent have to give them back."""
     if relief.is_named:
-        trial_of = situation.survey.facts.trial_of
-        ids = sorted(trial_of(gang.request.id) for gang in relief.gangs)
+        ids = situation.survey.trials_of(relief.gangs)
         return f"trials {listed([str(trial) for trial in ids], most=4)} have ended"
     where, num = f"on agent {shown(relief.agent_id or '')}", len(relief.gangs)
     if relief.num == num == 1:

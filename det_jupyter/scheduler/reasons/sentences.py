@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from det_jupyter.scheduler.model import Request
 from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
@@ -24,7 +23,6 @@ from det_jupyter.scheduler.reasons.devices import (
 from det_jupyter.scheduler.reasons.never import all_agents, is_kept_away, values_to_ask
 from det_jupyter.scheduler.reasons.possible import describe_agents, values_that_fit
 from det_jupyter.scheduler.reasons.words import experiments, listed, numbers, shown
-from det_jupyter.wire import DeviceProcess
 from det_jupyter.words import count
 
 
@@ -91,15 +89,11 @@ def _kept_from_use(story: Story, agent_id: str) -> list[str]:
         parts.append(f"{len(disabled)} more {be(len(disabled))} disabled")
     if withheld and (occupied := occupied_only(withheld)):
         users = {p.pid: p for slot in occupied for p in withheld.occupied[slot]}
-        parts.append(_by_strangers(story, len(occupied), list(users.values())))
+        first = stranger(next(iter(users.values())), story.situation.survey.facts.now)
+        rest, num = len(users) - 1, len(occupied)
+        more = f" and {rest} more {'process' if rest == 1 else 'processes'}" if rest else ""
+        parts.append(f"{num} more {be(num)} used by {first}{more}")
     return parts
-
-
-def _by_strangers(story: Story, num: int, users: Sequence[DeviceProcess]) -> str:
-    first = stranger(users[0], story.situation.survey.facts.now)
-    rest = len(users) - 1
-    more = f" and {rest} more {'process' if rest == 1 else 'processes'}" if rest else ""
-    return f"{num} more {be(num)} used by {first}{more}"
 
 
 def _turn(story: Story) -> Sequence[str]:
@@ -121,22 +115,15 @@ def _ahead(story: Story) -> tuple[str, str]:
     mates = len(story.situation.in_the_way) - len(others)
     parts = []
     if len(others) == 1:
-        parts.append(_one_ahead(story, others[0]))
+        facts, other = situation.survey.facts, others[0]
+        trial, name = facts.trial_of(other.id), shown(facts.title_of(other.group).name)
+        parts.append(f"experiment {other.group} “{name}” (trial {trial}, needs {other.slots})")
     elif others:
         groups = list(dict.fromkeys(other.group for other in others))
         parts.append(f"{len(others)} trials ({experiments(groups)})")
     if mates:
         parts.append(f"{count(mates, 'trial')} of its own experiment")
     return " and ".join(parts), be(len(others) + mates)
-
-
-def _one_ahead(story: Story, other: Request) -> str:
-    facts = story.situation.survey.facts
-    name = shown(facts.title_of(other.group).name)
-    return (
-        f"experiment {other.group} “{name}” (trial {facts.trial_of(other.id)}, "
-        f"needs {other.slots})"
-    )
 
 
 def _who_else(story: Story) -> str:
@@ -153,17 +140,13 @@ def _who_else(story: Story) -> str:
 
 
 def _after(story: Story) -> str:
+    situation, them = story.situation, "them"
     if story.reliefs:
         return what_starts_it(story, is_named=False)
-    return f"starts after {_them(story)}{when(story)}"
-
-
-def _them(story: Story) -> str:
-    if len(story.situation.in_the_way) != 1 or not story.situation.is_complete:
-        return "them"
-    other = story.situation.in_the_way[0]
-    is_mate = other.group == story.situation.request.group
-    return "that one" if is_mate else f"experiment {other.group}"
+    if len(situation.in_the_way) == 1 and situation.is_complete:
+        group = situation.in_the_way[0].group
+        them = "that one" if group == situation.request.group else f"experiment {group}"
+    return f"starts after {them}{when(story)}"
 
 
 def _max_slots(story: Story) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -59,6 +59,10 @@ class Survey:
             known = self._limit_of if gang.is_leaving else self.facts.end_of
             self._ends[request_id] = known(request_id)
         return self._ends[request_id]
+
+    def trials_of(self, gangs: Iterable[Running]) -> list[int]:
+        """Return the numbers of the trials that gangs are runs of, ascending."""
+        return sorted(self.facts.trial_of(gang.request.id) for gang in gangs)
 
     def _limit_of(self, request_id: str) -> Estimate | None:
         now, limit = self.facts.now, self.facts.leaves_by(request_id)

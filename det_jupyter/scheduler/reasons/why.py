@@ -112,7 +112,7 @@ def _view(
     return HolderView(
         experiment_id=group_id,
         experiment_name=title.name,
-        trial_ids=sorted(facts.trial_of(gang.request.id) for gang in gangs),
+        trial_ids=situation.survey.trials_of(gangs),
         slots=sum(
             len(part.slot_ids) for gang in gangs for part in gang.parts if part.agent_id in agents
         ),

@@ -24,14 +24,12 @@ a user says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Mapping, Set
+from typing import Any
 
 from det_jupyter.errors import InvalidTransition
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.wire import AllocationState, State
-
-S = TypeVar("S", State, AllocationState)
 
 _STOPPING = {
     State.STOPPING_COMPLETED,
@@ -97,6 +95,6 @@ def move_allocation(trial: Trial, to: AllocationState) -> None:
     allocation.state = to
 
 
-def _check(table: Mapping[S, set[S]], old: S, new: S, what: str, story: list[str]) -> None:
+def _check(table: Mapping[Any, Set[Any]], old: str, new: str, what: str, story: list[str]) -> None:
     if new not in table[old]:
         raise InvalidTransition(f"{what}: {old} cannot become {new}", story)

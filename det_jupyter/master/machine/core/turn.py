@@ -105,21 +105,6 @@ class Turn:
     commands: list[Command] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)  # of passes of the scheduler
 
-    @property
-    def has_changed(self) -> bool:
-        """Whether anything was changed, or is to be done."""
-        changes = self.changes
-        touched = changes.experiments or changes.trials or changes.checkpoints
-        return bool(touched or self.commands)
-
-    def experiment(self, experiment_id: int) -> Experiment:
-        """Return an experiment.
-
-        Raises:
-            NotFound: There is none of that number.
-        """
-        return self.state.experiment(experiment_id)
-
     def tell(self, agent_id: str, command: AgentCommand) -> None:
         """Send a command to an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))

@@ -16,7 +16,7 @@ _TITLE: TypeAdapter[str] = TypeAdapter(Title)
 
 def on_details_change_requested(turn: Turn, event: DetailsChangeRequested) -> None:
     """Change name, description or labels; what is refused changes nothing."""
-    experiment, change = turn.experiment(event.experiment_id), event.change
+    experiment, change = turn.state.experiment(event.experiment_id), event.change
     if change == ChangeDetails():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
     before = experiment.config.get("labels") or []

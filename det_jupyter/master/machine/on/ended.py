@@ -45,7 +45,7 @@ _LINE_SHOWN = 200  # characters of a line that fits
 
 def on_archive_requested(turn: Turn, event: ArchiveRequested) -> None:
     """Put an experiment away, or take it out again."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
         raise Conflict(
@@ -60,7 +60,7 @@ def on_archive_requested(turn: Turn, event: ArchiveRequested) -> None:
 
 def on_delete_requested(turn: Turn, event: DeleteRequested) -> None:
     """Have all that is kept of an experiment removed; safe to repeat."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.DELETING:
         return
     if State.DELETING not in TRANSITIONS[experiment.state]:
@@ -108,7 +108,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Go on with an experiment that is over."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     check_pool(turn.pools, experiment.pool, parse_config(event.config).resources)
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
@@ -116,7 +116,7 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
 
 def on_retention_set(turn: Turn, event: RetentionSet) -> None:
     """Keep other numbers of checkpoints from now on; those that are too many go."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
     numbers = event.model_dump(exclude={"kind", "experiment_id"})
@@ -142,7 +142,7 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
         return
     trial, allocation = found
     line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
-    policy = describe(turn.experiment(trial.experiment_id).settings, event.pattern)
+    policy = describe(turn.state.experiment(trial.experiment_id).settings, event.pattern)
     agent_id = agent_of(allocation, event.rank)
     if event.action == "cancel_retries":
         allocation.is_hopeless = True

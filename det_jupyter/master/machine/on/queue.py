@@ -16,7 +16,7 @@ from det_jupyter.master.machine.core.events import (
     QueueChangesRequested,
     ResourcesChangeRequested,
 )
-from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.queue_checks import (
@@ -56,7 +56,7 @@ def on_queue_changes_requested(turn: Turn, event: QueueChangesRequested) -> None
     if problems := find_queue_problems(turn.state, turn.pools, event.changes):
         raise ConfigError(problems)
     for change in event.changes:
-        experiment = turn.experiment(change.experiment_id)
+        experiment = turn.state.experiment(change.experiment_id)
         if isinstance(change.request, MoveInQueue):
             _move(turn, experiment, change.request)
         else:
@@ -75,8 +75,9 @@ def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResource
         _change_pool(turn, experiment, change.resource_pool)
     _note_in_config(experiment, change)
     turn.touch(experiment)
-    for trial in _waiting(turn, experiment):
-        turn.touch(trial)
+    for trial in turn.indexes.living(experiment.id):
+        if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED:
+            turn.touch(trial)
     if experiment.max_slots is not None:
         _shed(turn, experiment, experiment.max_slots)
 
@@ -115,7 +116,7 @@ def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
 
 
 def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
-    anchor = turn.experiment(anchor_id_of(move))
+    anchor = turn.state.experiment(anchor_id_of(move))
     is_ahead = move.ahead_of is not None
     experiment.position = _position_beside(turn, experiment, anchor, is_ahead=is_ahead)
     experiment.priority = anchor.priority
@@ -161,15 +162,7 @@ def _spread(turn: Turn, lane: list[Experiment]) -> None:
 
 
 def _living(turn: Turn, experiment_id: int) -> Experiment:
-    experiment = turn.experiment(experiment_id)
+    experiment = turn.state.experiment(experiment_id)
     if experiment.state.is_terminal:
         raise Conflict(f"experiment {experiment_id} is over ({experiment.state})")
     return experiment
-
-
-def _waiting(turn: Turn, experiment: Experiment) -> list[Trial]:
-    return [
-        trial
-        for trial in turn.indexes.living(experiment.id)
-        if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
-    ]

@@ -194,8 +194,10 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if found is None:
         return
     trial, allocation = found
-    _add_slot_seconds(turn, trial, allocation)
-    if turn.experiment(trial.experiment_id).is_given_up:
+    if allocation.started_at is not None:
+        num_slots = sum(slot.id >= 0 for slot in allocation.slots)
+        trial.slot_seconds += num_slots * max(0.0, turn.now - allocation.started_at)
+    if turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
     end_profiles(trial)
@@ -220,13 +222,6 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
             _on_failed(turn, trial, allocation, event)
         case _:
             assert_never(outcome)
-
-
-def _add_slot_seconds(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Add what the run has used; a trial without slots uses none."""
-    if allocation.started_at is not None:
-        num_slots = sum(slot.id >= 0 for slot in allocation.slots)
-        trial.slot_seconds += num_slots * max(0.0, turn.now - allocation.started_at)
 
 
 def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
@@ -275,7 +270,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
         _give_up(turn, trial, f"{trial.failure.error} ({times}, in the same way)")
         return
-    max_restarts = turn.experiment(trial.experiment_id).settings.max_restarts
+    max_restarts = turn.state.experiment(trial.experiment_id).settings.max_restarts
     if not is_final and trial.restarts < max_restarts:
         trial.restarts += 1
         _queue_if_active(turn, trial)

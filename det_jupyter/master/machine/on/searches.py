@@ -25,7 +25,7 @@ _MOST_CHANGES = 100  # of an experiment that are kept
 
 def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None:
     """Give a running search other limits; what is refused changes nothing."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     if experiment.state not in (State.ACTIVE, State.PAUSED):
         raise Conflict(
             f"experiment {experiment.id} is {experiment.state}: its search is over; "

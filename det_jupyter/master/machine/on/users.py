@@ -34,7 +34,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     """Make an experiment; it queues at once, unless it is to be paused."""
     config = parse_config(event.config)
     if event.parent_id is not None:
-        check_forkable(turn.experiment(event.parent_id))
+        check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
     check_pool(turn.pools, pool, config.resources, queue_anyway=event.queue_anyway)
     warm_start = _find_source(turn, config.searcher)
@@ -105,7 +105,7 @@ def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
 
 def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
     """Ask running trials to save their state and leave; take waiting ones out of the queue."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.PAUSED:
         return
     _must_be(experiment, State.ACTIVE, "paused")
@@ -119,7 +119,7 @@ def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
 
 def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
     """Let the trials queue again, each when the ranks it may still have are gone."""
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
         return
     _must_be(experiment, State.PAUSED, "activated")
@@ -136,7 +136,7 @@ def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None
     """Cancel (ranks save their state first) or kill."""
     is_kill = isinstance(event, KillRequested)
     stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
-    experiment = turn.experiment(event.experiment_id)
+    experiment = turn.state.experiment(event.experiment_id)
     is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
     if not is_failing:
         if stopping not in TRANSITIONS[experiment.state]:

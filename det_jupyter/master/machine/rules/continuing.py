@@ -161,16 +161,19 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
 
 def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
     """Refuse to restart from the beginning a trial that has trained."""
-    ids = {trial.id for trial in incomplete if usable(turn.state, trial.latest_checkpoint) is None}
-    trained = {one.trial_id for one in turn.state.checkpoints.values() if one.trial_id in ids}
-    trained |= {trial.id for trial in incomplete if trial.id in ids and trial.latest_checkpoint}
-    trained |= {
+    state, saved = turn.state, {one.trial_id for one in turn.state.checkpoints.values()}
+    trained = [
         trial.id
         for trial in incomplete
-        if trial.id in ids and trial.warm_start and usable(turn.state, trial.warm_start) is None
-    }
+        if usable(state, trial.latest_checkpoint) is None
+        and (
+            trial.id in saved
+            or trial.latest_checkpoint
+            or (trial.warm_start and usable(state, trial.warm_start) is None)
+        )
+    ]
     if trained:
-        which = ", ".join(str(trial_id) for trial_id in sorted(trained))
+        which = ", ".join(map(str, sorted(trained)))
         raise Conflict(
             f"trial{'s' * (len(trained) > 1)} {which}: the checkpoints to go on from were deleted "
             "(checkpoint_storage.save_trial_latest keeps them); submit the experiment anew"

@@ -83,7 +83,7 @@ def end_given_up(turn: Turn, trial: Trial) -> None:
         turn.order(allocation, CloseRun(allocation_id=allocation.id))
     trial.exit_reason = ExitReason.ERRORED
     end_trial(turn, trial)
-    _conclude(turn, turn.experiment(trial.experiment_id))
+    _conclude(turn, turn.state.experiment(trial.experiment_id))
 
 
 def _conclude(turn: Turn, experiment: Experiment) -> None:

@@ -49,9 +49,7 @@ def _lasting(noted: TrialChangeView) -> Change | None:
 def settle_changes(trial: Trial, *, keep_period: bool) -> None:
     """Bring the changes of a trial that goes on after its end up to date.
 
-    Args:
-        trial: It.
-        keep_period: Its configuration has the same min_validation_period as before.
+    `keep_period`: its configuration has the same min_validation_period as before.
     """
     trial.changes = [
         change.model_copy(

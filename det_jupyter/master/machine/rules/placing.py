@@ -112,7 +112,7 @@ def _promise(turn: Turn, promise: Promise) -> None:
 
 def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Command the agent to start the gang that holds its slots; safe to repeat."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     turn.order(allocation, StartGang(plan=make_plan(experiment, trial, allocation)))
 
 
@@ -190,6 +190,6 @@ def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bo
     if at_once:
         turn.order(allocation, KillGang(allocation_id=allocation.id))
         return
-    timeout_s = float(turn.experiment(trial.experiment_id).settings.preemption_timeout)
+    timeout_s = float(turn.state.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
     turn.order(allocation, signal)

@@ -50,7 +50,7 @@ def judge_validation(
     turn: Turn, trial: Trial, *, time: float | None, metric: float | None
 ) -> None:
     """Report a validation of a training trial to the search."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     actions = turn.searches.of(experiment).on_report(trial.index, time, metric)
     _note_place(turn, experiment, trial)
     carry_out(turn, experiment, actions)
@@ -62,7 +62,7 @@ def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
     if is_old:
         return
     trial.is_resting = True
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     metric = trial.metrics_by_step.get(record.steps_completed)
     actions = turn.searches.of(experiment).on_target_reached(trial.index, metric)
     _note_place(turn, experiment, trial)
@@ -96,7 +96,7 @@ def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
     """End a stopping trial, and report that to the search."""
     trial.exit_reason = reason
     end_trial(turn, trial)
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
         conclude_if_drained(turn, experiment)  # a user ended it: the search has no more say
         return
@@ -251,7 +251,7 @@ def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> Non
 def _close(turn: Turn, trial: Trial) -> None:
     if trial.state.is_terminal or is_stopping(trial.state):
         return
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     leaves_by_itself = trial.is_resting and trial.target_is_last
     trial.was_stopped = turn.searches.of(experiment).was_stopped(trial.index)
     move(trial, State.STOPPING_COMPLETED)

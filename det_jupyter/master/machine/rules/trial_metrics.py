@@ -9,7 +9,7 @@ from det_jupyter.master.machine.core.turn import Turn
 
 def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
     """Note the metric of a validation."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     direction = Direction.of_config(experiment.config)
     trial.metrics_by_step[steps_completed] = metric
     trial.best_metric = direction.best((trial.best_metric, metric))
@@ -20,7 +20,7 @@ def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -
 
 def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     """Drop the metrics after a step: the trial starts again from a checkpoint of that step."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = turn.state.experiment(trial.experiment_id)
     direction = Direction.of_config(experiment.config)
     was_best = trial.best_metric is not None and trial.best_metric == experiment.best_metric
     kept = {step: metric for step, metric in trial.metrics_by_step.items() if step <= after_step}
