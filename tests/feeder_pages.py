@@ -135,7 +135,7 @@ def feeder_process(*, start_master: bool = False) -> Iterator[FeederProcess]:
         process.stdin.flush()
         yield FeederProcess(process)
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

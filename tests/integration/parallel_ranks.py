@@ -54,7 +54,7 @@ def rank_runner() -> Iterator[RankRunner]:
         assert process.stdout is not None
         pickle.dump(None, process.stdin)  # a process forked by a test may have the pipe open, too
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)  # on a busy computer it may still import torch
         process.stdout.close()
 
 

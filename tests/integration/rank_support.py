@@ -134,7 +134,7 @@ def running_zygote(folder: Path) -> Iterator[Zygote]:
         yield zygote
     finally:
         zygote.close()
-        process.wait(10)
+        process.wait(60)
 
 
 class Gang:

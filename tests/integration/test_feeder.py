@@ -292,4 +292,4 @@ def test_a_feeder_ends_with_its_standard_input() -> None:
         process = psutil.Process(feeder.process.pid)
         assert feeder.process.stdin is not None
         feeder.process.stdin.close()
-        process.wait(10)
+        process.wait(60)
