@@ -231,6 +231,7 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
         ("e list --since then", "det experiment list: since: got 'then', expected a date"),
         ("e logs 7 --since then", "det experiment logs: since: got 'then', expected a date"),
         (f"e label add 7 {'x' * 101}", "det experiment label add: add_labels: got ['xxx"),
+        (f"e label remove 7 {'x' * 101}", "det experiment label remove: remove_labels: got ['xxx"),
         ("e change 7", "det experiment change: nothing to change; give --max-trials"),
         ("e describe 3,5-", "argument ID: got '5-', expected the number of an experiment"),
         ("e logs 7 --head 0", "argument --head: got '0', expected a whole number, 1 or more"),

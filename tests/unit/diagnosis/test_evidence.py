@@ -290,6 +290,15 @@ def test_how_a_straggler_differs_is_evidence() -> None:
     assert cause.evidence[0] == "hot"
 
 
+def test_another_cause_beside_a_straggler_keeps_its_own_words() -> None:
+    found = facts(*[{**parts, "dataloader_next": 0.3} for parts in slow_rank()])
+    alone = advise("input", 0.3, found, setting(3))
+    beside = advise("input", 0.3, found, setting(3), Straggler((1,), 0.4, "compute"))
+    assert beside == alone
+    assert (beside.rank, beside.because) == (None, None)
+    assert beside.advice == [WORKERS, ONCE]
+
+
 @pytest.mark.parametrize(
     ("own", "others", "evidence"),
     [
@@ -326,6 +335,10 @@ def test_strangers_explain_only_where_no_other_gpu_has_any() -> None:
     found = find_straggler(facts(*slow_rank()), setting(places=[free[0], busy[1], free[2]]))
     assert found is not None
     assert found.evidence == ("other processes use its GPU: jupyter",)
+    crowded = replace(busy[1], strangers=("a", "b", "c", "d"))
+    found = find_straggler(facts(*slow_rank()), setting(places=[free[0], crowded, free[2]]))
+    assert found is not None
+    assert found.evidence == ("other processes use its GPU: a, b, c",)
     found = find_straggler(facts(*slow_rank()), setting(places=[busy[0], busy[1], free[2]]))
     assert found is not None
     assert found.because == "compute"
@@ -356,6 +369,21 @@ def test_data_explain_a_straggler_from_half_on(input_share: float, because: str)
     assert found.because == because
 
 
+def test_data_that_all_ranks_wait_for_explain_no_straggler() -> None:
+    quick = {"forward": 0.3, "dataloader_next": 0.3, "exchange_wait": 0.4}
+    found = find_straggler(
+        facts(quick, {"forward": 0.7, "dataloader_next": 0.3}, quick), setting(3)
+    )
+    assert found is not None
+    assert found.because == "compute"
+
+
+def test_on_a_full_computer_without_measures_of_each_rank_none_is_blamed() -> None:
+    assert find_straggler(facts(*slow_rank(), means=host(95.0)), setting(3)) is None
+    only_its_own = host(95.0) | rank(1, cpu_wait=5.0)
+    assert find_straggler(facts(*slow_rank(), means=only_its_own), setting(3)) is None
+
+
 def test_several_slow_ranks_are_half_of_all_at_most_the_slowest_first() -> None:
     waits = [{"exchange_wait": wait} for wait in (0.4, 0.1, 0.05, 0.4)]
     found = find_straggler(facts(*waits), setting(4))
@@ -364,6 +392,25 @@ def test_several_slow_ranks_are_half_of_all_at_most_the_slowest_first() -> None:
     assert found.share == pytest.approx(0.35)
     assert find_straggler(facts(*waits[:3]), setting(3)) is None
     assert find_straggler(facts(*waits[:1]), setting(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("slices", "slow"),
+    [
+        ((0.1, 0.1, 0.2, 0.6), (0, 1)),
+        ((0.1, 0.1, 0.05, 0.6), ()),  # the last one is another rank, of which it is not said
+        ((0.0, 0.6, 0.2, 0.2), ()),  # the last one is of them, but they wait longer than the rest
+    ],
+)
+def test_in_each_slice_a_slow_rank_is_the_last_one_and_the_slow_ones_wait_less(
+    slices: tuple[float, ...], slow: tuple[int, ...]
+) -> None:
+    found = facts(*({"exchange_wait": wait} for wait in (0.1, 0.1, 0.4, 0.4)))
+    ranks = tuple(
+        replace(each, waits=(wait,) * 8) for each, wait in zip(found.ranks, slices, strict=True)
+    )
+    straggler = find_straggler(replace(found, ranks=ranks), setting(4))
+    assert (() if straggler is None else straggler.ranks) == slow
 
 
 def test_too_few_slices_matter_only_where_ranks_wait() -> None:
@@ -436,12 +483,24 @@ def test_shares_sum_to_one_and_a_straggler_takes_from_uneven() -> None:
         "uneven": pytest.approx(0.16),
         "validation": pytest.approx(0.2),
     }
+    assert divide(facts({"forward": 0.3, "dataloader_next": 0.1}), None) == {
+        "compute": pytest.approx(0.75), "input": pytest.approx(0.25),
+    }  # fmt: skip
     everything = {"checkpoint": Periodic(share=0.9, seconds=1.0, every_s=1.0),
                   "validation": Periodic(share=0.6, seconds=1.0, every_s=1.0)}  # fmt: skip
     shares = divide(facts({"forward": 1.0}, periodic=everything), None)
     assert shares == {
         "compute": 0.0, "checkpoint": pytest.approx(0.6), "validation": pytest.approx(0.4),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("share", "start"),
+    [(0.849, "Little to gain here: 85 %"), (0.85, "Nothing to gain here: 85 %")],
+)
+def test_from_85_percent_of_compute_on_nothing_is_to_be_gained(share: float, start: str) -> None:
+    parts = {"forward": share, "dataloader_next": (1 - share) / 2, "to_device": (1 - share) / 2}
+    assert put(find(facts(parts), setting())).startswith(start)
 
 
 @pytest.mark.parametrize(
@@ -496,11 +555,14 @@ def test_the_rank_with_fewest_slices_decides_whether_they_are_enough() -> None:
     assert has_too_few_slices(replace(found, ranks=(first, replace(second, waits=(0.0,) * 4))))
 
 
-@pytest.mark.parametrize(("wait", "because"), [(20.0, None), (19.9, "compute")])
+@pytest.mark.parametrize(
+    ("wait", "rest", "because"),
+    [(20.0, 0.0, None), (19.9, 0.0, "compute"), (50.0, 30.0, None), (49.9, 30.0, "compute")],
+)
 def test_a_rank_whose_lateness_is_its_wait_for_a_core_is_no_straggler(
-    wait: float, because: str | None
+    wait: float, rest: float, because: str | None
 ) -> None:
-    waits = {**rank(0, cpu_wait=0.0), **rank(1, cpu_wait=wait), **rank(2, cpu_wait=0.0)}
+    waits = {**rank(0, cpu_wait=rest), **rank(1, cpu_wait=wait), **rank(2, cpu_wait=rest)}
     means = {**host(95.0), **waits}
     found = find_straggler(facts(*slow_rank(), means=means), setting(3))
     assert (None if found is None else found.because) == because

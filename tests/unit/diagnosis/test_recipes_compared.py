@@ -209,6 +209,23 @@ def test_gains_losses_and_noise_are_said_in_percent() -> None:
     assert rows["bf16"].records_per_s == 151
 
 
+def test_a_diagnostic_that_gains_says_what_its_cost_takes() -> None:
+    rates: Rates = {"as_it_is": STEADY, "replay": (200, 204, 202), "aggregation_1000": STEADY}
+    rows = rows_of(rates)
+    assert rows["replay"].verdict == "loading data takes 50 % of the time"
+    assert rows["aggregation_1000"].verdict == "nothing: +0 % is inside the noise of 3 %"
+
+
+def test_of_a_change_of_two_keys_the_gain_is_beside_the_first() -> None:
+    found = measured({"as_it_is": STEADY, "bucket_100": (150, 153, 151.5)})
+    rows = build_rows([*recipes(auto_tune_tensor_fusion=True).values()], found, 2)
+    assert yaml_lines(rows).splitlines() == [
+        "optimizations:",
+        "  tensor_fusion_threshold: 100  # 1.50 times as fast here; safe",
+        "  auto_tune_tensor_fusion: false",
+    ]
+
+
 def test_a_change_of_the_loader_is_a_comment_with_what_was_changed() -> None:
     rates: Rates = {"as_it_is": STEADY, "workers": (150, 153, 152)}
     found = measured(rates)

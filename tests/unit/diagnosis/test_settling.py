@@ -19,6 +19,7 @@ from tests.unit.diagnosis.samples import (
     noisy,
     run,
     setting,
+    together,
     verdict_of,
 )
 
@@ -80,6 +81,39 @@ def test_the_same_verdict_is_no_news() -> None:
     current = run([HEALTHY])
     current.add_times(0, interval(12, HEALTHY))
     assert current.judge(NOW + 13) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_news"),
+    [
+        ({}, {"to_device": 0.2}, False),
+        ({"to_device": 0.2}, {}, False),
+        ({"to_device": 0.6}, {"dataloader_next": 0.6}, True),
+    ],
+)
+def test_a_kind_that_comes_or_goes_is_news_with_four_percent_of_the_time(
+    before: Parts, after: Parts, is_news: bool
+) -> None:
+    compute: Parts = {"forward": 9.0, "rest": 0.5}
+    current = RunVerdict(setting(), verdict_of(run([{**compute, **before}])))
+    for index in range(5):
+        current.add_times(0, interval(index, {**compute, **after}))
+    found = current.judge(NOW + 6)
+    assert (found is not None) is is_news
+    if found is not None:
+        assert found.shares.keys() == {"compute", "input", "residual"}
+
+
+def test_ranks_that_wait_for_each_other_are_judged_from_five_intervals_on() -> None:
+    slow = together([HEALTHY, {**HEALTHY, "forward": 18.0}])
+    current = run(slow, num_intervals=5)  # the first one is left out
+    assert verdict_of(current).sentence == (
+        "Not enough seen yet: too few intervals to tell a slow rank from uneven steps."
+    )
+    last = current.judge(NOW + 6, is_last=True)
+    assert last is not None
+    assert last.kind == "straggler", "nothing more comes, so it says what it has seen"
+    assert verdict_of(run(slow, num_intervals=6)).kind == "straggler"
 
 
 def test_an_interval_that_comes_twice_counts_once() -> None:

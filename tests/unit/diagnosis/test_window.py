@@ -172,3 +172,66 @@ def test_memory_is_followed_every_five_seconds_with_what_is_left() -> None:
     assert growths["gpu_memory"].free_bytes == 7.0
     assert {growth.free_bytes for growth in growths.values()} == {7.0, 9.0}
     assert growths["gpu_memory"].at == (NOW, NOW + 5, NOW + 10)
+
+
+def test_the_window_holds_240_intervals_at_most() -> None:
+    found = RankTimes()
+    for at in range(300):
+        found.add(times(0.1 * at, seconds=0.1))
+    assert (len(found.recent), found.batches) == (240, 4800)
+
+
+def test_two_intervals_stay_however_long_they_are() -> None:
+    found = window([times(100 * at, 50, seconds=100.0) for at in (1, 2, 3)])
+    assert found.missing() == ""
+    assert found.facts().batches == 100
+
+
+def test_an_interval_is_in_the_slice_that_has_its_middle() -> None:
+    found = RankTimes()
+    for at in (0, 1, 2.4, 4):
+        found.add(times(at))
+    slices = [[times.at - NOW for times in each] for each in found.sliced(NOW, NOW + 4, 4)]
+    assert slices == [[1], [pytest.approx(2.4)], [], [4]]
+
+
+@pytest.mark.parametrize("at", [(5, 6, 7, 8), (1, 2, 3, 4)])
+def test_ranks_are_compared_where_both_have_times(at: tuple[int, ...]) -> None:
+    steady = [times(each, exchange_wait=0.5) for each in range(1, 9)]
+    for rank in window(steady, [times(each) for each in at]).facts().ranks:
+        assert len(rank.waits) == 2, "of four slices, of which one rank has two"
+
+
+def test_what_happens_several_times_in_one_interval_is_told_with_its_period() -> None:
+    validated = StepTimes(
+        at=NOW + 2, first=1, batches=20, samples=32, seconds=4.0,
+        parts={"validation": PartTimes(2, 1.0, 0.5, 0.5, 0.5)},
+    )  # fmt: skip
+    found = window([times(1), validated, times(3)])
+    assert found.unclear(0.1) == ""
+    [periodic] = found.facts().periodic.values()
+    assert (periodic.seconds, periodic.every_s) == (0.5, 3.0)
+    assert periodic.share == pytest.approx(1 / 6)
+
+
+def test_a_validation_in_each_of_three_intervals_in_a_row_happens_often() -> None:
+    validations = [times(at, validation=0.2) for at in (4, 5, 6)]
+    found = window([*(times(at) for at in (1, 2, 3)), *validations])
+    assert found.unclear(0.1) == ""
+    [periodic] = found.facts().periodic.values()
+    assert periodic.share == pytest.approx(0.1)
+    assert periodic.every_s == 2.0
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 4.0])
+def test_waits_are_shares_of_the_time_however_long_an_interval_is(seconds: float) -> None:
+    waiting = [
+        times(seconds * i, seconds=seconds, exchange_wait=seconds / 4, forward=3 * seconds / 4)
+        for i in (1, 2, 3)
+    ]
+    [rank] = window(waiting).facts().ranks
+    assert list(rank.waits) == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_a_run_has_seen_the_batches_that_every_rank_has_trained() -> None:
+    assert window([times(1, 30), times(2, 30)], [times(1), times(2)]).facts().batches == 40

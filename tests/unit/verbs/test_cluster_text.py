@@ -342,3 +342,24 @@ def test_a_time_that_is_not_today_has_its_date() -> None:
     text = ledger_text(cluster(pool(agent(held(0, 0, since=AT - 86_400 * 3)))))
     day = datetime.fromtimestamp(AT - 86_400 * 3)
     assert f"since {day:%b} {day.day}, 14:30" in text
+
+
+def test_each_pool_lists_its_own_queue() -> None:
+    pools = [pool(name=name, num_waiting=1) for name in ("default", "night")]
+    queue = (entry(8, experiment_id=4), entry(9, pool="night"))
+    view = cluster(*pools, queue=queue)
+    heads = [line for line in queue_text(view).splitlines() if not line.startswith("     ")]
+    assert [line.split()[:3] for line in heads] == [
+        ["Pool", "default", "(priority,"],
+        ["1.", "trial", "8"],
+        ["Pool", "night", "(priority,"],
+        ["1.", "trial", "9"],
+    ]
+    first, second = queue_page(view).split("<b>Pool night")
+    assert ("trial 8" in first, "trial 9" in first) == (True, False)
+    assert ("trial 8" in second, "trial 9" in second) == (False, True)
+
+
+def test_what_the_first_trial_of_all_waits_for_is_said() -> None:
+    waits = task(8, state="QUEUED", waiting_for="waits", experiment_id=1)
+    assert list(tasks_listing([waits], [pool()]).below) == ["waits"]

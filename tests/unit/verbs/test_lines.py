@@ -17,6 +17,7 @@ from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
+from det_jupyter.verbs.experiments import ended
 from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.wire import (
     AgentStatus,
@@ -40,6 +41,7 @@ from det_jupyter.wire import (
     SearchChangeView,
     SetPools,
     SetRetention,
+    State,
     SwitchSlots,
     TaskEntry,
 )
@@ -304,7 +306,9 @@ def test_lists_for_programs_are_one_document_whatever_there_is(
         rows = json.loads(capsys.readouterr().out)
         assert rows
         det(f"{noun} list --csv")
-        assert len(list(csv.reader(capsys.readouterr().out.splitlines()))) == len(rows) + 1
+        header, *cells = csv.reader(capsys.readouterr().out.splitlines())
+        assert all(header), "what is for people only is left out"
+        assert [len(each) for each in cells] == [len(header)] * len(rows)
     det("job list --json -p night")
     assert [row["ID"] for row in json.loads(capsys.readouterr().out)] == [5]
     monkeypatch.setattr(master, "tasks", lambda limit: [])
@@ -476,12 +480,17 @@ def test_pools_are_set_from_a_cell_or_a_file(
     master: Master, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     det("pool set", POOLS)
+    assert "Note" not in capsys.readouterr().out
     file = tmp_path / "pools.yaml"
     file.write_text(f"{POOLS}agents: [{{id: left, slots: 'cpu:8'}}]\n")
     det(f"pool set {file}")
     night = {"pool_name": "night", "agents": ["gpu-*"], "scheduler": {"type": "fair_share"}}
     assert master.asked == [[{"pool_name": "default"}, night]] * 2
-    assert capsys.readouterr().out.count("Pool default (priority, preemption): 9 slots") == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "Pool default (priority, preemption): 9 slots: 2 used, 1 leaving, 4 free, 1 occupied, "
+        "1 disabled; 1 trial waiting",
+        "Note: agents are simulated only by the file pools.yaml, from the next start on.",
+    ]
 
 
 def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path: Path) -> None:
@@ -700,6 +709,36 @@ def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     assert jobs.view[0].name == "resnet"
     for shown in (slots, queue, jobs):
         assert shown._repr_html_().startswith("<div>")
+
+
+def test_to_show_an_experiment_is_to_return_its_handle(master: Master) -> None:
+    assert det_experiment("show 7").id == 7
+
+
+@pytest.mark.parametrize("state", State)
+def test_waiting_for_an_experiment_succeeds_only_if_it_completes(state: State) -> None:
+    view = experiment(trial(allocation=None), state=state)
+    if state is State.COMPLETED:
+        assert ended(view) == "Experiment 7 “digits”: COMPLETED"
+    else:
+        with pytest.raises(Conflict, match=f"Experiment 7 “digits”: {state}"):
+            ended(view)
+
+
+def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.view = experiment(trial(allocation=None), state=State.COMPLETED)
+    monkeypatch.setattr(master, "curves", lambda i, max_points: [], raising=False)
+    det_experiment("wait 7")
+    assert capsys.readouterr().out == "Experiment 7 “digits”: COMPLETED\n"
+
+    def refuse(experiment_id: int, max_points: int) -> list[Curve]:
+        raise Conflict("its metrics cannot be read")
+
+    monkeypatch.setattr(master, "curves", refuse)
+    with pytest.raises(Conflict, match="its metrics cannot be read"):
+        det_experiment("wait 7")
 
 
 def test_names_descriptions_and_labels_are_set_by_lines(

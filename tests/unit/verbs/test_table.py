@@ -54,9 +54,38 @@ def test_the_help_of_a_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]
     assert "\nPrint why it does not run, and what would start it.\n" in capsys.readouterr().out
 
 
+def test_the_help_of_det_experiment_has_that_of_its_cell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(HelpShown):
+        parse(line_parser(), "--help")
+    _, of_lines, of_cells = capsys.readouterr().out.partition("\n\nas a cell magic: ")
+    assert of_lines
+    assert "--queue-anyway" in of_cells
+
+
 def test_defaults_are_explained_as_they_are_written() -> None:
     [row] = [line for line in explain("").splitlines() if line.startswith("min_checkpoint_period")]
     assert "  {batches: 0}  " in row
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("t profile 1", {"steps": 10, "ranks": [0], "with_stack": False}),
+        ("t profile 1 --steps 3 --ranks 0,2 --with-stack",
+         {"steps": 3, "ranks": [0, 2], "with_stack": True}),
+        ("e set 7", {"title": None, "priority": None, "weight": None, "pool": None}),
+        ("e set 7 --name a -p 3 -w 0.5", {"title": "a", "priority": 3, "weight": 0.5}),
+        ("e logs 7", {"rank": None, "tail": None, "level": None, "follow": False, "json": False}),
+        ("e logs 7 --level INFO", {"level": "info"}),
+        ("e fork 7", {"overrides": [], "trial": None, "checkpoint": None, "queue_anyway": False}),
+        ("e lt 7", {"all": False, "csv": False, "json": False}),
+    ],
+)  # fmt: skip
+def test_what_a_line_leaves_out_has_its_default(line: str, given: dict[str, object]) -> None:
+    options = parse(det_parser(), line)
+    assert {name: getattr(options, name) for name in given} == given
 
 
 def test_the_examples_of_the_help_are_lines_of_the_table() -> None:
