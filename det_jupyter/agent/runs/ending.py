@@ -20,6 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from det_jupyter.agent.runs.streams import MAX_RECORD_BYTES
 from det_jupyter.control import ControlPage
 from det_jupyter.lengths import Length
 from det_jupyter.records import RunEnded, TargetReached, to_line
@@ -65,8 +66,8 @@ def _reached(plan: GangPlan, page: ControlPage, steps: int, at: float) -> str:
 def _records(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a journal, as JSON has them."""
     with suppress(OSError), journal.open("rb") as file:  # no worker of this rank has journaled
-        for line in file:
-            with suppress(ValueError):  # it was cut off
+        while line := file.readline(MAX_RECORD_BYTES):  # what is longer is no record
+            with suppress(ValueError, RecursionError):  # it was cut off, or is nested too deeply
                 record = json.loads(line)
                 if isinstance(record, dict):
                     yield record

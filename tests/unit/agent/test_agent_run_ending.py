@@ -9,6 +9,7 @@ import pytest
 
 from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.run import new_run
+from det_jupyter.agent.runs.streams import MAX_RECORD_BYTES
 from det_jupyter.control import ControlPage, create_page
 from det_jupyter.errors import LaunchError
 from det_jupyter.lengths import Length
@@ -126,6 +127,16 @@ def test_records_of_any_length_count_wherever_they_are(folder: RunDir) -> None:
     assert ended(folder) == [REACHED, COMPLETED]
     journal(folder, 0, RunEnded(at=3.0, reason="stopped", steps_completed=2), long, STARTED)
     assert ended(folder) == []
+
+
+@pytest.mark.parametrize(
+    "strange",
+    ["[" * 200_000, '{"kind":"failure","x":"' + "x" * MAX_RECORD_BYTES + '"}'],
+    ids=["nested", "long"],
+)
+def test_what_is_no_record_does_not_keep_a_run_from_ending(folder: RunDir, strange: str) -> None:
+    folder.journal(0).write_text(f"{to_line(metrics(5))}{strange}\n")
+    assert ended(folder)[-2:] == [REACHED, COMPLETED]
 
 
 def test_what_a_rank_has_said_of_the_end_stands(folder: RunDir) -> None:
