@@ -228,6 +228,7 @@ class DistributedContext:
         return self.size
 
     def get_num_agents(self) -> int:
+        """Return the number of computers: `cross_size`."""
         return self.cross_size
 
     def gather(self, value: T) -> list[T] | None:

@@ -74,7 +74,12 @@ class ShardedCheckpoint:
         with self._discarding():
             path, uuid = self._open(merged)
             mine = stored_by(offers, self._distributed.rank)
-            self._on_all(lambda: copy_files(ckpt_dir or "", path, mine))
+
+            def copy() -> None:
+                if ckpt_dir is not None:  # else this computer needs no access to the storage
+                    copy_files(ckpt_dir, path, mine)
+
+            self._on_all(copy)
             self._on_chief(self._commit)
         return uuid
 

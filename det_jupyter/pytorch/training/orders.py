@@ -137,11 +137,13 @@ class LiveOrders:
             return
         if self._tracer is not None:  # the master orders one at a time
             self._tracer.close()
+            self._tracer = None
             self.after_batch.remove(self._trace)
         folder = traces_folder(info.data_dir, info.experiment_id, info.trial_id)
-        self._tracer = Tracer(order, folder, rank, steps, self.core.sink.write)
-        self._tracer.start(has_own_profiler=self.context.torch_profiler is not None)
-        if not self._tracer.is_over:
+        tracer = Tracer(order, folder, rank, steps, self.core.sink.write)
+        tracer.start(has_own_profiler=self.context.torch_profiler is not None)
+        if not tracer.is_over:
+            self._tracer = tracer
             self.after_batch.append(self._trace)
 
     def _trace(self, share: Share) -> None:

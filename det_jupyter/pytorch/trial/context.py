@@ -86,10 +86,8 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         tensorboard_folder: Path | None = None,
     ) -> None:
         self.distributed = core.distributed if core else distributed or DistributedContext()
-        folder, profiler = (
-            tensorboard_folder or Path("tensorboard"),
-            core.profiler if core else None,
-        )
+        folder = tensorboard_folder or Path("tensorboard")
+        profiler = core.profiler if core else None
         Instruments.__init__(self, folder, self.distributed.rank, profiler)
         self.core = core
         self.device = device

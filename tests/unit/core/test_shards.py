@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.core import sharded
+from det_jupyter.core.folders import copy_files
 from det_jupyter.core.journal import RecordList
 from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import CheckpointError
@@ -87,6 +89,21 @@ def test_a_checkpoint_is_the_union_of_what_ranks_have(storage: Storage, tmp_path
     assert tree(storage.root / uuid) == {
         "empty/": "", "model/": "", "model/a": "0", "model/b": "2", "same": "x"
     }  # fmt: skip
+
+
+def test_a_rank_without_a_folder_leaves_the_storage_alone(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = []
+
+    def copy_noted(source: Any, *args: Any) -> None:
+        sources.append(source)
+        copy_files(source, *args)
+
+    monkeypatch.setattr(sharded, "copy_files", copy_noted)
+    first = write(tmp_path / "0", {"a.txt": "a"})
+    storage.uuid(storage.upload(first, None))
+    assert sources == [first]
 
 
 def test_one_folder_of_several_ranks_is_stored_once(storage: Storage, tmp_path: Path) -> None:
