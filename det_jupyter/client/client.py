@@ -212,9 +212,10 @@ class Client:
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
 
     def delete_checkpoints(self, uuids: Sequence[str]) -> list[CheckpointView]:
-        """Delete checkpoints, and return them as they are now.
+        """Delete checkpoints, all of them or none, and return them as they are now.
 
-        If one is unknown, deleted already or in use, none is deleted.
+        Raises:
+            Conflict: One is unknown, deleted already, or in use.
         """
         body = DeleteCheckpoints(uuids=list(uuids)).model_dump()
         answer = self.session.post("/checkpoints/delete", body)

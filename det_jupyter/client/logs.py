@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import takewhile
 from typing import TypedDict
 
 from det_jupyter.client.asking import When, ask_for, to_moment
@@ -84,7 +85,9 @@ def read(fetch: Fetch, query: LogQuery, tail: int | None) -> LogLines:
     if tail is not None and tail <= MAX_LINES:
         page = fetch(query.model_copy(update={"tail": tail}))
         return LogLines(page.lines, page.total)
-    lines = [line for page in all_pages(fetch, query) for line in page.lines]
+    # Other trials may print without end, which moves the number of the newest line.
+    pages = takewhile(lambda page: page.lines, all_pages(fetch, query))
+    lines = [line for page in pages for line in page.lines]
     return LogLines(lines if tail is None else lines[-tail:], len(lines))
 
 

@@ -75,8 +75,8 @@ class MasterLine:
         if self._starting is not None and self._starting.is_alive():
             return MasterState(state="starting")
         # A master that is stopped takes its file away; ours was killed if the file is there.
-        was_killed = self._client is not None and paths.master_file().exists()
-        if self._may_start or (was_killed and not self._start_problem):
+        is_ours_gone = self._client is not None and not self._start_problem
+        if self._may_start or (is_ours_gone and paths.master_file().exists()):
             self._may_start = False
             self._starting = threading.Thread(target=self._start, name="det-start", daemon=True)
             self._starting.start()

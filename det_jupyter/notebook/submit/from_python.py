@@ -73,7 +73,7 @@ def submit(
         queue_anyway=queue_anyway,
         allow_large=allow_large,
         context=context,
-        include=(include,) if isinstance(include, str | Path) else include,
+        include=(include,) if isinstance(include, str | Path) else tuple(include),
     )
     try:
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)

@@ -130,6 +130,14 @@ def test_lines_that_are_followed_in_python_come_once_and_whole() -> None:
     assert master.asked[0][1] == 3
 
 
+def test_all_lines_end_though_other_trials_go_on_printing() -> None:
+    others = [LogPage(lines=[], total=0, last_id=number, is_over=False) for number in (9, 12)]
+    master = Master(page(line(1, "one"), line(2, "two")), *others)
+    lines = Experiment(master.as_client(), 7).logs(trial=3, tail=None)
+    assert [one.text for one in lines] == ["one", "two"]
+    assert [query.after for query, _ in master.asked] == [0, 2]
+
+
 def test_lines_show_themselves() -> None:
     shown = repr(LogLines([line(1, "outer\ninner")], 5))
     assert shown == (

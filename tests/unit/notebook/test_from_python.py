@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.submit import from_python
+from det_jupyter.notebook.submit.caller import Caller
 from det_jupyter.notebook.submit.from_python import submit
 
 ENTRYPOINT = "entrypoint: got 3, expected a class or a function with a name, or text"
@@ -24,3 +27,11 @@ def test_what_is_wrong_with_a_call_comes_together(config: Any, problem: str) -> 
     with pytest.raises(ConfigError) as caught:
         submit(3, config, slots=object())  # type: ignore[arg-type]  # what a user may give
     assert caught.value.problems == [ENTRYPOINT, SLOTS, problem]
+
+
+def test_what_is_included_may_come_from_an_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers: list[Caller] = []
+    monkeypatch.setattr(from_python, "submit_draft", lambda draft, caller: callers.append(caller))
+    paths: Any = (Path(name) for name in ("data", "nets"))  # as of Path.glob
+    submit(None, {"name": "x"}, include=paths)
+    assert callers[0].include == (Path("data"), Path("nets"))
