@@ -163,6 +163,22 @@ def test_an_exchange_is_told_from_the_steps_that_are_saved_with_it() -> None:
     assert cause.evidence[2] == "by its own timings, rank 0 waits for that 29 % of its time"
 
 
+@pytest.mark.parametrize(
+    ("shares", "start"),
+    [
+        ({}, "Exchanging gradients, with the optimizer's steps, takes 50 % of the time: "),
+        ({"optimizer": 0.2}, "Exchanging gradients takes 30 % of the time: "),
+    ],
+)
+def test_where_the_optimizer_was_not_timed_its_steps_are_said_to_be_counted(
+    shares: dict[str, float], start: str
+) -> None:
+    found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202)})
+    found.shares.update(shares)
+    rows = build_rows([*recipes().values()], found, 2)
+    assert conclude(rows, found, 2, at=1.0).sentence.startswith(start)
+
+
 def test_what_only_optimizer_steps_explain_is_no_exchange() -> None:
     found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202), "replay": STEADY})
     found.shares["optimizer"] = 0.5

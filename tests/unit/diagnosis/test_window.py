@@ -93,6 +93,19 @@ def test_what_happens_often_is_told_with_its_length_and_period() -> None:
     assert periodic.share == pytest.approx(0.0625)
 
 
+@pytest.mark.parametrize(("now", "every_s"), [(45, 10.0), (55, 22.5)])
+def test_what_has_not_happened_for_two_periods_happens_more_seldom(
+    now: int, every_s: float
+) -> None:
+    found = RankTimes()
+    for at in range(now + 1):
+        parts: dict[str, Any] = {"validation": 0.5} if at in (10, 20, 30) else {}
+        found.add(times(at, **parts))
+    [periodic] = found.cycles().values()
+    assert periodic.every_s == every_s
+    assert periodic.share == pytest.approx(0.5 / every_s)
+
+
 def test_parts_are_shares_without_what_is_periodic_and_sections() -> None:
     parts: dict[str, Any] = {"forward": 0.6, "validation": 0.2, "section.a": 0.5, "rest": 0.2}
     [rank] = window([times(1, **parts), times(2, **parts)]).facts().ranks

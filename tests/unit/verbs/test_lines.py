@@ -17,7 +17,7 @@ from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
-from det_jupyter.verbs.experiments import ended
+from det_jupyter.verbs.experiments import describe_state, ended
 from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.wire import (
     AgentStatus,
@@ -277,6 +277,10 @@ def test_a_wrong_line_is_an_error_that_ipython_prints_in_one_line() -> None:
         ),
         ("create a.yaml .", "there is no `%det_experiment create`: put `%%det_experiment"),
         ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
+        ("7", "invalid choice: '7'; expected list"),
+        ("set nam 7 x", "invalid choice: 'nam'; did you mean name?"),
+        ("set 5 --weight 0", "got '0', expected a number above 0"),
+        ("set 5 --weight inf", "got 'inf', expected a number above 0"),
         ("pause ²", "got '²', expected the number of an experiment"),
         ("logs 5 --tail -5", "got '-5', expected a whole number, 0 or more"),
     ],
@@ -713,6 +717,22 @@ def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
 
 def test_to_show_an_experiment_is_to_return_its_handle(master: Master) -> None:
     assert det_experiment("show 7").id == 7
+
+
+@pytest.mark.parametrize(
+    ("state", "running", "left"),
+    [
+        (State.PAUSED, "PAUSED; its ranks were asked to save their state and leave", "PAUSED"),
+        (State.STOPPING_KILLED, "STOPPING_KILLED; its ranks are being killed", "STOPPING_KILLED"),
+        (State.STOPPING_CANCELED, "STOPPING_CANCELED; its ranks are leaving", "STOPPING_CANCELED"),
+        (State.ACTIVE, "ACTIVE", "ACTIVE"),
+    ],
+)
+def test_a_state_is_told_with_what_is_still_waited_for(
+    state: State, running: str, left: str
+) -> None:
+    assert describe_state(experiment(trial(), state=state)) == running
+    assert describe_state(experiment(trial(allocation=None), state=state)) == left
 
 
 @pytest.mark.parametrize("state", State)

@@ -17,7 +17,8 @@ from tests.unit.view.view_samples import CREATED_AT, capsule, curve
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Answering:
+def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answering:
+    monkeypatch.chdir(tmp_path)
     return Answering(tmp_path)
 
 
@@ -60,9 +61,8 @@ def test_the_folder_of_an_experiment_is_written_with_its_cells(
 
 
 def test_code_goes_by_default_to_a_folder_named_after_its_experiment(
-    master: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    master: Answering, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     brings(master, context=of_folder(master, tmp_path), payload="")
     said = answer_to(master, "e download-model-def 7")
     assert said == "Wrote the 2 files of the folder of experiment 7 to experiment-7-code"
@@ -146,3 +146,8 @@ def test_a_bar_that_is_followed_to_the_end_stays(
         if is_stopped
         else "It has ended: no more lines will come."
     )
+
+
+def test_lines_for_programs_have_words_of_any_language_as_they_are(master: Answering) -> None:
+    master.lines = [master.lines[0].model_copy(update={"text": "größer ✓"})]
+    assert '"log": "größer ✓"' in answer_to(master, "t logs 1 --json")
