@@ -549,6 +549,20 @@ def test_a_straggler_is_slow_in_three_slices_at_least(num: int, is_found: bool) 
     assert (find_straggler(replace(found, ranks=ranks), setting(3)) is not None) is is_found
 
 
+@pytest.mark.parametrize(
+    ("num", "slow_in", "is_found"),
+    [(16, 14, True), (16, 13, False), (5, 5, True), (5, 4, False)],
+)
+def test_a_straggler_is_slow_in_nearly_all_slices_and_in_all_of_few(
+    num: int, slow_in: int, is_found: bool
+) -> None:
+    found = facts(*slow_rank())
+    first, slow, third = (replace(each, waits=(0.4,) * num) for each in found.ranks)
+    slow = replace(slow, waits=(0.0,) * slow_in + (0.9,) * (num - slow_in))
+    straggler = find_straggler(replace(found, ranks=(first, slow, third)), setting(3))
+    assert (straggler is not None) is is_found
+
+
 def test_the_rank_with_fewest_slices_decides_whether_they_are_enough() -> None:
     found = facts({"exchange_wait": 0.4}, {})
     first, second = found.ranks
