@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from det_jupyter.errors import CheckpointError
 # Gets a path relative to the folder, with "/" between its parts, and at the end of a folder's.
 Selector = Callable[[str], bool]
 Folder = str | os.PathLike[str]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
     Args:
         where: The call, for messages.
         selector: Says what to take; None: everything. A folder that it leaves out is still looked
-            into, if that is possible.
+            into; one that cannot be read is passed over, with a warning.
 
     Raises:
         CheckpointError: There is no such folder, or something selected in it cannot be read.
@@ -47,6 +50,11 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
     def refuse(error: OSError) -> None:  # os.walk would leave the folder out
         if error.filename == root or _relative(error.filename, root) in folders:
             raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
+        # Whether the selector takes a file in it cannot be known.
+        logger.warning(
+            "%s: %s cannot be read (%s), and the selector leaves it out: so is all in it",
+            *(where, error.filename, error.strerror),
+        )
 
     for parent, inner, names in os.walk(root, onerror=refuse, followlinks=True):
         prefix = "" if parent == root else f"{_relative(parent, root)}/"

@@ -315,7 +315,10 @@ def test_a_rank_that_cannot_take_part_in_a_shared_download_fails_it_on_all(
 
 
 def test_what_a_selector_leaves_out_need_not_be_readable(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: Storage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = write(tmp_path / "0", {"a": "a", "in/b": "b", "locked/c": "c"})
     (folder / "in" / "again").symlink_to(folder)
@@ -337,6 +340,9 @@ def test_what_a_selector_leaves_out_need_not_be_readable(
         "gone": "nothing",
     }
     uuid = alone.upload(folder, STEPS, selector=lambda path: path not in bad)
+    assert (
+        "locked cannot be read (Permission denied), and the selector leaves it out" in caplog.text
+    )
     for name, problem in bad.items():
         with pytest.raises(CheckpointError, match=problem):
             alone.upload(folder, STEPS, selector=name.__eq__)
