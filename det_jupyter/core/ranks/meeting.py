@@ -213,8 +213,8 @@ def _listen(meeting: Meeting, place: Place) -> socket.socket:
 def _ask_other_chief(meeting: Meeting, place: Place) -> None:
     """Return if no process answers at our place."""
     deadline = time.monotonic() + _OTHER_CHIEF_S
-    nobody = suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError)
-    with nobody, closing(_connect(meeting)) as sock:
+    refused = suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError)
+    with refused, closing(_connect(meeting)) as sock:
         introduce(sock, place, meeting.secret, deadline, str(meeting))
 
 
