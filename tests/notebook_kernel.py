@@ -1,15 +1,33 @@
-"""A real notebook kernel for tests: run cells, see what a front end would see."""
+"""A real notebook kernel for tests: run cells, see what a front end would see.
+
+Kernels are forked from a process that has torch loaded (kernel_server.py). Those of the journeys
+through JupyterLab, and that of the quickstart, are started as a user's are.
+"""
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from socket import socket, socketpair
+from typing import IO, Any
 
+import nbformat
+import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from nbclient import NotebookClient
+
+from det_jupyter.system import paths
 
 
 @dataclass(slots=True)
@@ -85,10 +103,109 @@ class Notebook:
         self.manager.shutdown_kernel(now=True)
 
 
+class ForkedKernel:
+    """What `LocalProvisioner` uses of a `Popen`, for a process that is not a child of ours."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self._process: psutil.Process | None = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            self._process = None
+
+    def poll(self) -> int | None:
+        """Return None while it runs; with what it ended, only its parent is told."""
+        return None if self._process is not None and self._process.is_running() else 0
+
+    def wait(self) -> int:
+        """Return at once: it is called when it has ended."""
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        """Raise ProcessLookupError where it has ended."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+
+class ForkingProvisioner(LocalProvisioner):
+    """Starts kernels as forks of the process that has loaded what they need."""
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """Start what `python -m ipykernel_launcher` starts."""
+        assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
+        self.cwd = kwargs.get("cwd") or os.getcwd()
+        request = {"arguments": cmd[2:], "folder": str(self.cwd), "environment": kwargs["env"]}
+        connection, answers = kernel_server()
+        connection.sendall(f"{json.dumps(request)}\n".encode())
+        self.pid = int(answers.readline())
+        self.process = ForkedKernel(self.pid)  # type: ignore[assignment]  # all that is used
+        self.pgid = self.pid
+        return self.connection_info
+
+
+@cache
+def kernel_server() -> tuple[socket, IO[str]]:
+    """Start the process that kernels are forked from: once, when the first is needed."""
+    ours, theirs = socketpair()
+    file = Path(__file__).with_name("kernel_server.py")
+    # It serves tests of many homes, and is left behind by none of them.
+    environment = {k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE}
+    server = subprocess.Popen(
+        [sys.executable, str(file), str(theirs.fileno())],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+        env=environment,
+    )
+    theirs.close()
+    answers = ours.makefile()
+
+    def end() -> None:
+        answers.close()
+        ours.close()
+        server.wait()
+
+    atexit.register(end)
+    return ours, answers
+
+
+def forking(manager: KernelManager) -> KernelManager:
+    """Have a manager start its kernel as a fork."""
+    manager.provisioner = ForkingProvisioner(
+        kernel_id="", kernel_spec=manager.kernel_spec, parent=manager
+    )
+    return manager
+
+
+def run_notebook(file: Path, folder: Path, timeout_s: int = 150) -> tuple[Any, str]:
+    """Run all cells of a notebook in `folder`; return it, and what its cells show as text."""
+    document = nbformat.read(file, as_version=4)
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(document, timeout=timeout_s, resources=resources)
+    forking(client.create_kernel_manager())
+    client.execute()
+    outputs = [o for cell in document.cells for o in cell.get("outputs", [])]
+    return document, "\n".join(map(text_of, outputs))
+
+
+def text_of(output: dict[str, Any]) -> str:
+    """Return what an output shows as text: a stream, a result or a traceback."""
+    shown = output.get("text") or output.get("data", {}).get("text/plain")
+    return shown or "\n".join(output.get("traceback", []))
+
+
 @contextmanager
 def notebook(cwd: Path) -> Iterator[Notebook]:
     """Start a kernel in `cwd`; it is gone at the end."""
-    manager = KernelManager(kernel_name="python3")
+    manager = forking(KernelManager(kernel_name="python3"))
     manager.start_kernel(cwd=str(cwd))
     kernel = manager.blocking_client()
     kernel.start_channels()

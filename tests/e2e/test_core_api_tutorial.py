@@ -8,12 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.wire import State
+from tests.notebook_kernel import run_notebook
 from tests.processes import DetHome
 from tests.scripts import pause, submit_file, wait_for_line
 
@@ -102,12 +101,7 @@ def test_a_fork_begins_with_the_others_x_and_all_of_its_own_steps(
 
 def test_the_notebook_shows_the_same(home: DetHome, examples: Path, tmp_path: Path) -> None:
     shutil.copytree(examples / "core_api", tmp_path / "core_api")
-    document = nbformat.read(examples / "core_api.ipynb", as_version=4)
-    NotebookClient(
-        document, timeout=100, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    outputs = [o for cell in document.cells for o in cell.get("outputs", [])]
-    text = "\n".join(o.get("text") or o.get("data", {}).get("text/plain") or "" for o in outputs)
+    _, text = run_notebook(examples / "core_api.ipynb", tmp_path)
     assert "x is now 100" in text
     assert re.search(r"paused after [2-9]0 steps; x is 200", text)
     assert "'x is 200'" in text

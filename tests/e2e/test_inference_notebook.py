@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+from tests.notebook_kernel import run_notebook
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
 
@@ -14,12 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
 def test_the_notebook_predicts_every_record_once_through_a_pause_and_a_kill(
     tmp_path: Path, examples: Path
 ) -> None:
-    document = nbformat.read(examples / "batch_inference.ipynb", as_version=4)
-    NotebookClient(
-        document, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    outputs = [o for cell in document.cells for o in cell.get("outputs", [])]
-    text = "\n".join(o.get("text") or o.get("data", {}).get("text/plain") or "" for o in outputs)
+    _, text = run_notebook(examples / "batch_inference.ipynb", tmp_path)
     assert "PAUSED, " in text
     assert "1 restart" in text
     assert "1797 records, 1797 different ones; accuracy 0.9" in text

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.notebook_kernel import Notebook, notebook
-from tests.processes import det_home
+from tests.processes import DetHome
 from tests.trials import TRIAL_SOURCE
 
 pytestmark = pytest.mark.e2e
@@ -22,9 +21,10 @@ resources: {{slots_per_trial: 2}}
 """
 
 
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Notebook]:
-    with det_home(tmp_path / "home", {}), notebook(tmp_path) as book:
+@pytest.fixture(scope="module")
+def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """Return a notebook in which the trial is defined."""
+    with notebook(tmp_path_factory.mktemp("book")) as book:
         book.check("%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
         yield book

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
-from tests.notebook_kernel import Notebook, notebook
+from tests.notebook_kernel import Notebook, notebook, run_notebook, text_of
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
@@ -64,13 +64,9 @@ def test_quickstart_notebook_runs_and_says_what_is_true(
 def test_search_notebook_runs_and_measures_what_asha_saved(
     home: DetHome, client: Client, examples: Path, tmp_path: Path
 ) -> None:
-    document = nbformat.read(examples / "search.ipynb", as_version=4)
-    NotebookClient(
-        document, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    shown = [o for c in document.cells for o in c.get("outputs", [])]
-    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in shown]
-    assert any("ASHA trained" in text for text in texts)
+    document, text = run_notebook(examples / "search.ipynb", tmp_path)
+    assert "ASHA trained" in text
+    texts = [text_of(output) for cell in document.cells for output in cell.get("outputs", [])]
     assert any("train for" in text and "bracket 2" in text for text in texts), "the preview"
     asha, random, wide, longer = client.experiments()[-4:]
     assert [view.state for view in (asha, random, wide, longer)] == ["COMPLETED"] * 4

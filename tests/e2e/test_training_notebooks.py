@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+from tests.notebook_kernel import run_notebook
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
 
 
-def printed(notebook: Path, folder: Path) -> str:
-    """Run the notebook, and return what its cells printed and returned."""
-    document = nbformat.read(notebook, as_version=4)
-    NotebookClient(document, timeout=150, resources={"metadata": {"path": str(folder)}}).execute()
-    outputs: list[Any] = [o for cell in document.cells for o in cell.get("outputs", [])]
-    return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
-
-
 def test_two_optimizers_a_reducer_and_callbacks(tmp_path: Path, examples: Path) -> None:
-    text = printed(examples / "pytorch_trial.ipynb", tmp_path)
+    _, text = run_notebook(examples / "pytorch_trial.ipynb", tmp_path)
     told = re.findall(r"^batch (\d+): f1 (\S+) -> (\S+)$", text, re.MULTILINE)
     assert told[0][:2] == ("28", "0.000")  # the last batch of the first epoch of 29
     assert [before for _, before, _ in told[1:]] == [after for _, _, after in told[:-1]]
@@ -33,7 +24,7 @@ def test_two_optimizers_a_reducer_and_callbacks(tmp_path: Path, examples: Path) 
 def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
     tmp_path: Path, examples: Path
 ) -> None:
-    text = printed(examples / "large_batch.ipynb", tmp_path)
+    _, text = run_notebook(examples / "large_batch.ipynb", tmp_path)
     rows = re.findall(r"^(256|32)[ \w]*? +(\d+)  ((?: +[01]\.\d\d){10})$", text, re.MULTILINE)
     assert [(batch, steps) for batch, steps, _ in rows] == [
         ("32", "450"),
@@ -45,7 +36,7 @@ def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
 
 def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples: Path) -> None:
     pytest.importorskip("pandas")
-    text = printed(examples / "looking_back.ipynb", tmp_path)
+    _, text = run_notebook(examples / "looking_back.ipynb", tmp_path)
     listed = r"^(\d+) +cancer, (?:lr \S+|a search) +COMPLETED +100% +accuracy 0\.\d+"
     ids = {int(found) for found in re.findall(listed, text, re.MULTILINE)}
     search = max(ids)
@@ -58,7 +49,9 @@ def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples:
 
 
 def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Path) -> None:
-    text = printed(examples / "bottlenecks.ipynb", tmp_path)  # it asserts the verdicts itself
+    _, text = run_notebook(
+        examples / "bottlenecks.ipynb", tmp_path, timeout_s=150
+    )  # it asserts the verdicts itself
     sentences = dict(re.findall(r"^(\w+) +(.*\.)$", text, re.MULTILINE))
     assert "waiting for data" in sentences["input"]
     assert sentences["straggler"].startswith("Rank 1 is a straggler because of its data")

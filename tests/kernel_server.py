@@ -1,0 +1,60 @@
+"""Forks kernels for tests: a kernel that has to load torch and scikit-learn costs 6 s of CPU.
+
+A kernel from here is a process of its own with its own folder, environment and session, in which
+IPython is started as `ipykernel_launcher` does; what it would import first is loaded already.
+Reads a line of JSON for each kernel: its arguments, folder and environment; answers with its pid.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from socket import socket
+from typing import NoReturn
+
+PRELOADED = ("ipykernel.kernelapp", "ipykernel.zmqshell", "torch", "sklearn.datasets")
+
+
+def main() -> None:
+    """Serve until the other end of the socket, which is our first argument, is closed."""
+    del sys.path[0]  # that of this file, of which kernels know nothing
+    # A fork may have no threads: OpenBLAS starts some when it is loaded.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    gc.disable()
+    for name in PRELOADED:
+        import_module(name)
+    gc.freeze()
+    gc.enable()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for a kernel that ended
+    with socket(fileno=int(sys.argv[1])) as connection:
+        connection.set_inheritable(False)
+        requests = connection.makefile()
+        while line := requests.readline():
+            pid = os.fork()
+            if pid == 0:
+                connection.close()
+                become_kernel(**json.loads(line))
+            connection.sendall(f"{pid}\n".encode())
+
+
+def become_kernel(arguments: list[str], folder: str, environment: dict[str, str]) -> NoReturn:
+    """Be a process as if it had been started afresh, and run a kernel."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())  # it ends with us
+    os.chdir(folder)
+    sys.argv = arguments
+    from ipykernel.kernelapp import launch_new_instance
+
+    launch_new_instance()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
