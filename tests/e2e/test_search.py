@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ ASHA = {
     "max_trials": 9,
     "max_concurrent_trials": 4,
 }
+# A search that is as large as it has to be for one trial to rest and to go on.
+HALVING = ASHA | {"num_rungs": 2, "max_trials": 4}
 RANDOM = {"name": "random", "metric": "error", "max_length": {"batches": 90}, "max_trials": 9}
 
 
@@ -60,22 +63,48 @@ def validations(experiment: Experiment) -> dict[int, dict[int, float | None]]:
     }
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_asha_trains_the_best_on_as_if_they_had_never_stopped(client: Client, slots: int) -> None:
-    straight = run(client, search(RANDOM, slots=slots))
-    halved = run(client, search(ASHA, slots=slots))
+@pytest.fixture(scope="module")
+def straight(home: DetHome) -> Iterator[Experiment]:
+    """Return nine trials that were trained to their end, each on one slot."""
+    client = home.client()
+    yield run(client, search(RANDOM))
+    client.session.close()
+
+
+def assert_went_on(halved: Experiment, straight: Experiment) -> None:
+    """The same hyperparameters and seeds: a trial that went over rungs is the one that did not."""
     trials = halved.view.trials
     by_index = {trial.index: trial for trial in straight.view.trials}
     assert [trial.hparams for trial in trials] == [by_index[t.index].hparams for t in trials]
-    assert {trial.steps_completed for trial in trials} == {10, 30, 90}
-    assert sum(trial.steps_completed == 10 for trial in trials) >= 4
-    # The same hyperparameters and seeds: a trial that went over rungs is the one that did not.
-    everything = validations(straight)
-    for index, metrics in validations(halved).items():
-        assert metrics == {step: everything[index][step] for step in metrics}
-    assert all(len(t.rung_metrics) == {10: 1, 30: 2, 90: 3}[t.steps_completed] for t in trials)
+    assert_same_metrics(halved, straight)
     assert [trial.was_stopped for trial in trials] == [t.steps_completed < 90 for t in trials]
     assert not any(trial.restarts for trial in trials)
+
+
+def assert_same_metrics(experiment: Experiment, straight: Experiment) -> None:
+    everything = validations(straight)
+    for index, metrics in validations(experiment).items():
+        assert metrics == {step: everything[index][step] for step in metrics}
+
+
+def test_asha_trains_the_best_on_as_if_they_had_never_stopped(
+    client: Client, straight: Experiment
+) -> None:
+    halved = run(client, search(ASHA))
+    assert_went_on(halved, straight)
+    trials = halved.view.trials
+    assert {trial.steps_completed for trial in trials} == {10, 30, 90}
+    assert sum(trial.steps_completed == 10 for trial in trials) >= 4
+    assert all(len(t.rung_metrics) == {10: 1, 30: 2, 90: 3}[t.steps_completed] for t in trials)
+
+
+def test_asha_trains_the_best_on_two_slots_on_as_if_they_had_never_stopped(client: Client) -> None:
+    halved = run(client, search(HALVING, slots=2))
+    assert_went_on(halved, run(client, search(RANDOM | {"max_trials": 4}, slots=2)))
+    trials = halved.view.trials
+    assert {trial.steps_completed for trial in trials} == {30, 90}
+    assert sum(trial.steps_completed == 30 for trial in trials) >= 2
+    assert all(len(t.rung_metrics) == {30: 1, 90: 2}[t.steps_completed] for t in trials)
 
 
 def trained(experiment: Experiment) -> int:
@@ -97,21 +126,19 @@ def test_a_resting_trial_holds_no_slot_and_says_what_it_waits_for(client: Client
     wait_until(lambda: experiment.state.is_terminal, "it is gone")
 
 
-def test_a_search_survives_its_master(home: DetHome, client: Client) -> None:
-    undisturbed = validations(run(client, search(ASHA)))
+def test_a_search_survives_its_master(home: DetHome, client: Client, straight: Experiment) -> None:
     experiment = submit(client, search(ASHA, pause_s=0.005), SOURCE)
     for batches in (60, 150):
         wait_until(lambda: trained(experiment) > batches, "the search goes on")  # noqa: B023
         home.master().send_signal(signal.SIGKILL)
     assert experiment.wait(120) is State.COMPLETED
-    for index, metrics in validations(experiment).items():  # who came first may be another
-        for step in metrics.keys() & undisturbed[index].keys():
-            assert metrics[step] == undisturbed[index][step]
+    assert_same_metrics(experiment, straight)
     assert max(t.steps_completed for t in experiment.view.trials) == 90
 
 
 def test_a_paused_search_goes_on_where_it_was(client: Client) -> None:
-    experiment = submit(client, search(ASHA, pause_s=0.01), SOURCE)
+    searcher = HALVING | {"max_concurrent_trials": 2}
+    experiment = submit(client, search(searcher, pause_s=0.01), SOURCE)
     wait_until(lambda: resting(experiment), "a trial rests")
     experiment.pause()
     wait_until(lambda: not any(t.allocation for t in experiment.view.trials), "slots are free")
@@ -133,7 +160,7 @@ UNRELIABLE = SOURCE.replace(
 
 
 def test_failing_and_invalid_trials_do_not_stop_a_search(client: Client) -> None:
-    experiment = submit(client, search(RANDOM), UNRELIABLE)
+    experiment = submit(client, search(RANDOM) | {"max_restarts": 1}, UNRELIABLE)
     assert experiment.wait(120) is State.COMPLETED
     trials = experiment.view.trials
     lrs = {state: [t.hparams["lr"] for t in trials if t.state is state] for state in State}
@@ -150,7 +177,7 @@ def test_nan_counts_as_the_worst_and_stops_nothing(client: Client) -> None:
         '        return {"error": float("nan") if bad else nn.functional.mse_loss('
         "self.model(x), y)}",
     )
-    experiment = submit(client, search(ASHA), source)
+    experiment = submit(client, search(ASHA | {"num_rungs": 2, "max_trials": 6}), source)
     assert experiment.wait(120) is State.COMPLETED
     trials = experiment.view.trials
     farthest = [t for t in trials if t.steps_completed == 90]
@@ -158,15 +185,14 @@ def test_nan_counts_as_the_worst_and_stops_nothing(client: Client) -> None:
     assert all(t.hparams["lr"] <= 1e-3 for t in farthest)
 
 
-def test_the_winner_is_trained_on_as_if_it_had_not_stopped(client: Client) -> None:
-    short = run(client, search(RANDOM | {"max_length": {"batches": 40}, "max_trials": 2}))
-    long = run(client, search(RANDOM | {"max_trials": 2}))
-    winner = short.view.trials[0]
+def test_the_winner_is_trained_on_as_if_it_had_not_stopped(
+    client: Client, straight: Experiment
+) -> None:
+    short = run(client, search(RANDOM | {"max_length": {"batches": 40}, "max_trials": 1}))
     continued = short.trials[0].train_to({"batches": 90})
     assert continued.wait(60) is State.COMPLETED
-    expected = validations(long)[winner.index]
+    assert_same_metrics(continued, straight)
     later = validations(continued)[0]
-    assert later == {step: expected[step] for step in later}
     assert max(later) == 90
     assert min(later) >= 40
 
@@ -187,10 +213,10 @@ def test_a_running_search_is_given_more_trials_and_one_is_killed(client: Client)
 
 def test_optuna_chooses_hyperparameters(client: Client, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    searcher = RANDOM | {"name": "optuna", "max_trials": 6, "max_concurrent_trials": 2}
+    searcher = RANDOM | {"name": "optuna", "max_trials": 4, "max_concurrent_trials": 2}
     experiment = run(client, search(searcher | {"pruner": "none"}))
     lrs = [trial.hparams["lr"] for trial in experiment.view.trials]
-    assert len(set(lrs)) == 6
+    assert len(set(lrs)) == 4
     assert all(1e-5 <= lr <= 10**-1.5 for lr in lrs)
     with pytest.raises(ConfigError, match=r"searcher\.sampler: got 'TPESampleer'.*TPESampler"):
         submit(client, search(searcher | {"sampler": "TPESampleer"}), SOURCE)
