@@ -28,7 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Compile det_jupyter, of which tests start some hundred processes: where Python is told to
     write no bytecode, each would compile it ([m] 0.3 of the 1 s CPU in which a master starts).
+
+    Collect no garbage while tests are collected: they stay ([m] 22 instead of 30 s CPU).
     """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
@@ -45,6 +48,7 @@ def pytest_collection_finish() -> None:
     """Spare what is there before the first test from being looked at whenever garbage is."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
