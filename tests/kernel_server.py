@@ -22,8 +22,9 @@ PRELOADED = ("ipykernel.kernelapp", "ipykernel.zmqshell", "torch", "sklearn.data
 def main() -> None:
     """Serve until the other end of the socket, which is our first argument, is closed."""
     del sys.path[0]  # that of this file, of which kernels know nothing
-    # A fork may have no threads: OpenBLAS starts some when it is loaded.
+    # Forked from one thread: OpenBLAS and the jemalloc of pyarrow start others when loaded.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     gc.disable()
     for name in PRELOADED:
         import_module(name)
