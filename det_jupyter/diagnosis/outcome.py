@@ -187,8 +187,8 @@ def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
 
 def _best_first(rows: Sequence[Row]) -> list[Row]:
     """Return those that gained something."""
-    gains = [row for row in rows if row.sign == "gain"]
-    return sorted(gains, key=lambda row: -(row.ratio.middle if row.ratio else 0))
+    gains = [(row.ratio.middle, row) for row in rows if row.ratio and row.sign == "gain"]
+    return [row for _, row in sorted(gains, key=lambda gain: -gain[0])]
 
 
 def _residual(efficiency: Ratio, slots: int) -> Cause:

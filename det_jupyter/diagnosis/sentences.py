@@ -54,7 +54,7 @@ def put(found: Found) -> str:
     clauses += [_clause(FURTHER[cause.kind], cause, found.creep) for cause in further]
     text = f"{'; '.join(clauses)}."
     advised = next((cause for cause in found.causes if cause.advice), None)
-    if found.kind == "healthy" or advised is None:
+    if advised is None:
         return text
     tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
     return f"{text} {NEXT.format(advice=advised.advice[0])}{tried}."

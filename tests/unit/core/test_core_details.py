@@ -174,6 +174,7 @@ def test_a_worker_has_the_kind_of_device_of_its_slot(
     slots = [SlotView(id=i, kind=k, index=i, name="slot") for i, k in enumerate(kinds)]
     run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
     assert run.device(rank, 0).type == kind
+    assert run.info().device.type == "cpu", "that of the first slot, where nobody says which"
 
 
 @pytest.mark.parametrize(
@@ -299,6 +300,7 @@ def test_a_worker_has_the_device_of_its_place_or_the_one_that_its_launcher_chose
     slots = [SlotView(id=i, kind="cuda", index=i, name="GPU") for i in range(3)]
     run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
     assert run.device(local_rank, local_rank) == torch.device(expected)
+    assert run.info().device == torch.device("cuda:0")
 
 
 def test_a_run_says_where_it_continues(tmp_path: Path) -> None:

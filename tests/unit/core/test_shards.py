@@ -150,6 +150,16 @@ def test_only_what_is_selected_is_uploaded(storage: Storage, tmp_path: Path) -> 
     assert tree(storage.root / alone.upload(folder, STEPS, selector=selector)) == chosen
 
 
+def test_ranks_may_select_different_files_of_one_folder(storage: Storage, tmp_path: Path) -> None:
+    folder = write(tmp_path / "0", {"a": "0", "b": "1", "c": "2"})
+
+    def body(rank: ThreadRank) -> str:
+        own = ("a", "b")[rank.rank]
+        return storage.of(rank).upload(folder, STEPS, shard=True, selector=own.__eq__)
+
+    assert tree(storage.root / storage.uuid(run_ranks(2, body))) == {"a": "0", "b": "1"}
+
+
 def test_each_rank_fills_a_folder_of_its_own(storage: Storage) -> None:
     def body(rank: ThreadRank) -> str:
         metadata = STEPS if rank.is_chief else {"of": {str(rank.rank): True}}

@@ -12,7 +12,7 @@ from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
 from det_jupyter.diagnosis.facts import Facts, Growth, Periodic, Place, RankFacts, Setting
 from det_jupyter.diagnosis.gains import Ratio, noise_of, ratio_of, sign_of
-from det_jupyter.diagnosis.memory import Creep, find_creep
+from det_jupyter.diagnosis.memory import Creep, creep_rate, find_creep
 from det_jupyter.diagnosis.rules import divide, find
 from det_jupyter.diagnosis.sentences import about, put
 from det_jupyter.diagnosis.waiting import Straggler, find_straggler, has_too_few_slices
@@ -470,6 +470,73 @@ def test_the_memory_that_grows_fastest_is_found() -> None:
     assert isinstance(found, Creep)
     assert found.growth.rank == 1
     assert found.full_in_s == pytest.approx(2000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kinds"),
+    [
+        (1799.0, ["memory", "input"]),
+        (1800.0, ["input", "memory"]),
+        (7 * 86_400.0, ["input", "memory"]),
+        (7 * 86_400.0 + 1, ["input"]),
+    ],
+)
+def test_soon_is_half_an_hour_and_after_a_week_memory_is_no_cause(
+    seconds: float, kinds: list[str]
+) -> None:
+    creeping = grown(1e6, None)
+    free = creep_rate(creeping) * seconds
+    parts = {"forward": 0.5, "dataloader_next": 0.5}
+    found = find(facts(parts, growths=(replace(creeping, free_bytes=free),)), setting(3))
+    assert [cause.kind for cause in found.causes] == kinds
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown", "kinds"),
+    [
+        ({"forward": 0.9, "dataloader_next": 0.1}, (), ["compute", "input"]),
+        ({"forward": 0.901, "dataloader_next": 0.099}, (), []),
+        ({"forward": 0.93, "dataloader_next": 0.07}, ("input",), ["compute", "input"]),
+        ({"forward": 0.93, "dataloader_next": 0.07}, ("transfer",), []),
+        ({"forward": 0.931, "dataloader_next": 0.069}, ("input",), []),
+        ({"forward": 0.75, "dataloader_next": 0.25}, (), ["input"]),
+        ({"forward": 0.751, "dataloader_next": 0.249}, (), ["compute", "input"]),
+        ({"forward": 0.78, "dataloader_next": 0.22}, ("input",), ["input"]),
+        ({"forward": 0.8, "rest": 0.2}, (), ["compute", "residual"]),
+        ({"forward": 0.801, "rest": 0.199}, (), []),
+        ({"forward": 0.65, "rest": 0.35}, (), ["residual"]),
+        ({"forward": 0.651, "rest": 0.349}, (), ["compute", "residual"]),
+        # several, together as much as compute, and more
+        (
+            {"forward": 0.4375, "dataloader_next": 0.21875, "to_device": 0.21875, "rest": 0.125},
+            (),
+            ["compute", "input", "transfer"],
+        ),
+        (
+            {"forward": 0.4375, "dataloader_next": 0.21875, "to_device": 0.25, "rest": 0.09375},
+            (),
+            ["transfer", "input"],
+        ),
+    ],
+)
+def test_a_share_at_its_threshold_is_a_cause_and_one_below_is_none(
+    parts: dict[str, float], shown: tuple[CauseKind, ...], kinds: list[str]
+) -> None:
+    found = find(facts(parts), setting(), shown)
+    assert [cause.kind for cause in found.causes if found.kind != "healthy"] == kinds
+    assert found.kind == (kinds[0] if kinds else "healthy")
+
+
+def test_a_cause_without_advice_is_said_alone() -> None:
+    parts = {"forward": 0.5, "average_training_metrics": 0.5}
+    found = find(facts(parts, parts), setting(2, average_training_metrics=False))
+    assert put(found) == ("Communication-bound: 50 % of the time goes to exchanges between ranks.")
+    parts = {"forward": 0.5, "average_training_metrics": 0.3, "dataloader_next": 0.2}
+    found = find(facts(parts, parts), setting(2, average_training_metrics=False))
+    assert put(found) == (
+        "Communication-bound: 30 % of the time goes to exchanges between ranks; 20 % goes to "
+        f"waiting for data. Next: {WORKERS}; experiment.diagnose() measures what that gains."
+    )
 
 
 def test_shares_sum_to_one_and_a_straggler_takes_from_uneven() -> None:
