@@ -61,13 +61,12 @@ class Context:
         self._set_open(True)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.profiler.flush()
-        outer = self._outer.pop()
-        # A script in an experiment has one context, which init() returns again after the block.
-        set_current(self if outer is None and self.info is not None else outer)
+        # In an experiment it was the current one before, and init() returns it after the block.
+        set_current(self._outer.pop())
         self._set_open(False)
-        if not self._outer and error[:1] in [(), (None,)]:
+        if not self._outer and kind is None:
             self.warn_of_an_early_end()
 
     def warn_of_an_early_end(self) -> None:

@@ -89,7 +89,8 @@ def _core_waits(facts: Facts, setting: Setting) -> Advised:
 
 
 def _of_input(facts: Facts, setting: Setting) -> Advised:
-    evidence = [_part_line(facts, "dataloader_next"), *_cpu_lines(facts, setting)]
+    full = [*_cpu_lines(facts, setting)]
+    evidence = [_part_line(facts, "dataloader_next"), *full]
     ranks = range(setting.world_size)
     is_sampled = any(
         facts.process(setting, rank, "rank", "cpu_util") is not None for rank in ranks
@@ -101,19 +102,19 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
         evidence.append(f"{workers:.0f} loader workers a rank")
     elif is_sampled:
         evidence.append("no loader workers: each rank loads its data itself")
-    read = sum(
-        facts.process(setting, rank, of, "disk_read") or 0.0
+    reads = (
+        facts.process(setting, rank, of, "disk_read")
         for rank in ranks
         for of in ("rank", "workers")
     )
-    cpu = max(facts.host(agent, "cpu_util_simple") or 0.0 for agent in setting.agents())
+    read = sum(filter(None, reads))
     each = None if busy is None else busy / (workers or 1)
     if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # less than a worker's queue takes
         return evidence, [
             "raise hyperparameters.global_batch_size, or load whole batches at once: a "
             "TensorDataset of tensors"
         ]
-    if cpu >= CPU_FULL and (each is None or each >= WAITING_LOADERS):
+    if full and (each is None or each >= WAITING_LOADERS):
         advice = [
             "do the work of loading once and store its result; more workers will not help, as "
             "the CPU is full"
@@ -127,7 +128,7 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
         advice = ["set num_workers of the DataLoader to 2 or more, so that data load meanwhile"]
     if setting.is_on_gpus:
         advice.append("set pin_memory=True in the DataLoader")
-    if cpu < CPU_FULL:
+    if not full:
         advice.append("do the work of loading once and store its result")
     return evidence, advice
 
@@ -286,8 +287,8 @@ def _part_line(facts: Facts, name: str) -> str:
 def _ms(seconds: float) -> str:
     """Return a short time.
 
-    >>> [_ms(value) for value in (0.000_123, 0.0123, 1.234, 200)]
-    ['0.123 ms', '12.3 ms', '1.2 s', '3.3 min']
+    >>> [_ms(value) for value in (0.000_123, 0.0123, 1, 1.234, 90)]
+    ['0.123 ms', '12.3 ms', '1.0 s', '1.2 s', '1.5 min']
     """
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"

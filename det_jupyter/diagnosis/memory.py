@@ -45,7 +45,7 @@ def find_creep(growths: tuple[Growth, ...]) -> Creep | None:
     found = [
         Creep(growth, rate, None if growth.free_bytes is None else growth.free_bytes / rate)
         for growth in growths
-        if (rate := creep_rate(growth)) > 0
+        if (rate := creep_rate(growth))
     ]
     return max(found, key=lambda creep: creep.bytes_per_s, default=None)
 

@@ -81,6 +81,5 @@ def about(share: float) -> str:
     ['2 %', '10 %', '95 %', '99 %']
     """
     percent = share * 100
-    if percent < _ROUNDED or percent > 100 - _ROUNDED:
-        return f"{min(99, round(percent))} %"
-    return f"{_ROUNDED * round(percent / _ROUNDED)} %"
+    step = _ROUNDED if _ROUNDED <= percent <= 100 - _ROUNDED else 1
+    return f"{min(99, step * round(percent / step))} %"

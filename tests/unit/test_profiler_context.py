@@ -38,15 +38,17 @@ def test_a_function_has_its_sections_and_counters_in_records_of_its_own() -> Non
     assert record.parts["rest"].total == record.seconds
 
 
-def test_a_function_writes_about_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_writes_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5 * PERIOD_NS]
+    monkeypatch.setattr("det_jupyter.core.profiler.perf_counter_ns", lambda: now[0])
     sink = RecordList()
     profiler = ProfilerContext(sink)
-    profiler.count("steps")
-    assert not sink.records
-    profiler._began_at -= PERIOD_NS
-    profiler.count("steps")
-    profiler.count("steps")
-    assert [record.counters for record in written(sink)] == [{"steps": 2}]
+    for after_ns in (0, PERIOD_NS - 1, 1, PERIOD_NS - 1, 2):
+        now[0] += after_ns
+        profiler.count("steps")
+    first, second = written(sink)
+    assert (first.counters, first.seconds) == ({"steps": 3}, 1.0)
+    assert (second.counters, second.seconds) == ({"steps": 2}, 1.000000001)
 
 
 def test_a_section_that_raises_is_timed_and_the_error_goes_on() -> None:

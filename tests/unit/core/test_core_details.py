@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import socket
 import sys
 import threading
@@ -17,6 +19,7 @@ import torch
 from det_jupyter import core
 from det_jupyter.control import ControlPage, create_page
 from det_jupyter.core import managed, shard_union
+from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.orders import OrdersContext
@@ -86,6 +89,21 @@ def test_a_checkpoint_that_is_deleted_is_gone_and_reported_once(context: core.Co
         context.checkpoint.get_metadata(uuid)
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_checkpoint_whose_block_raises_leaves_nothing(
+    context: core.Context, tmp_path: Path, error: type[BaseException]
+) -> None:
+    def fill() -> None:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, _):
+            (path / "state").write_text("1")
+            raise error
+
+    with pytest.raises(error):
+        fill()
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert records(context) == []
+
+
 def test_a_checkpoint_counts_the_bytes_that_are_its_own(
     context: core.Context, tmp_path: Path
 ) -> None:
@@ -124,17 +142,39 @@ def test_modes_of_downloads_are_checked(context: core.Context, tmp_path: Path) -
                 pass
 
 
-def test_imports_come_from_the_folder_and_are_as_before_after_it(tmp_path: Path) -> None:
-    (tmp_path / "json.py").write_text("here = True")
-    (tmp_path / "a model.txt").write_text("no code")
+def test_imports_come_from_the_folder_and_are_as_before_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
+    for place, is_here in ((folder, True), (elsewhere, False)):
+        place.mkdir()
+        (place / "json.py").write_text(f"here = {is_here}")
+    (folder / "only_there.py").touch()
+    for no_code in ("a model.txt", "logging.txt", "only-a-script.py"):
+        (folder / no_code).write_text("no code")
+    monkeypatch.syspath_prepend(elsewhere)
     others = {name: sys.modules[name] for name in ("socket", "logging", "torch")}
-    with import_from_path(tmp_path):
+    with import_from_path(folder):
         import json as found
 
+        import only_there  # type: ignore[import-not-found]  # in that folder
+
         assert found.here  # type: ignore[attr-defined]  # ours
+        assert Path(only_there.__file__).parent == folder
         assert {name: sys.modules[name] for name in others} == others
     assert sys.modules["json"] is json
-    assert str(tmp_path) not in sys.path
+    assert "only_there" not in sys.modules
+    assert str(folder) not in sys.path
+
+
+def test_a_module_that_was_written_a_moment_ago_is_imported(tmp_path: Path) -> None:
+    times = tmp_path.stat()
+    with import_from_path(tmp_path), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("written_later")
+    (tmp_path / "written_later.py").touch()
+    os.utime(tmp_path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as where clocks are coarse
+    with import_from_path(tmp_path):
+        assert importlib.import_module("written_later")
 
 
 # Runs
@@ -272,13 +312,20 @@ def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
     assert (run.info().container_slot_counts, run.info().slot_ids) == ([0], [])
 
 
-@pytest.mark.parametrize("reason", core.EarlyExitReason)
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        (core.EarlyExitReason.INVALID_HP, "its code has reported so (report_early_exit)"),
+        (core.EarlyExitReason.USER_REQUESTED_STOP, ""),
+    ],
+)
 def test_the_reason_of_an_early_end_is_kept(
-    context: core.Context, reason: core.EarlyExitReason
+    context: core.Context, reason: core.EarlyExitReason, message: str
 ) -> None:
     assert context.train.early_exit is None
     context.train.report_early_exit(reason)
     assert context.train.early_exit == reason.value
+    assert records(context)[0].message == message
 
 
 def test_outside_of_experiments_nothing_is_current_after_the_block(context: core.Context) -> None:
@@ -454,6 +501,16 @@ def test_amounts_of_training_that_are_numbers(amount: float) -> None:
 def test_amounts_of_training_that_are_none(amount: Any) -> None:
     with pytest.raises(ValueError, match=r"trained\['epochs'\]: got .*from 0 to 2\*\*53"):
         checked_amounts({"epochs": amount})
+
+
+def test_a_folder_that_two_ranks_offer_is_the_first_ones() -> None:
+    files = Listing(frozenset({"a"}))
+    offers = [
+        shard_union.Offer(rank=rank, found=files, source=source)
+        for rank, source in enumerate([(0, 5), (0, 5), (1, 5), None, None])
+    ]
+    found = [offer.found.files for offer in shard_union.without_copies(offers)]
+    assert found == [{"a"}, set(), {"a"}, {"a"}, {"a"}]
 
 
 def test_many_problems_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +111,42 @@ def test_a_rank_is_beside_the_slot_of_its_number(
     assert container_rank(_plan(folder), rank) == expected
 
 
-@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize(
+    ("saves", "leaves", "fails", "is_told"),
+    [
+        (False, True, False, True),
+        (True, True, False, False),
+        (False, False, False, False),
+        (False, True, True, False),  # its error says more
+    ],
+)
 def test_a_script_that_leaves_without_a_checkpoint_is_told(
-    runs: Runs, saves: bool, caplog: pytest.LogCaptureFixture
+    runs: Runs,
+    saves: bool,
+    leaves: bool,
+    fails: bool,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     runs.begin()
-    with core.init() as context:
-        context.preempt.acknowledge_preemption_signal()
-        if saves:
-            with context.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
-                (folder / "state").write_text("1")
+
+    def script() -> None:
+        with core.init() as context:
+            if leaves:
+                context.preempt.acknowledge_preemption_signal()
+            if saves:
+                with context.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+                    (folder / "state").write_text("1")
+            with context:
+                pass
+            assert caplog.messages == [], "the outer block has not ended"
+            if fails:
+                raise KeyError("data")
+
+    with pytest.raises(KeyError) if fails else nullcontext():
+        script()
     told = [text for text in caplog.messages if "leaves without a checkpoint" in text]
-    assert len(told) == (0 if saves else 1)
+    assert len(told) == is_told
 
 
 def test_a_worker_has_the_journal_of_its_rank(runs: Runs) -> None:

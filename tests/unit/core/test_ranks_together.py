@@ -217,6 +217,11 @@ def test_the_ranks_that_are_late_are_named_on_all(
         )
 
 
+def test_a_limit_of_years_is_a_limit(tmp_path: Path) -> None:
+    outcomes = share(Meeting(tmp_path / "here"), 2, StarExchange.allgather, (1e9, 1e9))
+    assert outcomes == [[0, 1], [0, 1]]
+
+
 def test_a_chief_that_is_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_jupyter.core.ranks.star._CHIEF_GRACE_S", 0.05)
     is_over = threading.Event()
@@ -289,6 +294,8 @@ def test_local_collectives_stay_on_their_computer(
         if context.local_size > 1:
             with pytest.raises(RuntimeError, match="these ranks' connections are closed"):
                 context.allgather_local(rank)
+        else:
+            assert context.allgather_local(rank) == [rank], "it has no connections there"
         return seen
 
     everyone = list(range(sum(sizes)))

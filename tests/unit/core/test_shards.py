@@ -236,15 +236,40 @@ def test_metadata_of_another_checkpoint_does_not_take_its_name(
     assert alone.get_metadata(second) == {**alone.get_metadata(first), "uuid": second}
 
 
-@pytest.mark.parametrize("given", ["absent", "file", None, 3])
-def test_what_is_no_folder_is_not_uploaded(storage: Storage, tmp_path: Path, given: Any) -> None:
-    write(tmp_path, {"file": ""})
-    folder = tmp_path / given if isinstance(given, str) else given
-    with pytest.raises(
-        CheckpointError, match=r"^checkpoint\.upload: .* expected (a|the path of a)"
-    ):
-        storage.of(core.DistributedContext()).upload(folder, STEPS)
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("absent", "'absent' does not exist, expected a folder (the current one is {here})"),
+        ("file", "'file' is a file, expected a folder (the current one is {here})"),
+        (3, "got 3, expected the path of a folder"),
+        (
+            None,
+            "got None, expected the path of a folder; with shard=True, a rank that has nothing "
+            "gives it",
+        ),
+    ],
+)
+def test_what_is_no_folder_is_not_uploaded(
+    storage: Storage, tmp_path: Path, given: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write(tmp_path / "here", {"file": ""}))
+    with pytest.raises(CheckpointError) as refused:
+        storage.of(core.DistributedContext()).upload(given, STEPS)
+    assert str(refused.value) == f"checkpoint.upload: {problem.format(here=tmp_path / 'here')}"
     storage.assert_untouched()
+
+
+def test_links_are_followed(storage: Storage, tmp_path: Path) -> None:
+    data = write(tmp_path / "data", {"a": "a", "deep/b": "b"})
+    folder = write(tmp_path / "0", {"in/c": "c"})
+    (folder / "in" / "data").symlink_to(data)
+    (folder / "to a").symlink_to(data / "a")
+    uuid = storage.of(core.DistributedContext()).upload(folder, STEPS)
+    assert tree(storage.root / uuid) == {
+        "in/": "", "in/c": "c", "in/data/": "", "in/data/a": "a", "in/data/deep/": "",
+        "in/data/deep/b": "b", "to a": "a",
+    }  # fmt: skip
+    assert not any(path.is_symlink() for path in (storage.root / uuid).rglob("*"))
 
 
 def test_a_folder_that_cannot_be_read_or_is_in_itself_is_refused(
@@ -290,6 +315,14 @@ def test_ranks_of_a_computer_share_a_download(storage: Storage, tmp_path: Path) 
         assert (target / "metadata.json").exists()
 
     results(2, apart)
+
+    def on_computers_of_their_own(rank: ThreadRank) -> None:
+        rank.local_rank, rank.local_size = 0, 1
+        rank.allgather_local = lambda value: [value]  # type: ignore[method-assign]  # a fake's
+        storage.of(rank).download(uuid, tmp_path / f"alone-{rank.rank}")
+        assert (tmp_path / f"alone-{rank.rank}" / "b").read_text() == "b"
+
+    results(2, on_computers_of_their_own)
     with alone.restore_path(uuid, core.DownloadMode.NoSharedDownload) as path:
         assert (path / "c" / "d").read_text() == "d"
     with pytest.raises(ValueError, match=r"download_mode: got 'all', expected one of"):

@@ -126,6 +126,7 @@ BATCHES = (
         (host(90.0), [FULL]),
         (host(90.0) | rank(0, cpu_util=24.9), [WORKERS]),
         (host(90.0) | rank(0, cpu_util=25.0), [FULL]),
+        ({("other", "host"): {"cpu_util_simple": 95.0}} | host(5.0), [FULL]),
         (rank(0, cpu_util=49.9, disk_read=20e6), [DISK, ONCE]),
         (rank(0, cpu_util=50.0, disk_read=20e6), [WORKERS, ONCE]),
         (rank(0, cpu_util=49.9, disk_read=19.9e6), [WORKERS, ONCE]),
@@ -140,8 +141,10 @@ BATCHES = (
     ],
 )
 def test_what_to_do_about_input(means: Means, advice: list[str]) -> None:
-    found = facts({"dataloader_next": 0.5, "forward": 0.5}, means=means)
-    assert said("input", found)[1] == advice
+    parts = {"dataloader_next": 0.5, "forward": 0.5}
+    found = facts(parts, means=means)
+    both = setting(places=[Place(agent_id="local"), Place(agent_id="other")])
+    assert said("input", facts(parts, parts, means=means), both)[1] == advice
     pinned = said("input", found, setting(places=gpus(1)))[1]
     assert "set pin_memory=True in the DataLoader" in pinned
 
@@ -224,9 +227,9 @@ def test_what_machines_send_is_evidence_where_there_are_several() -> None:
 
 
 def test_uneven_ranks_are_told_least_and_most() -> None:
-    waits = [{"exchange_wait": wait} for wait in (0.3, 0.1, 0.2)]
+    waits = [{"exchange_wait": wait} for wait in (0.7, 0.1, 0.2)]
     evidence, advice = said("uneven", facts(*waits), setting(3, aggregation_frequency=3))
-    assert evidence == ["rank 1 waits 10 % of the time", "rank 0 waits 30 % of the time"]
+    assert evidence == ["rank 1 waits 10 % of the time", "rank 0 waits 70 % of the time"]
     assert advice[0].endswith("time with optimizations.aggregation_frequency: 12")
     evidence, advice = said("uneven", facts(*waits, means=host(90.0)))
     assert evidence[2] == "the CPU of local is full (90 %)"
@@ -257,6 +260,7 @@ def test_what_is_periodic_is_told_with_its_period() -> None:
 def test_what_to_do_about_the_rest() -> None:
     callbacks = said("residual", facts({"callbacks": 0.3, "rest": 0.2}))[1]
     assert callbacks == ["do less in callbacks that are called for each batch"]
+    assert said("residual", facts({"callbacks": 0.2, "rest": 0.2}))[1] != callbacks
     for batch_s, num in ((0.005, 1), (0.0049, 2)):
         evidence, advice = said("residual", facts({"rest": 0.3}, batch_s=batch_s))
         assert (len(evidence), len(advice)) == (num, num)
@@ -307,6 +311,11 @@ def test_another_cause_beside_a_straggler_keeps_its_own_words() -> None:
             {"gpu_throttled_power": 0.31},
             {"gpu_throttled_power": 0.1},
             "its GPU's clock is lowered 31% of the time, because of its power limit",
+        ),
+        (
+            {"gpu_throttled_hardware": 0.2},
+            {},
+            None,
         ),
         (
             {"gpu_throttled_hardware": 0.21},
@@ -360,13 +369,38 @@ def test_another_kind_or_a_full_computer_explain_a_straggler() -> None:
         assert (found.because == "machine") is is_full
 
 
-@pytest.mark.parametrize(("input_share", "because"), [(0.19, "compute"), (0.21, "data")])
+@pytest.mark.parametrize(("input_share", "because"), [(0.19, "compute"), (0.2, "data")])
 def test_data_explain_a_straggler_from_half_on(input_share: float, because: str) -> None:
     slow = {"forward": 1 - input_share, "dataloader_next": input_share}
     quick, _, _ = slow_rank()
     found = find_straggler(facts(quick, slow, quick), setting(3))
     assert found is not None
     assert found.because == because
+
+
+def test_a_rank_that_waits_two_fifths_of_the_longest_wait_is_not_slow() -> None:
+    for wait, slow in ((0.2, None), (0.199, (1,))):
+        waits = [{"exchange_wait": each} for each in (0.5, wait, 0.5)]
+        found = find_straggler(facts(*waits), setting(3))
+        assert (found.ranks if found else None) == slow
+
+
+@pytest.mark.parametrize(
+    ("cpu", "own", "others", "is_slow"),
+    [
+        (90.0, 74.9, 60.0, False),
+        (90.0, 75.0, 60.0, True),  # 15 % of a core more
+        (90.0, 12.9, 10.0, False),
+        (90.0, 13.0, 10.0, True),  # 1.3 times as much
+        (89.9, 10.0, 10.0, True),  # the CPU is not full
+    ],
+)
+def test_a_rank_that_uses_more_of_a_full_cpu_is_slow(
+    cpu: float, own: float, others: float, is_slow: bool
+) -> None:
+    used = [rank(num, cpu_util=own if num == 1 else others) for num in range(3)]
+    found = facts(*slow_rank(), means=host(cpu) | used[0] | used[1] | used[2])
+    assert (find_straggler(found, setting(3)) is not None) is is_slow
 
 
 def test_data_that_all_ranks_wait_for_explain_no_straggler() -> None:
@@ -462,6 +496,12 @@ def test_memory_comes_first_where_it_is_full_soon(free: float, kinds: list[str])
         [cause] = [cause for cause in found.causes if cause.kind == "memory"]
         assert cause.evidence[1].endswith(" are left")
         assert (cause.share, cause.rank) == (0.0, 2)
+
+
+def test_how_fast_memory_grows_is_said_by_the_hour() -> None:
+    for bytes_an_hour, words in ((9.949e9, "9.9 GB"), (9.951e9, "10 GB")):
+        creep = Creep(grown(1e6, None), bytes_an_hour / 3600, None)
+        assert creep.sentence == f"memory of rank 2 grows by {words} an hour"
 
 
 def test_the_memory_that_grows_fastest_is_found() -> None:
@@ -602,11 +642,29 @@ def test_a_gain_is_larger_than_noise_in_every_round(
     assert sign_of(Ratio(*ratio), 0.1) == sign
 
 
+def test_a_change_as_large_as_the_noise_is_none() -> None:
+    assert sign_of(Ratio(1.25, 1.1, 1.4), 0.25) == "none"
+    assert sign_of(Ratio(0.8, 0.7, 0.9), 0.25) == "none"
+
+
 def test_what_a_straggler_does_as_long_as_the_others_is_no_evidence() -> None:
     quick: Mapping[str, float] = {"forward": 0.6, "exchange_wait": 0.4}
     found = facts(quick, {"forward": 0.6, "dataloader_next": 0.4}, quick)
     cause = advise("straggler", 0.4, found, setting(3), Straggler((1,), 0.4, "data"))
     assert cause.evidence == ["rank 1 waits for data 40 ms a batch, the others 0 ms"]
+
+
+@pytest.mark.parametrize(
+    ("share", "evidence"),
+    [(0.05, []), (0.06, ["rank 1 waits for data 60 ms a batch, the others 0 ms"])],
+)
+def test_what_a_straggler_does_longer_is_evidence_above_five_percent(
+    share: float, evidence: list[str]
+) -> None:
+    quick = {"exchange_wait": 1.0}
+    found = facts(quick, {"dataloader_next": share}, quick, batch_s=1.0)
+    straggler = Straggler((1,), 0.4, "compute")
+    assert advise("straggler", 0.4, found, setting(3), straggler).evidence == evidence
 
 
 @pytest.mark.parametrize(("num", "is_found"), [(2, False), (3, True)])
@@ -647,6 +705,15 @@ def test_a_rank_whose_lateness_is_its_wait_for_a_core_is_no_straggler(
     means = {**host(95.0), **waits}
     found = find_straggler(facts(*slow_rank(), means=means), setting(3))
     assert (None if found is None else found.because) == because
+
+
+def test_a_share_that_moves_by_four_percent_is_news() -> None:
+    def said_of(share: float) -> Verdict:
+        shares = {"input": share}
+        return Verdict(kind="input", sentence="s", shares=shares, at=1.0, batches=9)  # type: ignore[arg-type]  # kinds are strings
+
+    current = RunVerdict(setting(), said_of(0.0))
+    assert [current._is_settled(said_of(share)) for share in (0.039, 0.04)] == [False, True]
 
 
 def test_another_verdict_is_settled_when_it_comes_again() -> None:

@@ -49,6 +49,33 @@ def verdict_of(rates: Rates, slots: int = 2, **failures: str) -> tuple[str, str]
 STEADY = (100.0, 102.0, 101.0)
 
 
+def test_the_recipes_of_a_trial_without_optimizations() -> None:
+    change, rounded = "changes the optimization", "gradients rounded to 16 bits"
+    assert [
+        (one.name, one.effect, one.because, one.after, one.optimizations, one.rehearsal)
+        for one in find_recipes(2, {})
+        if isinstance(one, Recipe)
+    ] == [
+        ("as_it_is", "diagnostic only", "", "", {}, ""),
+        ("replay", "diagnostic only", "", "", {}, "replay=16"),
+        ("aggregation_1000", "diagnostic only", "", "", {"aggregation_frequency": 1000}, ""),
+        ("one_slot", "diagnostic only", "", "", {}, ""),
+        ("workers", "safe", "", "replay", {}, "workers=1"),
+        *(
+            (f"bucket_{mb}", "safe", "", "aggregation_1000", {"tensor_fusion_threshold": mb}, "")
+            for mb in (5, 100)
+        ),
+        *(
+            (kind, change, rounded, "aggregation_1000", {"gradient_compression": kind}, "")
+            for kind in ("bf16", "fp16")
+        ),
+        ("powersgd", change, "low-rank approximations", "aggregation_1000",
+         {"gradient_compression": "powersgd"}, "warmup=16"),
+        ("aggregation_4", change, "an optimizer step for 4 times as many records",
+         "aggregation_1000", {"aggregation_frequency": 4}, ""),
+    ]  # fmt: skip
+
+
 def test_one_slot_leaves_out_all_that_is_about_exchanging() -> None:
     assert list(recipes(slots=1)) == ["as_it_is", "replay", "workers"]
     assert set(left_out(slots=1).values()) == {"the trial has 1 slot, so it exchanges nothing"}
@@ -135,6 +162,8 @@ def test_where_runs_differ_widely_nothing_is_said_to_cost_nothing() -> None:
     assert kind == "unknown"
     assert sentence.startswith("Runs of the trial as it is differ by 50 %, so a smaller cost ")
     assert verdict_of(loud | {"replay": (500.0, 600.0, 550.0)})[0] == "input", "a large one can"
+    for second, kind in ((120.0, "compute"), (121.0, "unknown")):
+        assert verdict_of({"as_it_is": (100.0, second), "replay": (100.0, second)})[0] == kind
 
 
 def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
@@ -161,6 +190,14 @@ def test_an_exchange_is_told_from_the_steps_that_are_saved_with_it() -> None:
     assert cause.share == pytest.approx(0.3)
     assert "it saves optimizer steps too, 20 % of the time" in cause.evidence[1]
     assert cause.evidence[2] == "by its own timings, rank 0 waits for that 29 % of its time"
+
+
+def test_a_part_that_was_not_timed_took_no_time() -> None:
+    found = measured({"as_it_is": STEADY, "replay": (200, 204, 202)})
+    found.shares["forward"] = 0.5
+    [cause] = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0).causes
+    assert cause.share == pytest.approx(0.5)
+    assert cause.evidence[1:] == ["by its own timings, rank 0 waits for that 0 % of its time"]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +311,9 @@ def test_efficiency_that_is_poor_needs_both_diagnostics() -> None:
     for alone, kind in ((59.0, "compute"), (60.0, "residual")):
         rates["one_slot"] = (alone, alone, alone)
         assert verdict_of(rates)[0] == kind
+    rates |= {name: (85.0,) for name in ("as_it_is", "replay", "aggregation_1000")}
+    for alone, kind in ((50.0, "compute"), (50.1, "residual")):
+        assert verdict_of(rates | {"one_slot": (alone,)})[0] == kind
     only = verdict_of({"as_it_is": STEADY, "replay": STEADY})[1]
     assert only == (
         "Its own computation takes the time: input costs nothing that could be measured."

@@ -172,6 +172,43 @@ def test_memory_that_levels_off_or_comes_and_goes_does_not_creep(megabytes: list
     assert creep_rate(growth(*megabytes)) == 0
 
 
+@pytest.mark.parametrize(
+    ("every_s", "num", "creeps"),
+    [
+        (12.0, 5 + 16, True),  # 16 points in three minutes, after a minute
+        (12.0, 5 + 15, False),
+        (5.0, 12 + 37, True),  # more points in as long
+        (5.0, 12 + 36, False),
+        (60.0, 1 + 16, True),  # no more points in a longer time
+        (60.0, 1 + 15, False),
+    ],
+)
+def test_a_creep_is_seen_in_16_points_of_three_minutes(
+    every_s: float, num: int, creeps: bool
+) -> None:
+    assert (creep_rate(growth(*(500 + 20 * i for i in range(num)), every_s=every_s)) > 0) is creeps
+
+
+@pytest.mark.parametrize(
+    ("levels", "grown"),
+    [
+        ((500, 510, 521, 532), 32),  # of 32 MiB
+        ((500, 510, 521, 531.9), 0),
+        ((10_000, 10_030, 10_060, 10_100), 100),  # of 1 %
+        ((10_000, 10_030, 10_060, 10_099), 0),
+        ((500, 540, 560, 580), 80),  # the second half half as much as the first
+        ((500, 540, 560, 579.9), 0),
+        ((500, 540, 540, 580), 0),  # in each quarter
+        ((500, 500, 540, 580), 0),
+    ],
+)
+def test_how_much_each_quarter_has_to_grow(levels: tuple[float, ...], grown: float) -> None:
+    warming = [1.0] * 5
+    points = [level for level in levels for _ in range(4)]
+    found = creep_rate(growth(*warming, *points, every_s=12.0))
+    assert found == pytest.approx(grown * 2**20 / (0.75 * 180))
+
+
 def test_memory_that_creeps_is_said_with_when_it_is_full() -> None:
     current = RunVerdict(setting())
     for index in range(400):

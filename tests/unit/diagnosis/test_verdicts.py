@@ -345,6 +345,7 @@ def test_a_start_is_not_enough(intervals: int) -> None:
     verdict = alone(INPUT, num_intervals=intervals)
     assert verdict.kind == "unknown"
     assert verdict.sentence.startswith("Not enough seen yet: ")
+    assert (verdict.batches, verdict.causes, verdict.shares) == (0, [], {})
 
 
 def test_compiling_at_the_start_is_left_out() -> None:

@@ -70,10 +70,11 @@ def test_the_window_is_a_minute_with_enough_batches() -> None:
     for at in range(100):
         found.add(times(at))
     assert (len(found.recent), found.seconds, found.batches) == (60, 60.0, 1200)
-    seldom = RankTimes()
-    for at in range(10):
-        seldom.add(times(100 * at, 6, seconds=50.0))
-    assert (len(seldom.recent), seldom.batches) == (4, 24)
+    for batches, num in ((6, 24), (5, 20)):
+        seldom = RankTimes()
+        for at in range(10):
+            seldom.add(times(100 * at, batches, seconds=50.0))
+        assert (len(seldom.recent), seldom.batches) == (4, num)
 
 
 def test_what_takes_a_share_once_is_unclear() -> None:
@@ -81,6 +82,8 @@ def test_what_takes_a_share_once_is_unclear() -> None:
     assert found.unclear(0.1) == ""
     found = window([times(1), times(2, validation=0.31), times(3)])
     assert found.unclear(0.1) == "one validation so far, and not how often it happens"
+    found = window([times(1), times(2, validation=0.25)])
+    assert [found.unclear(least) != "" for least in (0.125, 0.126)] == [True, False]
 
 
 def test_what_happens_often_is_told_with_its_length_and_period() -> None:
@@ -93,7 +96,7 @@ def test_what_happens_often_is_told_with_its_length_and_period() -> None:
     assert periodic.share == pytest.approx(0.0625)
 
 
-@pytest.mark.parametrize(("now", "every_s"), [(45, 10.0), (55, 22.5)])
+@pytest.mark.parametrize(("now", "every_s"), [(50, 10.0), (55, 22.5)])
 def test_what_has_not_happened_for_two_periods_happens_more_seldom(
     now: int, every_s: float
 ) -> None:
