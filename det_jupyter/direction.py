@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
-from det_jupyter.records import to_finite
+from det_jupyter.json_numbers import to_finite
 
 
 class Direction(StrEnum):

@@ -4,8 +4,6 @@ The chief (rank 0) journals everything a user will see; other ranks journal only
 is up and why they failed. The agent ships journals by byte offset, the master stores rows and
 offset in one transaction, so a record is stored exactly once, whatever is killed in between.
 
-Numbers that JSON has no word for are written as the strings "NaN", "Infinity" and "-Infinity".
-
 Every number has its bounds (bounds.py), which the Core API and every reader of a line enforce.
 """
 
@@ -13,7 +11,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
-from math import isfinite, isnan
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, TypeAdapter
@@ -30,6 +27,7 @@ from det_jupyter.bounds import (
     Words,
     check_values,
 )
+from det_jupyter.json_numbers import json_ready
 from det_jupyter.lengths import Length
 
 
@@ -276,41 +274,6 @@ Record = Annotated[
 ]
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-
-
-def json_ready(value: Any) -> Any:
-    """Return `value` with non-finite floats as their names, and text that UTF-8 can carry."""
-    if isinstance(value, float):
-        if isnan(value):
-            return "NaN"
-        return value if isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
-    if isinstance(value, dict):
-        return {json_ready(key): json_ready(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_ready(item) for item in value]
-    return value.to_document() if isinstance(value, Length) else value
-
-
-def to_number(value: Any) -> float | None:
-    """Return a metric's value as a float (the names of non-finite ones too), or None."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def to_finite(value: Any) -> float | None:
-    """Return a metric that can be judged; None, which counts as the worst, for any other.
-
-    >>> [to_finite(value) for value in (0.5, "0.5", "NaN", float("inf"), True, [1], None)]
-    [0.5, 0.5, None, None, None, None, None]
-    """
-    number = to_number(value)
-    return number if number is not None and isfinite(number) else None
 
 
 def to_line(record: Record) -> str:

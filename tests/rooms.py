@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 # What any part may import; drawn as one box.
 CONTRACT = {
     "_version", "blobs", "bounds", "calls", "capsule", "context", "control", "direction",
-    "entrypoints", "errors", "lengths", "measures", "printed", "records", "remedies", "system",
-    "wire", "words",
+    "entrypoints", "errors", "json_numbers", "lengths", "measures", "printed", "records",
+    "remedies", "system", "wire", "words",
 }  # fmt: skip
 
 Graph = Mapping[str, set[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from det_jupyter.records import to_finite
+from det_jupyter.json_numbers import to_finite
 from det_jupyter.wire.states import Wire
 
 BATCHES = "batches"  # the group of per-batch training metrics

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.json_numbers import json_ready, to_number
 from det_jupyter.lengths import Length
 from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     RankFailure,
     TargetReached,
-    json_ready,
     parse_line,
     to_line,
-    to_number,
 )
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -14,6 +14,7 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
+from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     DetailsChangeRequested,
@@ -29,7 +30,6 @@ from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
-from det_jupyter.records import to_finite
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 from det_jupyter.wire import (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from det_jupyter.json_numbers import to_finite, to_number
 from det_jupyter.master.machine.core.events import MachineRecord, RecordArrived, ValidationReported
 from det_jupyter.master.machine.rules.log_policies import LogPolicy
 from det_jupyter.master.service.run_verdicts import RunVerdicts
@@ -27,9 +28,7 @@ from det_jupyter.records import (
     StepTimes,
     TargetReached,
     TraceSaved,
-    to_finite,
     to_line,
-    to_number,
 )
 
 

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
+from det_jupyter.json_numbers import json_ready
 from det_jupyter.master.service.database import delete_in_parts, transaction
 from det_jupyter.measures import PARTS, SYSTEM
-from det_jupyter.records import StepTimes, json_ready
+from det_jupyter.records import StepTimes
 from det_jupyter.wire import SystemSample, SystemSampled
 
 Values = dict[str, dict[str, float]]  # by source and name

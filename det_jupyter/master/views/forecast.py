@@ -16,7 +16,7 @@ from typing import Any
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.entrypoints import entrypoint_text
-from det_jupyter.records import to_number
+from det_jupyter.json_numbers import to_number
 from det_jupyter.searcher.preview import Ends, Preview, Range
 from det_jupyter.wire import (
     AgentView,

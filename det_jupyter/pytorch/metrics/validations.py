@@ -10,6 +10,7 @@ from typing import Any
 
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
+from det_jupyter.json_numbers import to_finite
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
 from det_jupyter.pytorch.run.rules import Rules
@@ -17,7 +18,6 @@ from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric
-from det_jupyter.records import to_finite
 
 
 class Validations:

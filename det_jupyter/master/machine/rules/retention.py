@@ -25,12 +25,12 @@ from collections.abc import Iterable, Iterator
 from det_jupyter.config.storages import Storage, folder_of
 from det_jupyter.direction import Direction
 from det_jupyter.errors import Conflict
+from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.lifecycle import OVER
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.records import to_finite
 from det_jupyter.wire import CheckpointRef, CheckpointView, State
 
 
