@@ -36,7 +36,8 @@ from det_jupyter.master.machine.rules.configurations import (
 )
 from det_jupyter.master.machine.rules.continuing import check_continuable
 from det_jupyter.master.machine.rules.retention import find_unneeded
-from det_jupyter.master.service.service import Service, check_patterns
+from det_jupyter.master.service.log_patterns import check_patterns
+from det_jupyter.master.service.service import Service
 from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
     CheckpointView,

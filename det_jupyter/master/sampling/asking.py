@@ -17,6 +17,7 @@ logs and warns of is not shown.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +25,9 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import OptunaSearcher
+from det_jupyter.errors import ConfigError
 from det_jupyter.master.sampling.optuna_parts import (
     PRUNER,
     SAMPLER,
@@ -93,6 +96,14 @@ class Samplers:
         if len(self._studies) > _MOST_STUDIES:
             del self._studies[next(iter(self._studies))]
         return study
+
+
+async def check_sampler(config: ExperimentConfig) -> None:
+    """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
+    if isinstance(config.searcher, OptunaSearcher):
+        problems = await asyncio.to_thread(find_problems, config.searcher, config.hyperparameters)
+        if problems:
+            raise ConfigError(problems)
 
 
 def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[str]:

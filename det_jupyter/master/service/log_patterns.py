@@ -10,6 +10,7 @@ So each is compiled first in a process of its own, which ends in time.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -18,6 +19,9 @@ import time
 from collections.abc import Iterable, Sequence
 
 import regex
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +68,13 @@ class Matcher:
                 _BUDGET_S,
             )
             return None
+
+
+async def check_patterns(config: ExperimentConfig) -> None:
+    """Refuse log policies with patterns that cannot be compiled, or not in a reasonable time."""
+    patterns = [policy.pattern for policy in config.log_policies or ()]
+    if problems := await asyncio.to_thread(find_pattern_problems, patterns):
+        raise ConfigError(problems)
 
 
 def find_pattern_problems(patterns: Iterable[str | None]) -> list[str]:

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
-from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.errors import ConfigError, Conflict, MasterUnreachable, NotFound, ProtocolMismatch
+from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.core.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -28,11 +26,11 @@ from det_jupyter.master.machine.core.commands import (
 )
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
-from det_jupyter.master.sampling.asking import find_problems
+from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
 from det_jupyter.master.service.links import Links
-from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
+from det_jupyter.master.service.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.publishing import Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
@@ -298,18 +296,3 @@ def _cannot_decide(pool: str, error: str) -> str:
         f"pool {pool}: no waiting trial starts, because the scheduler fails ({error}); what runs "
         "goes on, and each change of the pool is another try; master.log has the traceback"
     )
-
-
-async def check_sampler(config: ExperimentConfig) -> None:
-    """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
-    if isinstance(config.searcher, OptunaSearcher):
-        problems = await asyncio.to_thread(find_problems, config.searcher, config.hyperparameters)
-        if problems:
-            raise ConfigError(problems)
-
-
-async def check_patterns(config: ExperimentConfig) -> None:
-    """Refuse log policies with patterns that cannot be compiled, or not in a reasonable time."""
-    patterns = [policy.pattern for policy in config.log_policies or ()]
-    if problems := await asyncio.to_thread(find_pattern_problems, patterns):
-        raise ConfigError(problems)
