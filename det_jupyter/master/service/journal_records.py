@@ -50,6 +50,7 @@ def take_record(
     transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
 ) -> None:
     """Store a record of a rank's journal, and hand the machine what it has to know."""
+    note_progress = transaction.publisher.note_progress
     match record:
         case MetricsReported(group="validation"):
             add_metrics(transaction, source, [record])
@@ -67,12 +68,12 @@ def take_record(
             )
             run_verdicts.add_times(transaction, source.allocation_id, source.rank, record)
         case Progress():
-            transaction.note_progress(source.trial_id, record.steps_completed, record.fraction)
+            note_progress(source.trial_id, record.steps_completed, record.fraction)
         case FirstStep():
-            transaction.note_progress(source.trial_id, record.steps_completed, record.fraction)
+            note_progress(source.trial_id, record.steps_completed, record.fraction)
             transaction.take(_arrival(source, record))
         case CheckpointSaved() | TargetReached() | RunEnded():
-            transaction.note_progress(source.trial_id, record.steps_completed)
+            note_progress(source.trial_id, record.steps_completed)
             transaction.take(_arrival(source, record))
         case (
             RankStarted()
@@ -100,7 +101,7 @@ def add_metrics(
             rows.append((record.at, *ids, steps[0], steps[-1], text))
     if rows:
         transaction.store.feed.add_metrics(rows)
-        transaction.note_progress(source.trial_id, max(row[4] for row in rows))
+        transaction.publisher.note_progress(source.trial_id, max(row[4] for row in rows))
 
 
 def _steps_of(record: BatchMetrics | MetricsReported) -> range:

@@ -79,8 +79,45 @@ class Publisher:
         """Drop the progress in memory: some of it was rolled back."""
         self.progress = KnownProgress(self._store)
 
-    def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
-        """Note how far a trial is."""
+    def note_progress(
+        self, trial_id: int, steps_completed: int, fraction: float | None = None
+    ) -> None:
+        """Note how far a trial is.
+
+        Args:
+            steps_completed: At least this many; a record may name fewer than one before it.
+            fraction: What these steps are of its length; when missing, taken from the last one.
+        """
+        steps_before, fraction_before = self.progress.get(trial_id, (0, 0.0))
+        steps = max(steps_completed, steps_before)
+        if fraction is None or steps_completed == 0:
+            known_steps, known_fraction = steps_before, fraction_before
+            if not known_fraction:  # a script need not report any
+                known_steps, known_fraction = self._length_of(trial_id), 1.0
+        else:
+            known_steps, known_fraction = steps_completed, fraction
+        # Steps and fraction always move together: their quotient is the trial's length.
+        grown = known_fraction * steps / known_steps if known_steps else fraction_before
+        self._set_progress(trial_id, steps, min(1.0, grown))
+
+    def cut_progress(self, trial_id: int, steps_completed: int) -> None:
+        """Note that a trial is this far at most."""
+        steps_before, fraction = self.progress.get(trial_id, (0, 0.0))
+        if steps_before > steps_completed:
+            left = steps_completed / steps_before
+            self._set_progress(trial_id, steps_completed, fraction * left)
+
+    def _length_of(self, trial_id: int) -> int:
+        """Return the batches that the configuration lets a trial train; 0 if it does not say."""
+        trial = self._machine.state.trials.get(trial_id)
+        if trial is None:
+            return 0
+        length = self._machine.state.experiments[trial.experiment_id].settings.searcher.max_length
+        # One batch is what a script gets that has no length of its own.
+        is_known = length is not None and length.unit == "batches" and length.amount > 1
+        return length.amount if is_known and length is not None else 0
+
+    def _set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
         self.progress.set(trial_id, (steps_completed, fraction))
         self._moved.add(trial_id)
         self._store.set_progress(trial_id, steps_completed, fraction)

@@ -244,37 +244,6 @@ class Transaction:
             return
         self.store.history.add_snapshot(seq, text)
 
-    def note_progress(
-        self, trial_id: int, steps_completed: int, fraction: float | None = None
-    ) -> None:
-        """Note how far a trial is.
-
-        Args:
-            steps_completed: At least this many; a record may name fewer than one before it.
-            fraction: What these steps are of its length; when missing, taken from the last one.
-        """
-        steps_before, fraction_before = self.publisher.progress.get(trial_id, (0, 0.0))
-        steps = max(steps_completed, steps_before)
-        if fraction is None or steps_completed == 0:
-            known_steps, known_fraction = steps_before, fraction_before
-            if not known_fraction:  # a script need not report any
-                known_steps, known_fraction = self._length_of(trial_id), 1.0
-        else:
-            known_steps, known_fraction = steps_completed, fraction
-        # Steps and fraction always move together: their quotient is the trial's length.
-        grown = known_fraction * steps / known_steps if known_steps else fraction_before
-        self.publisher.set_progress(trial_id, steps, min(1.0, grown))
-
-    def _length_of(self, trial_id: int) -> int:
-        """Return the batches that the configuration lets a trial train; 0 if it does not say."""
-        trial = self.machine.state.trials.get(trial_id)
-        if trial is None:
-            return 0
-        length = self.machine.state.experiments[trial.experiment_id].settings.searcher.max_length
-        # One batch is what a script gets that has no length of its own.
-        is_known = length is not None and length.unit == "batches" and length.amount > 1
-        return length.amount if is_known and length is not None else 0
-
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed
         self.store.truncate_metrics(trial_id, steps_completed)
@@ -286,10 +255,7 @@ class Transaction:
             trial_id=trial_id,
             text=f'{{"steps_completed":{steps_completed}}}',
         )
-        steps_before, fraction = self.publisher.progress.get(trial_id, (0, 0.0))
-        if steps_before > steps_completed:
-            left = steps_completed / steps_before
-            self.publisher.set_progress(trial_id, steps_completed, fraction * left)
+        self.publisher.cut_progress(trial_id, steps_completed)
 
 
 def _as_text(event: Event) -> str:
