@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import os
 import secrets
@@ -12,10 +11,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-import uvicorn
 from pydantic import ValidationError
 
 from det_jupyter._version import __version__
@@ -26,8 +24,8 @@ from det_jupyter.master.chores.cleanup import clean_up, keep_series
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
 from det_jupyter.master.http.api import create_app
-from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.core.events import AgentAway, ClockStepped, PoolsSet
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
@@ -36,7 +34,7 @@ from det_jupyter.master.service.store import Store
 from det_jupyter.system import paths
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.system.processes import birth_of
-from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
+from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
 from det_jupyter.words import error_line
 
@@ -47,9 +45,6 @@ _IDLE_HOURS = 12.0
 _LOOK_IDLE_S = 60.0
 _LOOK_FILE_S = 1.0
 _LOOK_CLOCK_S = 1.0
-_ACCEPTED_AT_ONCE = 32  # four such turns are begun before the first of them can be dropped
-_BACKLOG = 2048  # connections that the system makes for us until we come to them
-_FILES_PER_CONNECTION = 2  # file descriptors needed, at least, per accepted connection
 
 
 def serve(
@@ -123,7 +118,7 @@ class _Program:
         self._listener = listener
         self._info = _describe_us(listener, service.default_storage)
         self._app = create_app(service, self._info, request_stop=self._request_stop)
-        self._server = _Server(self._app, on_started=self._announce)
+        self._server = Server(self._app, on_started=self._announce)
         self._supervisor = supervisor
         self._stop_requested = asyncio.Event()
         self._everything = False
@@ -225,45 +220,6 @@ def _has_work(service: Service) -> bool:
     """Whether something runs, or can start by itself; a paused experiment cannot."""
     active = service.machine.state.living_experiments()
     return service.machine.indexes.has_holding or any(e.state is not State.PAUSED for e in active)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to us and says when it is up."""
-
-    def __init__(self, app: Guard, *, on_started: Callable[[], None]) -> None:
-        # Chosen by hand: uvicorn would try more parsers than the two that we test.
-        parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
-        most_files, _ = raise_file_limit()
-        config = uvicorn.Config(
-            app,
-            loop="asyncio",
-            http=parser,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=_ACCEPTED_AT_ONCE,
-            limit_concurrency=most_files // _FILES_PER_CONNECTION,
-            timeout_keep_alive=75,  # longer than our clients keep a connection
-            timeout_graceful_shutdown=3,
-        )
-        config.load()
-        waiting = Waiting(most=min(MOST_WAITING, most_files // 4))
-        config.http_protocol_class = bounded(config.http_protocol_class, waiting)
-        super().__init__(config)
-        self._on_started = on_started
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(_BACKLOG)  # uvicorn has but one number for both
-        self._on_started()
 
 
 def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:
