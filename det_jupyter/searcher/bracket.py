@@ -42,14 +42,7 @@ from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rungs import Rung
-from det_jupyter.searcher.trials import (
-    CLOSED,
-    EXITED,
-    RESTING,
-    STOPPED,
-    TRAINING,
-    Trials,
-)
+from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
 from det_jupyter.wire import BracketView
 
 _SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
