@@ -1,7 +1,7 @@
 """Makes the view of a search from the wire types. Pure.
 
 Trials whose metric was missing or no number count as the worst: they come last, and a remark
-names them.
+(remarks.py) names them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from det_jupyter.view.build.charts import (
 from det_jupyter.view.build.facts import (
     direction_of,
     finite,
-    makes_room_for,
     metric_of,
     searcher_of,
     status_word,
     trial_status,
 )
+from det_jupyter.view.build.remarks import find_remarks
 from det_jupyter.view.build.space import place_trials
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
@@ -35,7 +35,6 @@ from det_jupyter.view.model.experiment import (
     Importance,
     Improvement,
     Mark,
-    Remark,
     Row,
     Rung,
     Search,
@@ -53,10 +52,9 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
-from det_jupyter.words import count, length, number, one_line
+from det_jupyter.words import count, length, number
 
 MAX_REMARKS = 4
-MAX_NAMED = 5  # trials of one remark
 _COUNTED: dict[Status, str] = {"completed": "done", "stopped": "done", "starting": "running"}
 
 _END_MARKS: dict[Status, Mark] = {
@@ -91,7 +89,7 @@ def build_search(
         _row(trial, values, last.get(trial.id, {}), metrics, search.brackets, experiment.state)
         for trial, values in zip(experiment.trials, places, strict=True)
     ]
-    remarks = _remarks(experiment, rows)
+    remarks = find_remarks(experiment, rows)
     return Search(
         searcher=str(searcher_of(experiment).get("name", search.name)),
         metric=metric_of(experiment),
@@ -258,44 +256,3 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
         if value is not None and direction.is_better(value, best):
             best = value
             yield at, value
-
-
-def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
-    """Return the remarks, failures first; trials with the same remark share one."""
-    metric = metric_of(experiment)
-    brackets = experiment.search.brackets if experiment.search is not None else []
-    said: dict[tuple[int, str], list[int]] = {}  # trials, by a sentence and its place
-    for trial, row in zip(experiment.trials, rows, strict=True):
-        if row["status"] == "failed" and trial.failure is not None:
-            sentence = f"failed: {one_line(trial.failure.error)}"
-            said.setdefault((0, sentence), []).append(trial.id)
-        elif (taker := makes_room_for(trial)) is not None:
-            sentence = f"must make room for experiment {taker}"
-            said.setdefault((1, sentence), []).append(trial.id)
-        elif row["status"] not in ("failed", "canceled"):
-            for where in _places_without_metric(row, brackets):
-                sentence = f"reported no {metric}{where}: counted as the worst"
-                said.setdefault((2, sentence), []).append(trial.id)
-    return [
-        _remark(sentence, said[place, sentence], is_failure=place == 0)
-        for place, sentence in sorted(said, key=lambda key: key[0])
-    ]
-
-
-def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
-    named = trial_ids[:MAX_NAMED]
-    names = ", ".join(map(str, named))
-    if len(trial_ids) > len(named):
-        names = f"{names} and {len(trial_ids) - len(named)} more"
-    who = f"trials {names}" if len(trial_ids) > 1 else f"trial {names}"
-    return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
-
-
-def _places_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
-    if row["bracket"] is None:
-        if row["status"] == "completed" and row["best"] is None:
-            yield ""
-        return
-    for metric, rung in zip(row["rungs"], brackets[row["bracket"]].rungs, strict=False):
-        if metric is None:
-            yield f" at {length(rung.length)}"
