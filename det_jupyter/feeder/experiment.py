@@ -21,8 +21,9 @@ from det_jupyter.live.importance import KnownImportance
 from det_jupyter.live.parts import parts_of
 from det_jupyter.view import build_view_state
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.experiment import ENDED, Row
+from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.sidebar import ViewNews
+from det_jupyter.view.model.states import ENDED
 
 _BEAT_S = 10.0
 

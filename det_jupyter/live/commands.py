@@ -8,7 +8,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.reasons import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.remedies import notebook_lines
-from det_jupyter.view.model.experiment import VERBS
+from det_jupyter.view.model.states import VERBS
 from det_jupyter.wire import Reason
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from det_jupyter.view.model.experiment import Row, ViewState
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Row
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page
 
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.model.experiment import Trial
+from det_jupyter.view.model.trial import Trial
 from det_jupyter.view.model.verdict import VERDICT_WORDS, Verdict
 from det_jupyter.wire import SeriesPage
 from det_jupyter.wire.verdict import VerdictKind

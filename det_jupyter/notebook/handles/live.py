@@ -24,7 +24,7 @@ from det_jupyter.notebook.handles.show import bundle, can_draw, front, metadata
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.experiment import ENDED, Status
+from det_jupyter.view.model.states import ENDED, Status
 
 if TYPE_CHECKING:
     from det_jupyter.notebook.handles.widget import LiveWidget

@@ -26,7 +26,8 @@ from det_jupyter.live.parts import parts_of
 from det_jupyter.notebook.handles import show
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.view.model.experiment import Row, ViewState
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Row
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
-from det_jupyter.view.model.experiment import ENDED, Chart, Series, Status
+from det_jupyter.view.model.states import ENDED, Status
+from det_jupyter.view.model.trial import Chart, Series
 from det_jupyter.wire import Curve
 from det_jupyter.wire import steps_per_epoch as reported_epochs
 

@@ -20,7 +20,8 @@ from det_jupyter.view.build.charts import (
     without_averages,
 )
 from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.experiment import Chart, Search, Series
+from det_jupyter.view.model.search import Search
+from det_jupyter.view.model.trial import Chart, Series
 from det_jupyter.wire import Curve
 
 MAX_CHARTS = 4

@@ -18,18 +18,9 @@ from det_jupyter.view.build.facts import (
 from det_jupyter.view.build.search import build_search, is_search, search_summary
 from det_jupyter.view.build.trial import build_changes, build_trial
 from det_jupyter.view.build.waits import build_cluster, wait_of_search
-from det_jupyter.view.model.experiment import (
-    ENDED,
-    STATUS_WORDS,
-    VERBS,
-    Action,
-    Captured,
-    Checkpoints,
-    Status,
-    Trial,
-    Verb,
-    ViewState,
-)
+from det_jupyter.view.model.experiment import Captured, ViewState
+from det_jupyter.view.model.states import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
+from det_jupyter.view.model.trial import Checkpoints, Trial
 from det_jupyter.wire import (
     AllocationState,
     CheckpointView,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.direction import Direction
-from det_jupyter.view.model.experiment import STATUS_WORDS, Status
+from det_jupyter.view.model.states import STATUS_WORDS, Status
 from det_jupyter.wire import AllocationState, ExperimentView, SlotView, State, TrialView
 
 _ENDED: dict[State, Status] = {

@@ -27,21 +27,19 @@ from det_jupyter.view.build.facts import (
 from det_jupyter.view.build.remarks import find_remarks
 from det_jupyter.view.build.space import place_trials
 from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import (
-    ENDED,
+from det_jupyter.view.model.search import (
     Bracket,
     Chosen,
     Counts,
     Importance,
     Improvement,
-    Mark,
     Row,
     Rung,
     Search,
     Share,
-    Status,
-    Trial,
 )
+from det_jupyter.view.model.states import ENDED, Mark, Status
+from det_jupyter.view.model.trial import Trial
 from det_jupyter.wire import (
     BracketView,
     Curve,

@@ -27,7 +27,8 @@ from det_jupyter.view.build.facts import (
 )
 from det_jupyter.view.build.results import Compared, result_facts, value_text
 from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, Fact, Side, Table
-from det_jupyter.view.model.experiment import ENDED, STATUS_WORDS, Chart
+from det_jupyter.view.model.states import ENDED, STATUS_WORDS
+from det_jupyter.view.model.trial import Chart
 from det_jupyter.words import clock, count
 
 MAX_SIDES = NUM_LOOKS  # more curves could not be told apart

@@ -15,7 +15,6 @@ from det_jupyter.view.build.facts import (
 )
 from det_jupyter.view.build.slots import note_of, slot_bar
 from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, summary
-from det_jupyter.view.model.experiment import STATUS_WORDS, VERBS, Status
 from det_jupyter.view.model.sidebar import (
     AgentLine,
     ClusterNews,
@@ -25,6 +24,7 @@ from det_jupyter.view.model.sidebar import (
     TrialLine,
     TrialNews,
 )
+from det_jupyter.view.model.states import STATUS_WORDS, VERBS, Status
 from det_jupyter.wire import (
     AgentStatus,
     AllocationView,

@@ -13,7 +13,8 @@ from det_jupyter.view.build.facts import (
     trial_status,
 )
 from det_jupyter.view.build.waits import name_in, wait_of
-from det_jupyter.view.model.experiment import Change, Failure, Rank, Status, Trace, Trial
+from det_jupyter.view.model.states import Status
+from det_jupyter.view.model.trial import Change, Failure, Rank, Trace, Trial
 from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict
 from det_jupyter.wire import (
     AllocationView,

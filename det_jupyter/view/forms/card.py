@@ -26,7 +26,10 @@ from det_jupyter.view.forms.rungs import rung_legend, rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.view.forms.verdict import verdict_html
 from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import Rank, Search, Status, Trial, ViewState
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Search
+from det_jupyter.view.model.states import Status
+from det_jupyter.view.model.trial import Rank, Trial
 from det_jupyter.words import count, percent, size
 
 _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
-from det_jupyter.view.model.experiment import (
-    ENDED,
-    Checkpoints,
-    Failure,
-    Row,
-    Search,
-    Trial,
-    ViewState,
-)
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Row, Search
+from det_jupyter.view.model.states import ENDED
+from det_jupyter.view.model.trial import Checkpoints, Failure, Trial
 from det_jupyter.words import clock, count, duration, number, percent, size
 
 METRIC_HEAD = ["metric", "last", "lowest", "highest"]

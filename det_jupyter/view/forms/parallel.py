@@ -12,7 +12,7 @@ from functools import partial
 
 from det_jupyter.view.forms.rungs import worth_drawing
 from det_jupyter.view.forms.svg import COLORS, label, share_of, tick_text, ticks
-from det_jupyter.view.model.experiment import Axis, Row, Search
+from det_jupyter.view.model.search import Axis, Row, Search
 from det_jupyter.words import printable
 
 _WIDTH, _HEIGHT = 640, 220

@@ -6,7 +6,9 @@ from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences
 from det_jupyter.view.forms.verdict import verdict_lines
 from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import Failure, Search, Trial, ViewState
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Search
+from det_jupyter.view.model.trial import Failure, Trial
 from det_jupyter.words import one_line, percent, printable, shortened
 
 _BAR_WIDTH = 30

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, share_of, tick_text, ticks
-from det_jupyter.view.model.experiment import MARKS, Mark, Row, Search, Tone
+from det_jupyter.view.model.search import Row, Search
+from det_jupyter.view.model.states import MARKS, Mark, Tone
 from det_jupyter.words import count, printable
 
 _WIDTH, _HEIGHT = 640, 220

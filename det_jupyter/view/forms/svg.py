@@ -13,7 +13,7 @@ from html import escape
 from urllib.parse import quote
 
 from det_jupyter.view.build.charts import landmarks
-from det_jupyter.view.model.experiment import Chart, Series
+from det_jupyter.view.model.trial import Chart, Series
 from det_jupyter.words import number, printable
 
 MAX_POINTS = 300

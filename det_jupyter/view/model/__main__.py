@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
-from det_jupyter.view.model import cluster, comparison, experiment, sidebar, verdict
+from det_jupyter.view.model import (
+    cluster,
+    comparison,
+    experiment,
+    search,
+    sidebar,
+    states,
+    trial,
+    verdict,
+)
 
 _HEAD = """\
 /**
@@ -22,13 +31,13 @@ _HEAD = """\
 _PLAIN = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 _MEMBERS = {
     name: member
-    for module in (cluster, verdict, experiment, comparison, sidebar)
+    for module in (cluster, verdict, states, trial, search, experiment, comparison, sidebar)
     for name, member in vars(module).items()
 }
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}
 _CONSTANTS: Mapping[str, object] = {
-    "ENDED: readonly Status[]": list(experiment.ENDED),
-    "MARKS: Readonly<Record<Mark, IMarkLook>>": experiment.MARKS,
+    "ENDED: readonly Status[]": list(states.ENDED),
+    "MARKS: Readonly<Record<Mark, IMarkLook>>": states.MARKS,
     "PARTS: readonly string[]": list(PARTS),
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.view.model.experiment import Chart, Status
+from det_jupyter.view.model.states import Status
+from det_jupyter.view.model.trial import Chart
 
 
 class Side(TypedDict):

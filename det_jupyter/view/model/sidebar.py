@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from det_jupyter.view.model.cluster import Cluster, Remedy, SlotState
-from det_jupyter.view.model.experiment import Action, Row, Status, ViewState
+from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.search import Row
+from det_jupyter.view.model.states import Action, Status
 
 
 class ExperimentLine(TypedDict):

@@ -12,7 +12,8 @@ import pytest
 from det_jupyter import words
 from det_jupyter._version import __version__
 from det_jupyter.view.model.__main__ import interface, typescript
-from det_jupyter.view.model.experiment import Row, Status
+from det_jupyter.view.model.search import Row
+from det_jupyter.view.model.states import Status
 from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"

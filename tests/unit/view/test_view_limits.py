@@ -21,7 +21,7 @@ from det_jupyter.view.forms.lines import left_out_note, trial_rows
 from det_jupyter.view.forms.parallel import svg_parallel
 from det_jupyter.view.forms.svg import svg_chart
 from det_jupyter.view.forms.verdict import shares_text
-from det_jupyter.view.model.experiment import Axis, Search
+from det_jupyter.view.model.search import Axis, Search
 from det_jupyter.view.model.verdict import TimeShare
 from det_jupyter.wire import PoolStatus, State, TrialView
 from tests.unit.view.test_view_rungs import halving, row

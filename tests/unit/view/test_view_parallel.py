@@ -12,7 +12,7 @@ from det_jupyter.view import build_view_state, render_html
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.forms.lines import MAX_KEPT
 from det_jupyter.view.forms.parallel import svg_parallel
-from det_jupyter.view.model.experiment import Axis, Search
+from det_jupyter.view.model.search import Axis, Search
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_samples import search_experiment
 

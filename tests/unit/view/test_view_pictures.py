@@ -29,7 +29,7 @@ from det_jupyter.view.forms.parallel import svg_parallel
 from det_jupyter.view.forms.place import key_id
 from det_jupyter.view.forms.rungs import rung_legend, svg_rungs, worth_drawing
 from det_jupyter.view.forms.svg import as_image, svg_chart
-from det_jupyter.view.model.experiment import Axis, Bracket, Rung, Search
+from det_jupyter.view.model.search import Axis, Bracket, Rung, Search
 from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_cluster_samples import agent

@@ -18,7 +18,8 @@ from det_jupyter.view.forms.rungs import (
     trial_dots,
     worth_drawing,
 )
-from det_jupyter.view.model.experiment import Mark, Row, Search, Status
+from det_jupyter.view.model.search import Row, Search
+from det_jupyter.view.model.states import Mark, Status
 from tests.unit.view.view_samples import search_experiment
 
 

@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.build.facts import status_of
 from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.experiment import Improvement, Row, Search
+from det_jupyter.view.model.search import Improvement, Row, Search
 from det_jupyter.wire import (
     AllocationState,
     BracketView,

@@ -1,0 +1,62 @@
+"""States of experiments and trials, how they look, and what can be asked for in them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict, get_args
+
+Status = Literal[
+    "queued",
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "resting",
+    "stopping",
+    "completed",
+    "stopped",
+    "canceled",
+    "failed",
+]
+Verb = Literal["pause", "activate", "kill"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+
+STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
+STATUS_WORDS["stopped"] = "Stopped early"
+ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "failed")
+
+Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
+Tone = Literal["brand", "good", "warn", "bad", "text"]
+
+
+class MarkLook(TypedDict):
+    """How a mark looks: a path in SVG's relative commands, about 8 by 8 around its place."""
+
+    word: str
+    path: str
+    is_filled: bool
+    tone: Tone
+
+
+def _look(word: str, tone: Tone, path: str, *, is_filled: bool = False) -> MarkLook:
+    return MarkLook(word=word, path=path, is_filled=is_filled, tone=tone)
+
+
+# In the order of legends; told apart by shape alone, too.
+MARKS: dict[Mark, MarkLook] = {
+    "promoted": _look("promoted", "brand", "m0-4l4 7h-8z", is_filled=True),
+    "finished": _look("trained to the end", "good", "m0-4l4 4l-4 4l-4-4z", is_filled=True),
+    "running": _look("training to it", "brand", "m-3-4l7 4l-7 4z"),
+    "resting": _look("waiting to be promoted", "warn", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"),
+    "stopped": _look("stopped", "text", "m-2.5-2.5h5v5h-5z", is_filled=True),
+    "failed": _look("failed", "bad", "m-3-3l6 6m0-6l-6 6"),
+    "canceled": _look("canceled", "text", "m-4 0h8"),
+}
+
+
+class Action(TypedDict):
+    """A button: what it asks for, whether that is possible now, and why (or what it does)."""
+
+    verb: Verb
+    label: str
+    enabled: bool
+    why: str
