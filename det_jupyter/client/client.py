@@ -315,17 +315,14 @@ class Client:
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""
-        with closing(
-            self.session.stream("/feed", after=after, experiment_id=experiment_id, follow="true")
-        ) as lines:
-            for line in lines:
-                yield None if line is None else FeedItem.model_validate(line)
+        return self._follow(after=after, experiment_id=experiment_id)
 
     def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield what has changed of all experiments, without the data; None is a heartbeat."""
-        with closing(
-            self.session.stream("/feed", after=after, follow="true", brief="true")
-        ) as lines:
+        return self._follow(after=after, brief="true")
+
+    def _follow(self, **query: Any) -> Generator[FeedItem | None, None, None]:
+        with closing(self.session.stream("/feed", follow="true", **query)) as lines:
             for line in lines:
                 yield None if line is None else FeedItem.model_validate(line)
 
