@@ -198,10 +198,15 @@ class OrderedTrial:
             self._client.change_resources(view.experiment_id, resources)
         if change is None:
             return None
-        asked = view.changes[-1]
+        return self._await_change(view.changes[-1].id, timeout)
 
+    def changes(self) -> list[TrialChange]:
+        """Return its changes while it trained, oldest first."""
+        return [TrialChange(view) for view in self._client.trial(self.id).changes]
+
+    def _await_change(self, change_id: int, timeout: float) -> TrialChange:
         def find(view: TrialView) -> TrialChangeView | None:
-            found = next(change for change in view.changes if change.id == asked.id)
+            found = next(change for change in view.changes if change.id == change_id)
             is_open = found.steps_completed is None and not found.error
             state = view.allocation and view.allocation.state
             may_answer = state in (AllocationState.STARTING, AllocationState.RUNNING)
@@ -214,10 +219,6 @@ class OrderedTrial:
         if made.error:
             raise Conflict(f"trial {self.id} cannot be changed: {made.error}")
         return TrialChange(made)
-
-    def changes(self) -> list[TrialChange]:
-        """Return its changes while it trained, oldest first."""
-        return [TrialChange(view) for view in self._client.trial(self.id).changes]
 
     def _await(self, find: Callable[[TrialView], T | None], timeout: float) -> T | None:
         """Return what is found in the trial's view, or None after the time."""
