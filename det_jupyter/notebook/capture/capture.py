@@ -67,13 +67,7 @@ def capture(
     blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
-    problems = [
-        _describe(culprit, name, survey, entrypoint, cells)
-        for name in survey.failures
-        for culprit in find_culprits(survey, name)
-    ]
-    if problems:
-        raise CaptureError(problems)
+    _check_contents(survey, entrypoint, cells)
     if not allow_large:
         _check_size(survey, entrypoint, cells)
     stream, packed = _pack(entrypoint, survey, blobs)
@@ -173,6 +167,16 @@ def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cell
         f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; {remedy}"
     )
     return f"{line} ({user} uses {name})" if user else line
+
+
+def _check_contents(survey: Survey, entrypoint: str, cells: Cells) -> None:
+    problems = [
+        _describe(culprit, name, survey, entrypoint, cells)
+        for name in survey.failures
+        for culprit in find_culprits(survey, name)
+    ]
+    if problems:
+        raise CaptureError(problems)
 
 
 def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
