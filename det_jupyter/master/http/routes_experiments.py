@@ -122,6 +122,12 @@ def experiment_routes(service: Service) -> APIRouter:
         service.apply(_REQUESTS[verb](experiment_id=experiment_id))
         return JsonResponse(service.views.experiment(experiment_id))
 
+    _add_code_and_config(routes, service)
+    _add_templates(routes, service)
+    return routes
+
+
+def _add_code_and_config(routes: APIRouter, service: Service) -> None:
     @routes.get("/experiments/{experiment_id}/code", response_model=CodeView)
     async def code(experiment_id: Whole) -> Response:
         """Return the source: of cells by label, of modules and a context by path."""
@@ -133,9 +139,6 @@ def experiment_routes(service: Service) -> APIRouter:
     async def config(experiment_id: Whole) -> Response:
         """Return an experiment's effective configuration, with the origin of each value."""
         return JsonResponse(effective_config(service.machine.state.experiment(experiment_id)))
-
-    _add_templates(routes, service)
-    return routes
 
 
 def _add_templates(routes: APIRouter, service: Service) -> None:

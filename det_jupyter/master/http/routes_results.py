@@ -39,32 +39,6 @@ def result_routes(service: Service) -> APIRouter:
         service.machine.state.experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
 
-    @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
-    async def checkpoints(experiment_id: Whole) -> Response:
-        """Return the checkpoints of an experiment, oldest first."""
-        service.machine.state.experiment(experiment_id)
-        found = service.machine.state.checkpoints.values()
-        own = sorted(
-            (c for c in found if c.experiment_id == experiment_id),
-            key=lambda c: (c.created_at, c.steps_completed),
-        )
-        return JsonResponse(own)
-
-    @routes.post("/checkpoints/delete", response_model=list[CheckpointView])
-    async def delete_checkpoints(body: DeleteCheckpoints) -> Response:
-        """Delete checkpoints, all of them or none."""
-        service.apply(CheckpointsUnwanted(uuids=body.uuids))
-        found = service.machine.state.checkpoints
-        return JsonResponse([found[uuid] for uuid in dict.fromkeys(body.uuids)])
-
-    @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
-    async def checkpoint(uuid: str) -> Response:
-        """Return one checkpoint, of any experiment."""
-        found = service.machine.state.checkpoints.get(uuid)
-        if found is None:
-            raise NotFound(f"there is no checkpoint {uuid}")
-        return JsonResponse(found)
-
     @routes.get("/trials/holding", response_model=list[TrialView])
     async def holding() -> Response:
         """Return the trials that hold slots."""
@@ -105,7 +79,36 @@ def result_routes(service: Service) -> APIRouter:
         )
         return LinesResponse(lines)
 
+    _add_checkpoints(routes, service)
     return routes
+
+
+def _add_checkpoints(routes: APIRouter, service: Service) -> None:
+    @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
+    async def checkpoints(experiment_id: Whole) -> Response:
+        """Return the checkpoints of an experiment, oldest first."""
+        service.machine.state.experiment(experiment_id)
+        found = service.machine.state.checkpoints.values()
+        own = sorted(
+            (c for c in found if c.experiment_id == experiment_id),
+            key=lambda c: (c.created_at, c.steps_completed),
+        )
+        return JsonResponse(own)
+
+    @routes.post("/checkpoints/delete", response_model=list[CheckpointView])
+    async def delete_checkpoints(body: DeleteCheckpoints) -> Response:
+        """Delete checkpoints, all of them or none."""
+        service.apply(CheckpointsUnwanted(uuids=body.uuids))
+        found = service.machine.state.checkpoints
+        return JsonResponse([found[uuid] for uuid in dict.fromkeys(body.uuids)])
+
+    @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
+    async def checkpoint(uuid: str) -> Response:
+        """Return one checkpoint, of any experiment."""
+        found = service.machine.state.checkpoints.get(uuid)
+        if found is None:
+            raise NotFound(f"there is no checkpoint {uuid}")
+        return JsonResponse(found)
 
 
 def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
