@@ -26,7 +26,8 @@ from det_jupyter.master.chores.deleting import delete
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
-from det_jupyter.master.machine.core.events import AgentAway, ClockStepped, PoolsSet
+from det_jupyter.master.machine.core.events import AgentAway, ClockStepped
+from det_jupyter.master.machine.core.requests import PoolsSet
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service

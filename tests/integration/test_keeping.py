@@ -18,7 +18,7 @@ import pytest
 from det_jupyter.errors import NotFound
 from det_jupyter.master.chores.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.machine.core.events import DeleteRequested
+from det_jupyter.master.machine.core.requests import DeleteRequested
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record

@@ -20,7 +20,7 @@ import pytest
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine import machine
-from det_jupyter.master.machine.core import events
+from det_jupyter.master.machine.core import events, requests
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
@@ -151,40 +151,40 @@ OF_AGENTS: list[Event] = [
     events.AgentAway(agent_id=AGENT),
     events.AgentLost(agent_id=AGENT),
     events.DevicesReported(agent_id=AGENT, processes={}),
-    events.PoolsSet(pools=[]),
+    requests.PoolsSet(pools=[]),
     events.ClockStepped(by_s=5.0),
 ]
 REQUESTS: list[Event] = [
-    events.PauseRequested(experiment_id=A),
-    events.ActivateRequested(experiment_id=A),
-    events.CancelRequested(experiment_id=A),
-    events.KillTrialRequested(trial_id=A),
-    events.ProfileRequested(trial_id=A, profile=Profile()),
-    events.TrialChangeRequested(trial_id=A, change=Change(lr=0.5)),
-    events.SearchChangeRequested(experiment_id=A, max_length=parse_length(LENGTH)),
-    events.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
-    events.DetailsChangeRequested(experiment_id=A, change=ChangeDetails(name="other")),
-    events.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
-    events.QueueChangesRequested(
+    requests.PauseRequested(experiment_id=A),
+    requests.ActivateRequested(experiment_id=A),
+    requests.CancelRequested(experiment_id=A),
+    requests.KillTrialRequested(trial_id=A),
+    requests.ProfileRequested(trial_id=A, profile=Profile()),
+    requests.TrialChangeRequested(trial_id=A, change=Change(lr=0.5)),
+    requests.SearchChangeRequested(experiment_id=A, max_length=parse_length(LENGTH)),
+    requests.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
+    requests.DetailsChangeRequested(experiment_id=A, change=ChangeDetails(name="other")),
+    requests.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
+    requests.QueueChangesRequested(
         changes=[QueueChange(experiment_id=A, where="", request=ChangeResources(priority=3))]
     ),
-    events.SlotsSwitched(agent_id=AGENT, switch=SwitchSlots(enabled=False, slots=[0])),
-    events.ArchiveRequested(experiment_id=A, is_archived=True),
-    events.DeleteRequested(experiment_id=A),
-    events.ContinueRequested(experiment_id=A, config={}),
-    events.CheckpointsUnwanted(uuids=["none"]),
-    events.RetentionSet(
+    requests.SlotsSwitched(agent_id=AGENT, switch=SwitchSlots(enabled=False, slots=[0])),
+    requests.ArchiveRequested(experiment_id=A, is_archived=True),
+    requests.DeleteRequested(experiment_id=A),
+    requests.ContinueRequested(experiment_id=A, config={}),
+    requests.CheckpointsUnwanted(uuids=["none"]),
+    requests.RetentionSet(
         experiment_id=A, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
     ),
 ]
 SUBMITTED = "experiment_submitted"
-KILL = events.KillRequested(experiment_id=A)
+KILL = requests.KillRequested(experiment_id=A)
 
 
 def test_every_kind_of_event_is_tried_here() -> None:
     union = get_args(get_args(Event)[0])
     tried = {type(event) for event in [*NEWS, *OF_AGENTS, *REQUESTS, KILL]}
-    assert set(union) == tried | {events.ExperimentSubmitted, NewsSetAside}
+    assert set(union) == tried | {requests.ExperimentSubmitted, NewsSetAside}
 
 
 def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
@@ -381,7 +381,7 @@ def test_a_stored_event_that_cannot_be_read_stops_no_start(
 
 
 def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Bench) -> None:
-    bench.service.apply(events.MoveRequested(experiment_id=A, move=MoveInQueue(behind=B)))
+    bench.service.apply(requests.MoveRequested(experiment_id=A, move=MoveInQueue(behind=B)))
     live(bench, B)
     damage(bench, "events", '{"experiment_id": 1}', "json LIKE '%move_requested%'")
     for _ in range(2):

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter.engine.local import is_agent_running, start_agent
-from det_jupyter.master.machine.core.events import AgentAway, AgentLost, KillRequested
+from det_jupyter.master.machine.core.events import AgentAway, AgentLost
+from det_jupyter.master.machine.core.requests import KillRequested
 from det_jupyter.master.machine.core.state import Agent
 from det_jupyter.master.service.links import SILENT_S
 from det_jupyter.master.service.service import Service

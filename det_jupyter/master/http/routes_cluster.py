@@ -10,7 +10,7 @@ from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     MoveRequested,
     PoolsSet,
     QueueChangesRequested,

@@ -17,15 +17,15 @@ from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.errors import Conflict
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
     ContinueRequested,
     DeleteRequested,
-    Event,
     KillRequested,
     PauseRequested,
+    Request,
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import Experiment
@@ -55,7 +55,7 @@ from det_jupyter.wire import (
 )
 
 Verb = Literal["pause", "activate", "cancel", "kill", "archive", "unarchive", "delete"]
-_REQUESTS: Mapping[Verb, Callable[..., Event]] = {
+_REQUESTS: Mapping[Verb, Callable[..., Request]] = {
     "pause": PauseRequested,
     "activate": ActivateRequested,
     "cancel": CancelRequested,

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from det_jupyter.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
-from det_jupyter.master.machine.core.events import CheckpointsUnwanted
+from det_jupyter.master.machine.core.requests import CheckpointsUnwanted
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service

@@ -16,7 +16,7 @@ from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
 from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     DetailsChangeRequested,
     ExperimentSubmitted,
     KillTrialRequested,

@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.machine.core import events
+from det_jupyter.master.machine.core import events, requests
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -63,26 +63,26 @@ from det_jupyter.words import error_line
 
 HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from users
-    events.ExperimentSubmitted: users.on_submitted,
-    events.PauseRequested: users.on_pause_requested,
-    events.ActivateRequested: users.on_activate_requested,
-    events.CancelRequested: users.on_end_requested,
-    events.KillRequested: users.on_end_requested,
-    events.DetailsChangeRequested: details.on_details_change_requested,
-    events.ResourcesChangeRequested: queue.on_resources_change_requested,
-    events.MoveRequested: queue.on_move_requested,
-    events.QueueChangesRequested: queue.on_queue_changes_requested,
-    events.SlotsSwitched: pools.on_slots_switched,
-    events.PoolsSet: pools.on_pools_set,
-    events.ArchiveRequested: ended.on_archive_requested,
-    events.DeleteRequested: ended.on_delete_requested,
-    events.ContinueRequested: ended.on_continue_requested,
-    events.RetentionSet: ended.on_retention_set,
-    events.CheckpointsUnwanted: ended.on_checkpoints_unwanted,
-    events.SearchChangeRequested: searches.on_search_change_requested,
-    events.KillTrialRequested: searches.on_kill_trial_requested,
-    events.ProfileRequested: orders.on_profile_requested,
-    events.TrialChangeRequested: orders.on_trial_change_requested,
+    requests.ExperimentSubmitted: users.on_submitted,
+    requests.PauseRequested: users.on_pause_requested,
+    requests.ActivateRequested: users.on_activate_requested,
+    requests.CancelRequested: users.on_end_requested,
+    requests.KillRequested: users.on_end_requested,
+    requests.DetailsChangeRequested: details.on_details_change_requested,
+    requests.ResourcesChangeRequested: queue.on_resources_change_requested,
+    requests.MoveRequested: queue.on_move_requested,
+    requests.QueueChangesRequested: queue.on_queue_changes_requested,
+    requests.SlotsSwitched: pools.on_slots_switched,
+    requests.PoolsSet: pools.on_pools_set,
+    requests.ArchiveRequested: ended.on_archive_requested,
+    requests.DeleteRequested: ended.on_delete_requested,
+    requests.ContinueRequested: ended.on_continue_requested,
+    requests.RetentionSet: ended.on_retention_set,
+    requests.CheckpointsUnwanted: ended.on_checkpoints_unwanted,
+    requests.SearchChangeRequested: searches.on_search_change_requested,
+    requests.KillTrialRequested: searches.on_kill_trial_requested,
+    requests.ProfileRequested: orders.on_profile_requested,
+    requests.TrialChangeRequested: orders.on_trial_change_requested,
     # from samplers
     events.HparamsSampled: searches.on_hparams_sampled,
     events.TrialJudged: searches.on_trial_judged,

@@ -24,7 +24,8 @@ from det_jupyter.master.machine.core.commands import (
     Deletion,
     ToAgent,
 )
-from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
+from det_jupyter.master.machine.core.events import AgentRegistered, Event
+from det_jupyter.master.machine.core.requests import ExperimentSubmitted, Request
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.service.feed import Bell
@@ -94,14 +95,14 @@ class Service:
 
     # changes
 
-    def apply(self, event: Event) -> None:
+    def apply(self, request: Request) -> None:
         """Handle what a user asks for: commit it, then act.
 
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
         """
         with self._transaction() as transaction:
-            transaction.request(event)
+            transaction.request(request)
         self._act(transaction)
 
     def take(self, event: Event) -> None:

@@ -25,7 +25,8 @@ from det_jupyter.master.machine.core.commands import (
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.machine.core.events import Event, KillRequested, NewsSetAside
+from det_jupyter.master.machine.core.events import Event, NewsSetAside
+from det_jupyter.master.machine.core.requests import KillRequested
 from det_jupyter.master.machine.core.turn import HandlerFailed
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.giving_up import experiment_of
@@ -75,7 +76,7 @@ class Transaction:
         self.commands: list[ToAgent | ConsultSampler | Deletion] = []
         self.is_machine_ahead = False  # of the store, should the transaction fail
 
-    def request(self, event: Event) -> None:
+    def request(self, event: Request) -> None:
         """Handle a request of a user.
 
         Raises:

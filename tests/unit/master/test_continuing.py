@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     ArchiveRequested,
     CancelRequested,
     ContinueRequested,

@@ -6,7 +6,7 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     CancelRequested,
     DetailsChangeRequested,
     SearchChangeRequested,

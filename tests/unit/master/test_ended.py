@@ -9,18 +9,20 @@ import pytest
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
 from det_jupyter.master.machine.core.events import (
-    ArchiveRequested,
-    CancelRequested,
     CheckpointsDeleted,
-    CheckpointsUnwanted,
-    DeleteRequested,
     Event,
     ExperimentDeleted,
-    KillRequested,
     LogMatched,
+    RecordArrived,
+)
+from det_jupyter.master.machine.core.requests import (
+    ArchiveRequested,
+    CancelRequested,
+    CheckpointsUnwanted,
+    DeleteRequested,
+    KillRequested,
     PauseRequested,
     PoolsSet,
-    RecordArrived,
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import MachineState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     ArchiveRequested,
     KillRequested,
     PauseRequested,

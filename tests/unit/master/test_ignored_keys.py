@@ -10,12 +10,8 @@ import pytest
 from det_jupyter.config import parse_config
 from det_jupyter.config.keys import NO_EFFECT
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, ToAgent
-from det_jupyter.master.machine.core.events import (
-    CheckpointsDeleted,
-    DeleteRequested,
-    ExperimentDeleted,
-    RetentionSet,
-)
+from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
+from det_jupyter.master.machine.core.requests import DeleteRequested, RetentionSet
 from det_jupyter.wire import StartGang, State
 from tests.ignored_keys import IGNORED, with_keys
 from tests.unit.master.machine_world import (

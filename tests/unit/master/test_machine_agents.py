@@ -7,14 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_jupyter.master.machine.core.events import (
-    AgentAway,
-    AgentLost,
-    CancelRequested,
-    Event,
-    KillRequested,
-    PauseRequested,
-)
+from det_jupyter.master.machine.core.events import AgentAway, AgentLost, Event
+from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested, PauseRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.wire import (

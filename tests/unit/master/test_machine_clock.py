@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.master.machine.core.events import ClockStepped, PauseRequested
+from det_jupyter.master.machine.core.events import ClockStepped
+from det_jupyter.master.machine.core.requests import PauseRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.why import Whys

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import NewsSetAside
+from det_jupyter.master.machine.core.requests import (
     CancelRequested,
     CheckpointsUnwanted,
     DeleteRequested,
     KillRequested,
     KillTrialRequested,
-    NewsSetAside,
     SlotsSwitched,
 )
 from det_jupyter.master.machine.rules.configurations import unknown_template

@@ -9,12 +9,12 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import RecordArrived
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     ContinueRequested,
     PauseRequested,
     ProfileRequested,
-    RecordArrived,
     TrialChangeRequested,
 )
 from det_jupyter.master.machine.machine import ToAgent

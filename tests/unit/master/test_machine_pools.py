@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import AgentLost, DevicesReported
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
-    AgentLost,
     ContinueRequested,
-    DevicesReported,
     KillRequested,
     MoveRequested,
     PauseRequested,

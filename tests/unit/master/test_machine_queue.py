@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.events import PoolsSet, QueueChangesRequested
+from det_jupyter.master.machine.core.requests import PoolsSet, QueueChangesRequested
 from det_jupyter.wire import QueueChange
 from tests.unit.master.machine_world import (
     World,

@@ -17,35 +17,37 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
-    ActivateRequested,
     AgentAway,
     AgentLost,
-    ArchiveRequested,
-    CancelRequested,
     CheckpointsDeleted,
-    CheckpointsUnwanted,
     ClockStepped,
-    ContinueRequested,
-    DeleteRequested,
     DevicesReported,
     Event,
     ExperimentDeleted,
+    LogMatched,
+    NewsSetAside,
+    RecordArrived,
+    parse_event,
+)
+from det_jupyter.master.machine.core.requests import (
+    ActivateRequested,
+    ArchiveRequested,
+    CancelRequested,
+    CheckpointsUnwanted,
+    ContinueRequested,
+    DeleteRequested,
     KillRequested,
     KillTrialRequested,
-    LogMatched,
     MoveRequested,
-    NewsSetAside,
     PauseRequested,
     PoolsSet,
     ProfileRequested,
     QueueChangesRequested,
-    RecordArrived,
     ResourcesChangeRequested,
     RetentionSet,
     SearchChangeRequested,
     SlotsSwitched,
     TrialChangeRequested,
-    parse_event,
 )
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent

@@ -8,10 +8,10 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import Event
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     CancelRequested,
-    Event,
     KillRequested,
     PauseRequested,
 )

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import Event, RecordArrived
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     CancelRequested,
-    Event,
     PauseRequested,
-    RecordArrived,
 )
 from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
 from det_jupyter.records import Notice

@@ -14,16 +14,14 @@ import pytest
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.core.commands import Command, ConsultSampler
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged, ValidationReported
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     CancelRequested,
-    HparamsSampled,
     KillRequested,
     KillTrialRequested,
     PauseRequested,
     SearchChangeRequested,
-    TrialJudged,
-    ValidationReported,
 )
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import CancelRequested, KillRequested
+from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested
 from det_jupyter.master.views.experiments import experiment_view, trial_view
 from det_jupyter.wire import State
 from tests.unit.master.machine_world import (

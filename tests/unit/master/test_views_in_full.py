@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import (
-    CancelRequested,
-    DevicesReported,
-    KillRequested,
-    NewsSetAside,
-    SlotsSwitched,
-)
+from det_jupyter.master.machine.core.events import DevicesReported, NewsSetAside
+from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested, SlotsSwitched
 from det_jupyter.master.views.cluster import agent_status, job_entries
 from det_jupyter.master.views.experiments import agent_view, experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import PoolsSet
+from det_jupyter.master.machine.core.requests import PoolsSet
 from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
 from det_jupyter.wire import ClusterView
 from tests.unit.master.machine_world import World, reasons_of, registered, running, submitted

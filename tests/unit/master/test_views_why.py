@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.events import DevicesReported, Event
+from det_jupyter.master.machine.core.requests import (
     CancelRequested,
-    DevicesReported,
-    Event,
     KillRequested,
     KillTrialRequested,
     PauseRequested,

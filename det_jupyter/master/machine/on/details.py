@@ -6,7 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.config.fields import Title
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.events import DetailsChangeRequested
+from det_jupyter.master.machine.core.requests import DetailsChangeRequested
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.wire import ChangeDetails
 

@@ -14,16 +14,18 @@ from __future__ import annotations
 from det_jupyter.config import parse_config
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import (
-    ArchiveRequested,
     CheckpointsDeleted,
+    ExperimentDeleted,
+    LogMatched,
+)
+from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
+from det_jupyter.master.machine.core.requests import (
+    ArchiveRequested,
     CheckpointsUnwanted,
     ContinueRequested,
     DeleteRequested,
-    ExperimentDeleted,
-    LogMatched,
     RetentionSet,
 )
-from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.on.users import check_pool

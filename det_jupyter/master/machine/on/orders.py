@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.events import ProfileRequested, TrialChangeRequested
+from det_jupyter.master.machine.core.requests import ProfileRequested, TrialChangeRequested
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders

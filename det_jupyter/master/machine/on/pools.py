@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import Conflict, NotFound
-from det_jupyter.master.machine.core.events import DevicesReported, PoolsSet, SlotsSwitched
+from det_jupyter.master.machine.core.events import DevicesReported
+from det_jupyter.master.machine.core.requests import PoolsSet, SlotsSwitched
 from det_jupyter.master.machine.core.state import Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave

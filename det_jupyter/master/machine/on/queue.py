@@ -11,7 +11,7 @@ that has to go is asked to save its state first, and queues again.
 from __future__ import annotations
 
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.requests import (
     MoveRequested,
     QueueChangesRequested,
     ResourcesChangeRequested,

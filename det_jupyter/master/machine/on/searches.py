@@ -6,13 +6,9 @@ from typing import Any
 
 from det_jupyter.config import merge
 from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.core.events import (
-    HparamsSampled,
-    KillTrialRequested,
-    SearchChangeRequested,
-    TrialJudged,
-)
+from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.core.requests import KillTrialRequested, SearchChangeRequested
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave

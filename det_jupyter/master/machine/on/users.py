@@ -10,15 +10,15 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     CancelRequested,
     ExperimentSubmitted,
     KillRequested,
     PauseRequested,
 )
-from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
-from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
