@@ -154,7 +154,7 @@ OF_AGENTS: list[Event] = [
     requests.PoolsSet(pools=[]),
     events.ClockStepped(by_s=5.0),
 ]
-REQUESTS: list[Event] = [
+REQUESTS: list[requests.Request] = [
     requests.PauseRequested(experiment_id=A),
     requests.ActivateRequested(experiment_id=A),
     requests.CancelRequested(experiment_id=A),
@@ -286,7 +286,7 @@ def test_news_of_agents_whose_handler_raises_end_nothing(
 
 @pytest.mark.parametrize("event", REQUESTS, ids=lambda event: event.kind)
 def test_a_request_whose_handler_raises_is_refused_and_changes_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, event: Event
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, event: requests.Request
 ) -> None:
     before = bench.service.machine.dump()
     raise_at(monkeypatch, event.kind)

@@ -26,7 +26,7 @@ from det_jupyter.master.machine.core.commands import (
     TruncateMetrics,
 )
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.requests import KillRequested
+from det_jupyter.master.machine.core.requests import KillRequested, Request
 from det_jupyter.master.machine.core.turn import HandlerFailed
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.giving_up import experiment_of

@@ -6,11 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.feeder import topic as topics
 from det_jupyter.feeder.topic import Following, Topic
 from det_jupyter.wire.pages import MOST_UNACKED
 from tests.frames import unpack
+
+
+@pytest.fixture(autouse=True)
+def _making_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no pause follow a version: its length depends on how busy the computer is."""
+    monkeypatch.setattr(topics, "_COST_SHARE", 0)
 
 
 class Counter:
