@@ -65,7 +65,7 @@ class Context:
         self.profiler.flush()
         # In an experiment it was the current one before, and init() returns it after the block.
         set_current(self._outer.pop())
-        self._set_open(False)
+        self._set_open(self.is_entered)
         if not self._outer and kind is None:
             self.warn_of_an_early_end()
 

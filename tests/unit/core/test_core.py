@@ -144,6 +144,15 @@ def test_a_second_context_inside_of_a_block_is_told(
     ]
 
 
+def test_a_block_of_the_same_context_inside_of_another_leaves_it_open(context: core.Context) -> None:
+    with context:
+        with context:
+            pass
+        context.train.report_validation_metrics(1, {"error": 0.5})
+    with pytest.raises(RuntimeError, match="block has ended; move the call"):
+        context.train.report_validation_metrics(2, {"error": 0.5})
+
+
 def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
     assert context.preempt.should_preempt() is False
 
