@@ -144,7 +144,9 @@ def test_a_second_context_inside_of_a_block_is_told(
     ]
 
 
-def test_a_block_of_the_same_context_inside_of_another_leaves_it_open(context: core.Context) -> None:
+def test_a_block_of_the_same_context_inside_of_another_leaves_it_open(
+    context: core.Context,
+) -> None:
     with context:
         with context:
             pass
