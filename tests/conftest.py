@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,6 +43,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Return one worker more than there are cores: tests wait a third of the time ([m] 2)."""
     return min(4, (os.cpu_count() or 1) + 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one process make all journeys through JupyterLab, where files run side by side."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.side_by_side import JourneysInOne
+
+    return JourneysInOne(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make the journeys first: they are the longest work that one process does alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith(JOURNEYS))
 
 
 def pytest_collection_finish() -> None:

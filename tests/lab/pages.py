@@ -11,8 +11,13 @@ TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   [...shell.widgets('main')].forEach(widget => widget.dispose());
   await commands.execute('filebrowser:activate');
-  document.querySelectorAll('.Toastify__close-button').forEach(button => button.click());
   history.replaceState({}, '', location.pathname.replace(/[/]tree[/].*/, ''));
+}"""
+
+# One that is just coming may not take the first click; all go by themselves after 15 s.
+CLOSE_TOASTS = """() => {
+  document.querySelectorAll('.jp-Notification-Toast-Close').forEach(button => button.click());
+  return !document.querySelector('.Toastify__toast');
 }"""
 
 
@@ -49,7 +54,7 @@ class LabPage:
         self.page.emulate_media(forced_colors="none", reduced_motion="reduce")
         self.page.mouse.move(0, 0)
         self.page.evaluate(TIDY)
-        expect(self.toasts).to_have_count(0)
+        self.page.wait_for_function(CLOSE_TOASTS, polling=100)
 
     def wait_until_ready(self) -> None:
         """Wait until the layout is restored."""
