@@ -48,6 +48,7 @@ def put(file: Path, text: str) -> None:
     scratch.rename(file)
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_master_hears_of_strangers_when_they_come_and_go_and_when_it_is_new(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +74,7 @@ def test_master_hears_of_strangers_when_they_come_and_go_and_when_it_is_new(
         assert seen_by(master, here, 3) == {}
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_each_simulated_agent_has_strangers_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "devices.json"
     put(file, json.dumps({"0": [ADA], "right:1": [ADA | {"pid": 4712, "kernel_id": "a"}]}))
@@ -85,6 +87,7 @@ def test_each_simulated_agent_has_strangers_of_its_own(tmp_path: Path) -> None:
     assert right[1][0].kernel_id == "a"
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_agent_without_devices_says_nothing_of_them(tmp_path: Path) -> None:
     with agent_with_master(tmp_path / "home", {"DET_JUPYTER_CPU_SLOTS": "1"}) as (_, master):
         assert master.devices == {}

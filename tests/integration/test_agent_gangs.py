@@ -219,6 +219,22 @@ def test_records_reach_the_master_soon(master: FakeMaster) -> None:
     assert statistics.median(lines) == 1  # before the next: an idle agent looks once a second
 
 
+def test_two_interpreters_work_side_by_side(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env", torch=torch_built_for(None))
+    note = tmp_path / "facts"
+    acts = [["tell", str(note)], *FOREVER]
+    ours = master.begin(make_plan("ours", FOREVER))
+    theirs = master.begin(make_plan("theirs", acts, python=python))
+    assert facts_of(note, 0)["python"] == python
+    assert theirs.note == "forked from the zygote"
+    assert len(agent.zygotes()) >= 2
+    assert len({psutil.Process(rank.pid).ppid() for rank in [*ours.ranks, *theirs.ranks]}) == 2
+    for allocation_id in ("ours", "theirs"):
+        master.kill(allocation_id)
+
+
 def test_interpreter_that_does_not_exist_is_named(master: FakeMaster) -> None:
     master.order(StartGang(plan=make_plan("nowhere", [], python="/nowhere/bin/python")))
     ended = master.end_of("nowhere")
@@ -289,32 +305,18 @@ def test_zygote_killed_while_it_loads_torch_is_worth_another_try(
     assert not ended.error_is_final
 
 
-def test_two_interpreters_work_side_by_side(
-    agent: AgentProcess, master: FakeMaster, tmp_path: Path
-) -> None:
-    python = make_interpreter(tmp_path / "env")
-    note = tmp_path / "facts"
-    acts = [["tell", str(note)], *FOREVER]
-    ours = master.begin(make_plan("ours", FOREVER))
-    theirs = master.begin(make_plan("theirs", acts, python=python))
-    assert facts_of(note, 0)["python"] == python
-    assert theirs.note == "forked from the zygote"
-    assert len(agent.zygotes()) >= 2
-    assert len({psutil.Process(rank.pid).ppid() for rank in [*ours.ranks, *theirs.ranks]}) == 2
-    for allocation_id in ("ours", "theirs"):
-        master.kill(allocation_id)
-
-
 def test_gang_killed_while_its_zygote_warms_up_has_no_ranks(
     master: FakeMaster, tmp_path: Path
 ) -> None:
-    python = make_interpreter(tmp_path / "env")
+    torch = f"import time; time.sleep(1)\n{torch_built_for(None)}"
+    python = make_interpreter(tmp_path / "env", torch=torch)
     master.order(StartGang(plan=make_plan("hasty", FOREVER, python=python)))
     ended = master.kill("hasty")
     assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
     assert "hasty" not in master.started
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path: Path) -> None:
     python = make_interpreter(tmp_path / "env")
     note = tmp_path / "facts"

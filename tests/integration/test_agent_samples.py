@@ -11,7 +11,14 @@ import pytest
 
 from det_jupyter.measures import GPU, HOST, PROCESS
 from det_jupyter.wire import TakeSamples
-from tests.integration.agent_support import AgentProcess, FakeMaster, agent_with_master, make_plan
+from tests.integration.agent_support import (
+    AgentProcess,
+    FakeMaster,
+    agent_with_master,
+    make_plan,
+    torch_built_for,
+    write_torch,
+)
 from tests.processes import find, wait_until
 
 GPU_PROCESS = "det_jupyter.agent.sampler.gpu_process"
@@ -20,10 +27,13 @@ GPU_PROCESS = "det_jupyter.agent.sampler.gpu_process"
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AgentProcess, FakeMaster]]:
     """Return an agent with 8 GPUs that do not exist, and its master."""
-    home = tmp_path_factory.mktemp("samples") / "home"
+    folder = tmp_path_factory.mktemp("samples")
+    write_torch(folder / "packages", torch_built_for(None))  # no rank of these tests uses it
     variables = {"DET_JUPYTER_FAKE_NVML": "tests.fake_nvml", "DET_TEST_NVML": "8"}
-    with agent_with_master(home, variables) as (agent, master):
-        yield agent, master
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "packages"))
+        with agent_with_master(folder / "home", variables) as (agent, master):
+            yield agent, master
 
 
 def test_a_gang_of_two_ranks_is_sampled_with_its_host_its_workers_and_the_gpus(

@@ -168,6 +168,7 @@ def test_an_agent_that_comes_back_tells_of_its_own_runs_only(
         assert master.kill(run).killed
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_one_agent_that_is_told_to_leave_takes_all_along(tmp_path: Path) -> None:
     with agent_with_master(tmp_path / "home", options=TWO_AGENTS, num_agents=2) as (agent, master):
         master.begin(plan_over("1.1.1", FOREVER, ["left", "right"]))
@@ -178,6 +179,7 @@ def test_one_agent_that_is_told_to_leave_takes_all_along(tmp_path: Path) -> None
         assert master.told_by == {"1.1.1": "left", "2.2.1": "right"}
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_successor_gives_each_run_to_its_agent_and_those_of_lost_agents_to_the_first(
     tmp_path: Path,
 ) -> None:

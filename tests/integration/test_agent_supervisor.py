@@ -33,9 +33,9 @@ from tests.processes import DetHome, det_home, wait_until
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[DetHome]:
+def home(tmp_path: Path, light_torch: None) -> Iterator[DetHome]:
     """Return a private master with a real agent."""
-    with det_home(tmp_path, {"DET_JUPYTER_CPU_SLOTS": "3"}) as home:
+    with det_home(tmp_path / "home", {"DET_JUPYTER_CPU_SLOTS": "3"}) as home:
         yield home
 
 

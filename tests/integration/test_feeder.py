@@ -274,6 +274,7 @@ def test_a_stopped_master_is_not_revived_and_a_frozen_one_is_said_to_be(
     client.session.close()
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_a_feeder_may_start_the_master_at_first(tmp_path: Path) -> None:
     with (
         det_home(tmp_path / "home", {CPU_SLOTS_VARIABLE: "1"}),
