@@ -7,11 +7,11 @@ from xdist.scheduler import LoadFileScheduling
 LAB = "tests/lab/"
 
 
-class JourneysInOne(LoadFileScheduling):
+class JourneysInOne(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Files side by side; the journeys through JupyterLab are as if they were one file.
 
     They share a master, a server, Chromium and its tab, which each process would start, and load,
-    for itself ([m] 45 s CPU).
+    for itself.
     """
 
     def _split_scope(self, nodeid: str) -> str:

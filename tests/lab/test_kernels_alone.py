@@ -74,23 +74,13 @@ def lab(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
 
 
 @pytest.fixture(scope="module")
-def complaints() -> Iterator[Complaints]:
-    """What the page complains about, from its first load on; there is no server of ours."""
-    complaints = Complaints(may_lose=True)
-    yield complaints
-    complaints.check()
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser, complaints: Complaints) -> Iterator[Page]:
+def page(browser: Browser) -> Iterator[Page]:
     """A tab that is so high that both views are in it: out of sight, they draw nothing."""
     context = browser.new_context(
         viewport={"width": 1200, "height": 2200}, reduced_motion="reduce"
     )
     context.set_default_timeout(120_000)
-    page = context.new_page()
-    complaints.watch(page)
-    yield page
+    yield context.new_page()
     context.close()
 
 
@@ -326,6 +316,22 @@ def test_kill_asks_first_and_what_has_ended_can_be_explored(
     expect(view.locator(".det-table").first).to_be_visible()
 
 
+@pytest.mark.parametrize("is_trusted", [True, False], ids=["trusted", "not trusted"])
+def test_copy_shows_the_pictures(
+    page: Page, lab: Lab, book: Path, client: Client, is_trusted: bool
+) -> None:
+    document = nbformat.read(book, 4)
+    if not is_trusted:
+        document.metadata["author"] = "a colleague"  # so the signature is not ours
+    name = f"copy-{is_trusted}.ipynb"
+    nbformat.write(document, book.with_name(name))
+    # Alone in its page: the kernel of a notebook beside it would draw its live views here too.
+    open_notebook(page, lab, name)
+    see_pictures(page, client)
+    trusted = page.evaluate("window.jupyterapp.shell.currentWidget.model.cells.get(2).trusted")
+    assert trusted is is_trusted
+
+
 def test_server_that_was_restarted_shows_the_pictures(
     page: Page, lab: Lab, book: Path, client: Client
 ) -> None:
@@ -336,35 +342,11 @@ def test_server_that_was_restarted_shows_the_pictures(
     see_pictures(page, client)
 
 
-@pytest.mark.parametrize("is_trusted", [True, False], ids=["trusted", "not trusted"])
-def test_copy_shows_the_pictures(
-    page: Page, lab: Lab, book: Path, client: Client, is_trusted: bool
-) -> None:
-    document = nbformat.read(book, 4)
-    if not is_trusted:
-        document.metadata["author"] = "a colleague"  # so the signature is not ours
-    name = f"copy-{is_trusted}.ipynb"
-    nbformat.write(document, book.with_name(name))
-    # No kernel draws: that of a notebook beside it would draw its live views here, too.
-    ui = LabPage(page)
-    ui.run("docmanager:open", path=name)
-    ui.notebook.wait()
-    assert page.evaluate("window.jupyterapp.shell.currentWidget.context.path") == name
-    see_pictures(page, client)
-    trusted = page.evaluate("window.jupyterapp.shell.currentWidget.model.cells.get(2).trusted")
-    assert trusted is is_trusted
-
-
 @pytest.fixture(scope="module")
 def search(page: Page, lab: Lab) -> Locator:
     """The view of a search with 100 results, and then 50 more, in a notebook."""
     lab.write_notebook("search.ipynb", SEARCH.format(root=str(ROOT)), ADVANCE)
-    ui = LabPage(page)
-    ui.tidy()
-    ui.run("docmanager:open", path="search.ipynb")
-    lab.wait_for_layout("search.ipynb")
-    expect(ui.notebook.cells).to_have_count(2)
-    ui.notebook.wait()
+    ui = open_notebook(page, lab, "search.ipynb")
     ui.notebook.run_all()
     view = page.locator(".jp-Notebook:visible .det-view").first
     expect(view).to_contain_text("of 200 trials done")
@@ -402,8 +384,13 @@ def test_table_is_sorted_and_walked_by_keys(page: Page, search: Locator) -> None
     expect(search.locator(".det-chosen")).to_contain_text("Trial 2 ·")
 
 
-def test_a_server_without_the_extension_is_told_how_to_get_it(page: Page, search: Locator) -> None:
+@pytest.mark.loses_connection  # there is nothing to connect to
+def test_a_server_without_the_extension_is_told_how_to_get_it(
+    page: Page, complaints: Complaints, lab: Lab
+) -> None:
+    complaints.watch(page)
     ui = LabPage(page)
+    ui.open(lab.url("without"))
     expect(ui.status).to_have_attribute("data-det-link", "no-extension")
     banner = ui.sidebar.open().node.locator(".jp-DetLinkBanner")
     expect(banner.locator("code")).to_have_text("jupyter server extension enable det_jupyter")
