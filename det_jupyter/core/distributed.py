@@ -7,12 +7,10 @@ cannot mix with the all-reduce of gradients.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Literal, Self, TypeVar, cast
-
-import torch
-import torch.distributed as dist
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from det_jupyter.core.ranks import (
     DEEPSPEED,
@@ -31,6 +29,9 @@ from det_jupyter.core.ranks import (
     read_place,
     secret_of,
 )
+
+if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+    import torch
 
 T = TypeVar("T")
 
@@ -150,7 +151,7 @@ class DistributedContext:
             PeerRefused: A rank does not know the secret.
         """
         place = read_place(os.environ, TORCHRUN, "torchrun")
-        if dist.is_initialized() and place.size > 1:
+        if place.size > 1 and _has_process_group():
             check_group(place)
             if options.get("secret") is None and not secret_of(os.environ):
                 options["secret"], port = draw_secret(place)
@@ -271,3 +272,8 @@ class DistributedContext:
         for exchange in (self._everyone, self._neighbours):
             if exchange is not None:
                 exchange.close()
+
+
+def _has_process_group() -> bool:
+    dist = sys.modules.get("torch.distributed")  # who has made one has loaded it
+    return dist is not None and bool(dist.is_initialized())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import metadata as packages
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
-
-import torch
 
 from det_jupyter._version import __version__
 from det_jupyter.core.journal import RecordSink
@@ -145,8 +145,9 @@ def _own_bytes(file: Path) -> int:
 
 def versions() -> dict[str, str]:
     """Return the versions that a checkpoint was written with, for its metadata."""
+    torch = sys.modules.get("torch")
     return {
         "det_jupyter_version": __version__,
-        "torch_version": torch.__version__,
+        "torch_version": torch.__version__ if torch else packages.version("torch"),
         "python_version": platform.python_version(),
     }

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.system.paths import master_file
 from det_jupyter.wire import GangPlan, MasterInfo, SlotView
+
+if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+    import torch
 
 _ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer
 
@@ -29,13 +31,14 @@ class TrialInfo:
     Where Determined says container, an agent is meant: the slots of one computer.
 
     Args:
+        find_device: Returns its device.
         data_dir: det_jupyter's folder on this computer.
         container_rank: Index of this agent among those of the gang.
     """
 
     plan: GangPlan
     config: ExperimentConfig
-    device: torch.device
+    find_device: Callable[[], torch.device] = field(repr=False, compare=False)
     data_dir: Path
     container_rank: int = 0
 
@@ -44,6 +47,11 @@ class TrialInfo:
     master_cert_file: ClassVar = None
     _debug: ClassVar = False  # private names of Determined's, which people use
     _inter_node_network_interface: ClassVar = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+        return self.find_device()
 
     @property
     def trial(self) -> Self:

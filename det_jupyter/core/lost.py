@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
-_ECHOES = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
 _LOST_PEER = re.compile(
     r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
     r"|wait timeout|timed out waiting|gloo/transport",
     re.IGNORECASE,
 )
 PLACE = re.compile(r"^\s*\[[^\]]*\]")  # in the source of gloo or NCCL
-_TORCH = str(Path(torch.__file__).parent) + os.sep
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by what, follows
 
 
@@ -41,7 +37,13 @@ class PeerLost(RuntimeError):
 
 def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is the echo of another rank's end."""
-    if isinstance(error, (*_ECHOES, PeerFailed, PeerLost)):
+    if isinstance(error, (PeerFailed, PeerLost)):
+        return True
+    if "torch.distributed" not in sys.modules:  # it has raised nothing
+        return False
+    import torch.distributed as dist
+
+    if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
         return True
     if type(error) is not RuntimeError or not _came_out_of_torch(error):
         return False
@@ -55,7 +57,10 @@ def is_lost_worker(error: BaseException) -> bool:
 
 def _came_out_of_torch(error: BaseException) -> bool:
     """Return whether torch raised it, not the user's code."""
+    import torch
+
+    folder = str(Path(torch.__file__).parent) + os.sep
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_TORCH)
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(folder)

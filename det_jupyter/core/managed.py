@@ -14,11 +14,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Self
-
-import torch
+from typing import TYPE_CHECKING, Self
 
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage
@@ -44,6 +42,9 @@ from det_jupyter.system.rundir import (
     RunDir,
 )
 from det_jupyter.wire import GangPlan, GangSpec
+
+if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +86,19 @@ class Run:
         store, secret = os.environ.get(STORE_VARIABLE, ""), os.environ.get(SECRET_VARIABLE, "")
         return _read_run(folder, data_dir, store, secret)
 
-    def info(self, rank: int | None = None, device: torch.device | None = None) -> TrialInfo:
+    def info(
+        self, rank: int | None = None, device: torch.device | None = None, local_rank: int = 0
+    ) -> TrialInfo:
         """Return the trial, as a process of this run sees it.
 
         Args:
-            device: The rank's; by default that of the first slot.
+            device: The rank's; by default that of its slot.
         """
+        found = partial(self.device, rank or 0, local_rank) if device is None else lambda: device
         return TrialInfo(
             plan=self.plan,
             config=parse_config(self.plan.config),
-            device=device or self.device(0, 0),
+            find_device=found,
             data_dir=self.data_dir,
             container_rank=container_rank(self.plan, rank),
         )
@@ -104,6 +108,8 @@ class Run:
 
         CUDA_VISIBLE_DEVICES has those of its computer in order, or one that its launcher chose.
         """
+        import torch
+
         slots = self.plan.slots
         if slots and slots[min(rank, len(slots) - 1)].kind == "cuda":
             has_own = local_rank >= torch.cuda.device_count()
@@ -206,13 +212,17 @@ class StepCounter:
 def managed_context(
     run: Run,
     distributed: DistributedContext,
-    device: torch.device,
+    device: torch.device | None,
     journal: Journal,
     on_steps: Callable[[int], None],
 ) -> Context:
-    """Return the context of a process that works for a run."""
+    """Return the context of a process that works for a run.
+
+    Args:
+        device: None: that of its slot.
+    """
     plan = run.plan
-    info = run.info(distributed.rank, device)
+    info = run.info(distributed.rank, device, distributed.local_rank)
     config = info.config
     own_page = ControlPage(run.folder.control)
     page = own_page if distributed.is_chief else None
@@ -258,7 +268,7 @@ def managed_context(
 def counted_context(
     run: Run,
     distributed: DistributedContext,
-    device: torch.device,
+    device: torch.device | None,
     journal: Journal,
     on_first_step: Callable[[], None] = lambda: None,
 ) -> tuple[Context, StepCounter]:

@@ -151,8 +151,7 @@ def _managed(run: managed.Run, distributed: DistributedContext | None) -> Contex
     journal = Journal(run.folder.journal(min(rank, len(run.plan.slots) - 1)))
     if distributed.size == 1:
         _claim(journal)
-    device = run.device(rank, distributed.local_rank)
-    context, counter = managed.counted_context(run, distributed, device, journal)
+    context, counter = managed.counted_context(run, distributed, None, journal)
     if process is None:
         report_uncaught(run, rank, journal, counter)
     return context

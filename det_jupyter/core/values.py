@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-import torch
-
 from det_jupyter.bounds import MAX_COUNT, find_value_problem
 
 _SHOWN = 60  # characters of a value that is refused
@@ -100,7 +98,7 @@ def to_json_value(where: str, value: Any) -> Any:
 
 
 def _plain(where: str, value: Any) -> Any:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # numpy's arrays and scalars
+    if hasattr(value, "tolist"):  # tensors, numpy's arrays and scalars
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import torch.distributed as dist
-
+from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
@@ -67,7 +66,7 @@ def introduce(
         data = _read(sock, min(length, MOST_BYTES), late, where)
         mark = _read(sock, MARK_BYTES, late, where)
     except (EOFError, ConnectionError):
-        raise dist.DistNetworkError(
+        raise rank_ended(
             f"distributed: rank 0 has ended, or has refused rank {place.rank}, before all "
             "ranks had come"
         ) from None
@@ -78,7 +77,7 @@ def introduce(
         )
     verdict = json.loads(data)
     if verdict["kind"]:
-        raise _FAILURES.get(verdict["kind"], dist.DistNetworkError)(verdict["text"])
+        raise _FAILURES.get(verdict["kind"], rank_ended)(verdict["text"])
     return Link(sock, verdict["text"], keys_of(sock, secret, nonce + own, (b"up", b"down")))
 
 

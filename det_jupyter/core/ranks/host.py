@@ -12,8 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import torch.distributed as dist
-
+from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
     LENGTH,
@@ -150,7 +149,7 @@ class Host:
         except OSError:
             part = b""
         if not part and visitor.place:
-            raise dist.DistNetworkError(
+            raise rank_ended(
                 f"distributed: rank {visitor.place.rank} ({visitor.name}) has ended before all "
                 "ranks had come; its own error has the cause"
             )

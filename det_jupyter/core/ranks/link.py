@@ -18,7 +18,7 @@ import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
-import torch
+import numpy
 
 from det_jupyter.errors import PeerRefused
 
@@ -180,4 +180,4 @@ def _notice_lost_computer(sock: socket.socket) -> None:
 def _new_room(length: int) -> memoryview:
     if length <= _JOINED_BYTES:
         return memoryview(bytearray(length))
-    return torch.empty(length, dtype=torch.uint8).numpy().data  # not filled with zeros
+    return numpy.empty(length, dtype=numpy.uint8).data  # not filled with zeros

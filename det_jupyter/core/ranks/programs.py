@@ -21,8 +21,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-import torch.distributed as dist
-
 from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.system.ports import free_port
 
@@ -192,6 +190,8 @@ def check_group(place: Place) -> None:
     Raises:
         ValueError: It has another rank or size.
     """
+    import torch.distributed as dist
+
     if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
         raise ValueError(
             f"distributed: torch's process group has rank {dist.get_rank()} of "
@@ -204,6 +204,8 @@ def draw_secret(place: Place) -> tuple[bytes, int]:
 
     It is as secret as that store: torchrun's answers every program that reaches its port.
     """
+    import torch.distributed as dist
+
     store = dist.distributed_c10d._get_default_store()
     key = f"det_jupyter/ranks/{next(_contexts)}"
     if place.rank == 0:

@@ -18,14 +18,15 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-import torch.distributed as dist
-
+from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.link import Buffer, Kind, Link, PeerGone
 from det_jupyter.core.ranks.place import are_late
 from det_jupyter.errors import WaitTimeout
+
+if TYPE_CHECKING:  # loaded only for errors and reductions
+    import torch
 
 _LENGTH = struct.Struct("<Q")
 _CHIEF_GRACE_S = 2.0  # the chief can name who is late, so its error comes first
@@ -78,6 +79,8 @@ class StarExchange:
         self._share(Kind.BARRIER, b"")
 
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> None:
+        import torch
+
         own = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         with self._collective(Kind.REDUCE):
             if self._index:
@@ -140,7 +143,7 @@ class StarExchange:
     def _send_up(self, kind: Kind, payload: bytes) -> None:
         try:
             self._send(kind, {0: [payload]})
-        except dist.DistNetworkError:
+        except RuntimeError:  # of `rank_ended`
             with suppress(PeerGone):  # the chief may have sent the reason
                 while (frame := self._links[0].receive()) is not None:
                     self._check_frame(0, kind, frame)
@@ -192,7 +195,7 @@ class StarExchange:
         try:
             return is_done(place)
         except PeerGone:
-            raise dist.DistNetworkError(
+            raise rank_ended(
                 f"distributed: {self._links[place].name} has ended, or closed its context, before "
                 f"{self._name}; if it has failed, its own error has the cause"
             ) from None
@@ -216,7 +219,7 @@ class StarExchange:
         theirs, number, payload = frame
         if theirs == Kind.END:
             why, _, text = bytes(payload).decode().partition(" ")
-            raise (WaitTimeout if why == "late" else dist.DistNetworkError)(text)
+            raise (WaitTimeout if why == "late" else rank_ended)(text)
         if (theirs, number) != (kind, self._number):
             raise RuntimeError(
                 f"distributed: {self._links[place].name} has called "
@@ -249,6 +252,8 @@ def _split(payload: memoryview, count: int) -> list[Buffer]:
 
 
 def _tensor(data: Buffer, dtype: torch.dtype) -> torch.Tensor:
+    import torch
+
     return torch.frombuffer(bytearray(data), dtype=dtype)
 
 
@@ -256,6 +261,8 @@ def _reduced(
     parts: Sequence[Buffer], dtype: torch.dtype, operation: Literal["sum", "max"]
 ) -> bytes:
     """Return the reduction, taken in the order of ranks: the same bits each time."""
+    import torch
+
     total = _tensor(parts[0], dtype)
     for part in parts[1:]:
         other = _tensor(part, dtype)
