@@ -94,11 +94,10 @@ class Run:
         Args:
             device: The rank's; by default that of its slot.
         """
-        found = partial(self.device, rank or 0, local_rank) if device is None else lambda: device
         return TrialInfo(
             plan=self.plan,
             config=parse_config(self.plan.config),
-            find_device=found,
+            find_device=partial(_device, device, self._kind(rank or 0), local_rank),
             data_dir=self.data_dir,
             container_rank=container_rank(self.plan, rank),
         )
@@ -108,13 +107,22 @@ class Run:
 
         CUDA_VISIBLE_DEVICES has those of its computer in order, or one that its launcher chose.
         """
-        import torch
+        return _device(None, self._kind(rank), local_rank)
 
+    def _kind(self, rank: int) -> str:
         slots = self.plan.slots
-        if slots and slots[min(rank, len(slots) - 1)].kind == "cuda":
-            has_own = local_rank >= torch.cuda.device_count()
-            return torch.device("cuda", 0 if has_own else local_rank)
-        return torch.device("cpu")
+        return slots[min(rank, len(slots) - 1)].kind if slots else "cpu"
+
+
+def _device(given: torch.device | None, kind: str, local_rank: int) -> torch.device:
+    import torch
+
+    if given is not None:
+        return given
+    if kind == "cuda":
+        has_own = local_rank >= torch.cuda.device_count()
+        return torch.device("cuda", 0 if has_own else local_rank)
+    return torch.device("cpu")
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import socket
 import sys
 import threading
@@ -310,6 +311,14 @@ def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
     slots = [SlotView(id=-1, kind="cpu", index=0, name="no slot")]
     run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
     assert (run.info().container_slot_counts, run.info().slot_ids) == ([0], [])
+
+
+def test_what_is_known_of_a_trial_can_be_pickled_and_holds_no_secret(tmp_path: Path) -> None:
+    run = managed._read_run(str(make_run(tmp_path).path), str(tmp_path), "", "5ec4e7")
+    for given in (None, torch.device("cpu", 0)):
+        data = pickle.dumps(run.info(0, given))
+        assert run.secret not in data
+        assert pickle.loads(data).device == (given or torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
