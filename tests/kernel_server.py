@@ -21,7 +21,7 @@ PRELOADED = ("ipykernel.kernelapp", "ipykernel.zmqshell", "torch", "sklearn.data
 
 def main() -> None:
     """Serve until the other end of the socket, which is our first argument, is closed."""
-    del sys.path[0]  # that of this file, of which kernels know nothing
+    del sys.path[0]  # the folder of this file, which a kernel does not have there
     # Forked from one thread: OpenBLAS and the jemalloc of pyarrow start others when loaded.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
@@ -30,7 +30,7 @@ def main() -> None:
         import_module(name)
     gc.freeze()
     gc.enable()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for a kernel that ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps kernels that have ended
     with socket(fileno=int(sys.argv[1])) as connection:
         connection.set_inheritable(False)
         requests = connection.makefile()
