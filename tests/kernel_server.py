@@ -16,7 +16,13 @@ from importlib import import_module
 from socket import socket
 from typing import NoReturn
 
-PRELOADED = ("ipykernel.kernelapp", "ipykernel.zmqshell", "torch", "sklearn.datasets")
+PRELOADED = (
+    "ipykernel.kernelapp",
+    "ipykernel.zmqshell",
+    "torch",
+    "torch._dynamo",  # the first optimizer imports it, and so does a trial that is loaded
+    "sklearn.datasets",
+)
 
 
 def main() -> None:
