@@ -275,5 +275,8 @@ class DistributedContext:
 
 
 def _has_process_group() -> bool:
-    dist = sys.modules.get("torch.distributed")  # who has made one has loaded it
-    return dist is not None and bool(dist.is_initialized())
+    if "torch" not in sys.modules:  # what has made one has loaded it
+        return False
+    import torch  # waits, if a thread is loading it
+
+    return torch.distributed.is_initialized()

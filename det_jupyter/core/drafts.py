@@ -145,9 +145,12 @@ def _own_bytes(file: Path) -> int:
 
 def versions() -> dict[str, str]:
     """Return the versions that a checkpoint was written with, for its metadata."""
-    torch = sys.modules.get("torch")
-    return {
-        "det_jupyter_version": __version__,
-        "torch_version": torch.__version__ if torch else packages.version("torch"),
-        "python_version": platform.python_version(),
-    }
+    found = {"det_jupyter_version": __version__, "python_version": platform.python_version()}
+    if "torch" in sys.modules:
+        import torch  # waits, if a thread is loading it
+
+        found["torch_version"] = torch.__version__
+        return found
+    with suppress(packages.PackageNotFoundError):  # without torch a checkpoint is one, too
+        found["torch_version"] = packages.version("torch")
+    return found

@@ -39,10 +39,11 @@ def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is the echo of another rank's end."""
     if isinstance(error, (PeerFailed, PeerLost)):
         return True
-    if "torch.distributed" not in sys.modules:  # it has raised nothing
+    if "torch" not in sys.modules:  # it has raised nothing, and may be one that cannot be loaded
         return False
-    import torch.distributed as dist
+    import torch  # waits, if a thread is loading it
 
+    dist = torch.distributed
     if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
         return True
     if type(error) is not RuntimeError or not _came_out_of_torch(error):

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 def rank_ended(text: str) -> RuntimeError:
     """Return a DistNetworkError."""
-    from torch.distributed import DistNetworkError
+    import torch  # not torch.distributed, which would not wait for a thread that is loading torch
 
-    return DistNetworkError(text)
+    return torch.distributed.DistNetworkError(text)
