@@ -1,9 +1,9 @@
 """The JSON that one view of an experiment is drawn from.
 
-The front end's `labextension/src/model/state.ts` is generated from these classes (`__main__.py`).
-Everything is text, numbers, booleans, lists and None, so that any transport can carry it. Times
-are UTC seconds since the epoch. States and reasons are put into words here, so that the live view,
-the static card and the plain text say the same.
+The front end's `labextension/src/model/state.ts` is generated from the classes of this folder
+(`__main__.py`). Everything is text, numbers, booleans, lists and None, so that any transport can
+carry it. Times are UTC seconds since the epoch. States and reasons are put into words here, so
+that the live view, the static card and the plain text say the same.
 """
 
 from __future__ import annotations

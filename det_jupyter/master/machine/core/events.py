@@ -1,4 +1,4 @@
-"""What the machine handles: events, in the past tense. Requests of users (requests.py) are too.
+"""What the machine handles: events, in the past tense. A user's request (requests.py) is one, too.
 
 Events are stored as JSON and replayed after a restart, so they hold everything that the machine
 needs to come to the same state again.

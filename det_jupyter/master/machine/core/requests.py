@@ -1,4 +1,4 @@
-"""What users ask of the machine. A request is an event (events.py) that can be refused."""
+"""What users ask of the machine: events (events.py) whose refusal is shown to the user."""
 
 from __future__ import annotations
 

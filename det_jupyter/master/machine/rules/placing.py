@@ -4,7 +4,7 @@
     (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
                            └────────────────────────────────────────► ENDED   (it held nothing)
 
-A trial that leaves holds its slots until its gang has exited (run_events.py).
+A trial that leaves holds its slots until its gang has exited (on/runs.py).
 """
 
 from __future__ import annotations
