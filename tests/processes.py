@@ -21,6 +21,17 @@ from det_jupyter.system import paths
 
 T = TypeVar("T")
 
+# Extensions that a Jupyter Server loads, for seconds, unless it is told not to.
+OTHER_EXTENSIONS = (
+    "jupyter_lsp",
+    "jupyter_server_terminals",
+    "jupyterlab",
+    "notebook",
+    "notebook_shim",
+)
+
+_HAS_PROC = Path("/proc/self/environ").exists()
+
 
 def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
     """Return the first true value of `condition`; fail when it has none in time."""
@@ -39,15 +50,28 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 def _processes(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         try:
-            home = process.environ().get(paths.HOME_VARIABLE, "")
-            lives = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-            if lives and home and is_ours(home):
+            home = _home_of(pid)
+            if pid == os.getpid() or not home or not is_ours(home):
+                continue
+            if (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
+        except (FileNotFoundError, ProcessLookupError, PermissionError, psutil.Error):
             continue
     return found
+
+
+def _home_of(pid: int) -> str:
+    """Return the home that a process was started under; read straight from /proc where there is
+    one, as tests poll this ([m] 1 instead of 5 ms CPU for 115 processes).
+    """
+    if not _HAS_PROC:
+        return psutil.Process(pid).environ().get(paths.HOME_VARIABLE, "")
+    with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        environ = b"\0" + file.read()
+    _, is_set, rest = environ.partition(os.fsencode(f"\0{paths.HOME_VARIABLE}="))
+    return os.fsdecode(rest.partition(b"\0")[0]) if is_set else ""
 
 
 def find(home: Path, module: str) -> psutil.Process | None:

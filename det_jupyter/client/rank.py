@@ -21,6 +21,7 @@ ANSWER_TIMEOUT_S = 10.0
 _KERNEL_UP_S = 5.0
 _SUBSCRIBED_S = 0.05
 _CONTROL_TIMEOUT_S = 1.0
+_STACK_TIMEOUT_S = 5.0
 
 
 class ExecutionError(DetError):
@@ -87,7 +88,7 @@ class Rank:
 
     def stack(self) -> str:
         """Return where the rank's training thread is, cells named as in the notebook."""
-        return str(self.execute("det_stack()", timeout=5.0))
+        return str(self.execute("det_stack()", timeout=_STACK_TIMEOUT_S))
 
     def _connected(self) -> BlockingKernelClient:
         from jupyter_client.blocking.client import BlockingKernelClient

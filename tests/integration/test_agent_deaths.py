@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,11 +23,44 @@ from tests.integration.agent_support import (
     files_of,
     is_gone,
     make_plan,
+    torch_built_for,
+    write_torch,
 )
 from tests.processes import processes_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("light_torch")
 FOREVER = [["sleep", 3600]]
+
+
+@pytest.fixture(scope="module")
+def survivors(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[AgentProcess, FakeMaster]]:
+    folder = tmp_path_factory.mktemp("survivors")
+    write_torch(folder / "packages", torch_built_for(None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "packages"))
+        with agent_with_master(folder / "home") as pair:
+            yield pair
+
+
+@pytest.fixture
+def lasting(
+    survivors: tuple[AgentProcess, FakeMaster],
+) -> Iterator[tuple[AgentProcess, FakeMaster]]:
+    """Return an agent that outlives the test, without any run, and its master."""
+    agent, master = survivors
+    yield survivors
+    assert master.mistakes == []
+    runs = files_of(agent.home, "1.1.1").path.parent
+
+    def are_closed() -> bool:  # a link that was breaking may have swallowed the order
+        left = [run.name for run in runs.iterdir()]
+        for run in left:
+            master.close(run)
+        return not left
+
+    wait_until(are_closed, "all runs are closed")
 
 
 def socket_folder(home: Path) -> Path:
@@ -85,46 +119,48 @@ def test_end_that_an_agent_could_not_tell_is_told_by_the_next_one(tmp_path: Path
         assert master.registrations[-1].runs == []
 
 
-def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(tmp_path: Path) -> None:
-    with agent_with_master(tmp_path / "home") as (agent, master):
-        started = master.begin(make_plan("1.1.1", [["journal", 5], *FOREVER]))
-        (zygote,) = agent.zygotes()
-        zygote.kill()
-        ended = master.end_of("1.1.1")
-        assert (ended.lost, ended.killed, ended.exit_codes) == (True, False, {0: None, 1: None})
-        assert all(is_gone(rank.pid) for rank in started.ranks)
-        assert numbers(master.text("1.1.1", "journal-0")) == [0, 1, 2, 3, 4]
-        again = master.begin(make_plan("1.1.2", FOREVER))
-        assert again.note == "forked from the zygote"
-        assert master.kill("1.1.2").killed
+def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(
+    lasting: tuple[AgentProcess, FakeMaster],
+) -> None:
+    agent, master = lasting
+    started = master.begin(make_plan("1.1.1", [["journal", 5], *FOREVER]))
+    (zygote,) = agent.zygotes()
+    zygote.kill()
+    ended = master.end_of("1.1.1")
+    assert (ended.lost, ended.killed, ended.exit_codes) == (True, False, {0: None, 1: None})
+    assert all(is_gone(rank.pid) for rank in started.ranks)
+    assert numbers(master.text("1.1.1", "journal-0")) == [0, 1, 2, 3, 4]
+    again = master.begin(make_plan("1.1.2", FOREVER))
+    assert again.note == "forked from the zygote"
+    assert master.kill("1.1.2").killed
 
 
 def test_zygote_that_is_stopped_keeps_nobody_from_being_killed_or_started(
-    tmp_path: Path,
+    lasting: tuple[AgentProcess, FakeMaster], tmp_path: Path
 ) -> None:
-    with agent_with_master(tmp_path / "home") as (agent, master):
-        master.begin(make_plan("1.1.1", FOREVER))
-        gate = tmp_path / "gate"
-        acts = {"0": [["await", str(gate)], ["exit", 3]], "1": FOREVER}
-        ends = master.begin(make_plan("2.1.1", acts))
-        (zygote,) = agent.zygotes()
-        zygote.suspend()
-        ended = master.kill("1.1.1")
-        assert (ended.killed, ended.exit_codes) == (True, {0: -9, 1: -9})
-        gate.touch()
-        ended = master.end_of("2.1.1")  # by itself, which the zygote does not tell either
-        assert (ended.first_failed, ended.lost, ended.exit_codes) == (0, False, {0: 3, 1: -9})
-        master.order(StartGang(plan=make_plan("1.1.2", FOREVER)))
-        wait_until(files_of(agent.home, "1.1.2").path.exists, "the gang is being started")
-        time.sleep(1)  # the zygote has been asked by now
-        ended = master.kill("1.1.2")  # which waits for the zygote, and not for long
-        assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
-        assert "1.1.2" not in master.started
-        zygote.resume()
-        await_ends([rank.pid for rank in ends.ranks])
-        wait_until(lambda: "the request is too old" in _zygote_log(agent.home), "it is refused")
-        assert master.begin(make_plan("3.1.1", FOREVER)).note == "forked from the zygote"
-        assert master.kill("3.1.1").killed
+    agent, master = lasting
+    master.begin(make_plan("2.1.1", FOREVER))
+    gate = tmp_path / "gate"
+    acts = {"0": [["await", str(gate)], ["exit", 3]], "1": FOREVER}
+    ends = master.begin(make_plan("3.1.1", acts))
+    (zygote,) = agent.zygotes()
+    zygote.suspend()
+    ended = master.kill("2.1.1")
+    assert (ended.killed, ended.exit_codes) == (True, {0: -9, 1: -9})
+    gate.touch()
+    ended = master.end_of("3.1.1")  # by itself, which the zygote does not tell either
+    assert (ended.first_failed, ended.lost, ended.exit_codes) == (0, False, {0: 3, 1: -9})
+    master.order(StartGang(plan=make_plan("2.1.2", FOREVER)))
+    wait_until(files_of(agent.home, "2.1.2").path.exists, "the gang is being started")
+    time.sleep(1)  # the zygote has been asked by now
+    ended = master.kill("2.1.2")  # which waits for the zygote, and not for long
+    assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
+    assert "2.1.2" not in master.started
+    zygote.resume()
+    await_ends([rank.pid for rank in ends.ranks])
+    wait_until(lambda: "the request is too old" in _zygote_log(agent.home), "it is refused")
+    assert master.begin(make_plan("4.1.1", FOREVER)).note == "forked from the zygote"
+    assert master.kill("4.1.1").killed
 
 
 def _zygote_log(home: Path) -> str:
@@ -132,56 +168,58 @@ def _zygote_log(home: Path) -> str:
 
 
 def test_gang_trains_on_without_a_master_and_the_next_one_gets_everything(
-    tmp_path: Path,
+    lasting: tuple[AgentProcess, FakeMaster],
 ) -> None:
-    home = tmp_path / "home"
-    with agent_with_master(home) as (_, master):
-        started = master.begin(make_plan("1.1.1", [["tick", 0.002]]))
-        for _ in range(3):
-            before = len(master.registrations)
-            had = master.text("1.1.1", "journal-0")
-            master.stop()
-            size = files_of(home, "1.1.1").journal(0).stat().st_size
-            wait_until(
-                lambda: files_of(home, "1.1.1").journal(0).stat().st_size > size + 2000,  # noqa: B023
-                "ranks write on",
-            )
-            master.start()
-            wait_until(lambda: len(master.registrations) > before, "the agent is back")  # noqa: B023
-            wait_until(lambda: len(master.text("1.1.1", "journal-0")) > len(had), "records come")  # noqa: B023
-        assert not any(is_gone(rank.pid) for rank in started.ranks)
-        last = master.registrations[-1]
-        assert last.session == master.registrations[0].session
-        assert [(run.allocation_id, run.alive) for run in last.runs] == [("1.1.1", True)]
-        wait_until(lambda: master.is_linked, "the agent is linked")
-        master.kill("1.1.1")
-        for rank in (0, 1):
-            told = numbers(master.text("1.1.1", f"journal-{rank}"))
-            assert told == list(range(len(told)))
-            assert len(told) > 100
-
-
-def test_batch_whose_answer_is_lost_is_not_stored_twice(tmp_path: Path) -> None:
-    with agent_with_master(tmp_path / "home") as (_, master):
-        master.begin(make_plan("1.1.1", [["tick", 0.002]]))
-        for _ in range(3):
-            before = len(master.registrations)
-            master.forget_answers = True
-            wait_until(lambda: len(master.registrations) > before, "the agent links again")  # noqa: B023
-            master.forget_answers = False
-        wait_until(lambda: len(master.text("1.1.1", "journal-0")) > 4000, "records come")
-        wait_until(lambda: master.is_linked, "the agent is linked")
-        master.order(KillGang(allocation_id="1.1.1"))
-        wait_until(lambda: _asked_again(master), "the gang is over")
-        told = numbers(master.text("1.1.1", "journal-0"))
+    agent, master = lasting
+    home = agent.home
+    started = master.begin(make_plan("5.1.1", [["tick", 0.002]]))
+    for _ in range(3):
+        before = len(master.registrations)
+        had = master.text("5.1.1", "journal-0")
+        master.stop()
+        size = files_of(home, "5.1.1").journal(0).stat().st_size
+        wait_until(
+            lambda: files_of(home, "5.1.1").journal(0).stat().st_size > size + 2000,  # noqa: B023
+            "ranks write on",
+        )
+        master.start()
+        wait_until(lambda: len(master.registrations) > before, "the agent is back")  # noqa: B023
+        wait_until(lambda: len(master.text("5.1.1", "journal-0")) > len(had), "records come")  # noqa: B023
+    assert not any(is_gone(rank.pid) for rank in started.ranks)
+    last = master.registrations[-1]
+    assert last.session == master.registrations[0].session
+    assert [(run.allocation_id, run.alive) for run in last.runs] == [("5.1.1", True)]
+    wait_until(lambda: master.is_linked, "the agent is linked")
+    master.kill("5.1.1")
+    for rank in (0, 1):
+        told = numbers(master.text("5.1.1", f"journal-{rank}"))
         assert told == list(range(len(told)))
+        assert len(told) > 100
+
+
+def test_batch_whose_answer_is_lost_is_not_stored_twice(
+    lasting: tuple[AgentProcess, FakeMaster],
+) -> None:
+    _, master = lasting
+    master.begin(make_plan("6.1.1", [["tick", 0.002]]))
+    for _ in range(3):
+        before = len(master.registrations)
+        master.forget_answers = True
+        wait_until(lambda: len(master.registrations) > before, "the agent links again")  # noqa: B023
+        master.forget_answers = False
+    wait_until(lambda: len(master.text("6.1.1", "journal-0")) > 4000, "records come")
+    wait_until(lambda: master.is_linked, "the agent is linked")
+    master.order(KillGang(allocation_id="6.1.1"))
+    wait_until(lambda: _asked_again(master), "the gang is over")
+    told = numbers(master.text("6.1.1", "journal-0"))
+    assert told == list(range(len(told)))
 
 
 def _asked_again(master: FakeMaster) -> bool:
     """Whether the end was told; a link that was breaking may have swallowed the order."""
-    if "1.1.1" not in master.exited:
-        master.order(KillGang(allocation_id="1.1.1"))
-    return "1.1.1" in master.exited
+    if "6.1.1" not in master.exited:
+        master.order(KillGang(allocation_id="6.1.1"))
+    return "6.1.1" in master.exited
 
 
 @pytest.mark.parametrize("how", ["signal", "command"])
@@ -202,13 +240,15 @@ def test_agent_that_is_told_to_leave_leaves_nothing_behind(tmp_path: Path, how: 
         assert (ended.lost, ended.killed) == (True, False)
 
 
-def test_second_agent_of_a_computer_leaves_at_once(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with agent_with_master(home) as (agent, master):
-        with AgentProcess(home, {}, []) as second:
-            assert second.process.wait(timeout=60) == 0
-        assert len(master.registrations) == 1
-        assert agent.process.poll() is None
+def test_second_agent_of_a_computer_leaves_at_once(
+    lasting: tuple[AgentProcess, FakeMaster],
+) -> None:
+    agent, master = lasting
+    registrations = len(master.registrations)
+    with AgentProcess(agent.home, {}, []) as second:
+        assert second.process.wait(timeout=60) == 0
+    assert len(master.registrations) == registrations
+    assert agent.process.poll() is None
 
 
 def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Path) -> None:
@@ -228,48 +268,49 @@ def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Pat
         }
 
 
-def test_idle_agent_rests(tmp_path: Path) -> None:
+def test_idle_agent_rests(lasting: tuple[AgentProcess, FakeMaster]) -> None:
     """Counted by how often its processes go to sleep: whoever polls does so all the time."""
-    with agent_with_master(tmp_path / "home") as (agent, master):
-        master.begin(make_plan("1.1.1", []))
-        master.end_of("1.1.1")
-        master.close("1.1.1")
-        run = files_of(agent.home, "1.1.1").path
-        wait_until(lambda: not run.exists(), "the run is closed")
-        processes = [psutil.Process(agent.process.pid), *agent.zygotes()]
+    agent, master = lasting
+    master.begin(make_plan("7.1.1", []))
+    master.end_of("7.1.1")
+    master.close("7.1.1")
+    run = files_of(agent.home, "7.1.1").path
+    wait_until(lambda: not run.exists(), "the run is closed")
+    processes = [psutil.Process(agent.process.pid), *agent.zygotes()]
 
-        def activity() -> int:
-            sleeps = sum(process.num_ctx_switches().voluntary for process in processes)
-            return sleeps + master.num_requests
+    def activity() -> int:
+        sleeps = sum(process.num_ctx_switches().voluntary for process in processes)
+        return sleeps + master.num_requests
 
-        def rests() -> bool:
-            before = activity()
-            time.sleep(1)
-            return activity() - before < 10  # the master's signs of life come each 5 s
+    def rests() -> bool:
+        before = activity()
+        time.sleep(1)
+        return activity() - before < 10  # the master's signs of life come each 5 s
 
-        wait_until(rests, "agent and zygote rest")
+    wait_until(rests, "agent and zygote rest")
 
 
-def test_agent_without_a_free_descriptor_keeps_its_gangs_and_tells_later(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with agent_with_master(home) as (agent, master):
-        started = master.begin(make_plan("1.1.1", [["tick", 0.01]]))
-        process = psutil.Process(agent.process.pid)
-        limits = process.rlimit(psutil.RLIMIT_NOFILE)
-        assert limits is not None
-        process.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
-        wait_until(lambda: "cannot be read" in agent.log.read_text(), "it cannot read")
-        master.order(StartGang(plan=make_plan("2.1.1", FOREVER)))
-        ended = master.end_of("2.1.1")
-        assert "Too many open files" in ended.error
-        assert not ended.error_is_final
-        had = master.text("1.1.1", "journal-0")
-        process.rlimit(psutil.RLIMIT_NOFILE, limits)
-        wait_until(lambda: len(master.text("1.1.1", "journal-0")) > len(had), "records come")
-        assert not any(is_gone(rank.pid) for rank in started.ranks)
-        master.kill("1.1.1")
-        told = numbers(master.text("1.1.1", "journal-0"))
-        assert told == list(range(len(told)))
+def test_agent_without_a_free_descriptor_keeps_its_gangs_and_tells_later(
+    lasting: tuple[AgentProcess, FakeMaster],
+) -> None:
+    agent, master = lasting
+    started = master.begin(make_plan("8.1.1", [["tick", 0.01]]))
+    process = psutil.Process(agent.process.pid)
+    limits = process.rlimit(psutil.RLIMIT_NOFILE)
+    assert limits is not None
+    process.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+    wait_until(lambda: "cannot be read" in agent.log.read_text(), "it cannot read")
+    master.order(StartGang(plan=make_plan("9.1.1", FOREVER)))
+    ended = master.end_of("9.1.1")
+    assert "Too many open files" in ended.error
+    assert not ended.error_is_final
+    had = master.text("8.1.1", "journal-0")
+    process.rlimit(psutil.RLIMIT_NOFILE, limits)
+    wait_until(lambda: len(master.text("8.1.1", "journal-0")) > len(had), "records come")
+    assert not any(is_gone(rank.pid) for rank in started.ranks)
+    master.kill("8.1.1")
+    told = numbers(master.text("8.1.1", "journal-0"))
+    assert told == list(range(len(told)))
 
 
 def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(

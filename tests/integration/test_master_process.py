@@ -51,6 +51,13 @@ def master(tmp_path: Path) -> Iterator[MasterProcess]:
         yield master
 
 
+@pytest.fixture(scope="module")
+def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MasterProcess, MasterInfo]]:
+    """Return a master that runs, which no agent has come to; the last test with it ends it."""
+    with master_process(tmp_path_factory.mktemp("lonely")) as master:
+        yield master, master.start()
+
+
 def submit(info: MasterInfo) -> None:
     with make_client(info) as http:
         answer = http.post("/experiments", json=make_request().model_dump(mode="json"))
@@ -72,8 +79,18 @@ def test_of_many_starters_one_becomes_the_master(master: MasterProcess) -> None:
     assert not (master.home / "runtime" / "master.json").exists()
 
 
-def test_a_removed_file_comes_back_and_makes_no_second_master(master: MasterProcess) -> None:
-    info = master.start()
+def test_its_files_are_for_the_user_alone(lonely: tuple[MasterProcess, MasterInfo]) -> None:
+    master, _ = lonely
+    for name in ("runtime/master.json", "data/det.sqlite3", "data/logs/master.log"):
+        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o600, name
+    for name in ("runtime", "data", "data/logs"):
+        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o700, name
+
+
+def test_a_removed_file_comes_back_and_makes_no_second_master(
+    lonely: tuple[MasterProcess, MasterInfo],
+) -> None:
+    master, info = lonely
     shutil.rmtree(master.home / "runtime")
     second = master.spawn("serve", "--no-agent")
     file = master.home / "runtime" / "master.json"
@@ -81,6 +98,76 @@ def test_a_removed_file_comes_back_and_makes_no_second_master(master: MasterProc
     assert MasterInfo.model_validate_json(file.read_text()).pid == info.pid
     second.communicate(timeout=30)
     assert second.returncode == 0
+
+
+def test_people_can_ask_how_it_is(
+    lonely: tuple[MasterProcess, MasterInfo], tmp_path: Path
+) -> None:
+    nobody = MasterProcess(tmp_path)
+    code, printed = nobody.run("status")
+    assert (code, printed.splitlines()[0]) == (3, "No master runs.")
+    assert str(tmp_path) in printed
+    assert nobody.run("stop") == (0, "No master runs.\n")
+    master, info = lonely
+    status, output = master.run("status")
+    assert status == 0
+    assert f"pid {info.pid}" in output
+    assert "No agent has come yet." in output
+    status, output = master.run("status", "--json")
+    assert json.loads(output)["master"]["pid"] == info.pid
+    assert info.token not in output
+    assert master.run("start") == (0, f"The master runs: pid {info.pid}, {info.url}\n")
+
+
+def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
+    lonely: tuple[MasterProcess, MasterInfo],
+) -> None:
+    master, info = lonely
+    os.kill(info.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: is_frozen(info.pid), "the master is stopped")
+        starters = [
+            subprocess.Popen(
+                [sys.executable, "-m", "det_jupyter.master", verb],
+                env=master.environ,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for verb in ("status", "stop")
+        ]
+        began = time.monotonic()
+        session = Session(info, locate=lambda: info)
+        with pytest.raises(MasterUnreachable, match=f"kill -CONT {info.pid}`"):
+            session.get("/status")
+        assert time.monotonic() - began < 15  # half of how long one would wait for its answer
+        for starter in starters:
+            _, errors = starter.communicate(timeout=60)
+            assert starter.returncode == 1
+            assert f"(process {info.pid}) is stopped; `kill -CONT {info.pid}`" in errors
+    finally:
+        os.kill(info.pid, signal.SIGCONT)
+    assert session.get("/status")["master"]["pid"] == info.pid
+    session.close()
+
+
+def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(
+    lonely: tuple[MasterProcess, MasterInfo],
+) -> None:
+    master, info = lonely
+    with make_client(info) as http, ThreadPoolExecutor() as pool:
+        body, sent = make_request().model_dump(mode="json"), []
+        trace = {"trace": lambda event, _: sent.append(event)}
+        waiting = pool.submit(http.post, "/experiments", json=body, extensions=trace)
+        wait_until(lambda: "http11.send_request_body.complete" in sent, "it is sent")
+        with make_client(info) as other:
+            other.get("/master")  # when this is answered, that has been read
+        assert master.end() == 0  # it waits for the first agent
+        answer = waiting.result()
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "error": "MasterUnreachable",
+        "problems": ["the master is stopping; submit again in a moment"],
+    }
 
 
 def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> None:
@@ -97,6 +184,7 @@ def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> Non
     assert "Traceback" not in errors
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_a_database_of_another_version_is_named_and_no_agent_stays(master: MasterProcess) -> None:
     (master.home / "data").mkdir(mode=0o700, parents=True)
     Store(master.home / "data" / "det.sqlite3").close()
@@ -123,14 +211,6 @@ def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_ag
         serve._open_service(agent)
     agent.communicate(timeout=60)
     assert agent.returncode == -signal.SIGTERM
-
-
-def test_its_files_are_for_the_user_alone(master: MasterProcess) -> None:
-    master.start()
-    for name in ("runtime/master.json", "data/det.sqlite3", "data/logs/master.log"):
-        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o600, name
-    for name in ("runtime", "data", "data/logs"):
-        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o700, name
 
 
 def test_killed_in_the_middle_it_loses_and_doubles_nothing(master: MasterProcess) -> None:
@@ -202,65 +282,6 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
     assert master.wait() == 0
 
 
-def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(master: MasterProcess) -> None:
-    info = master.start()
-    with make_client(info) as http, ThreadPoolExecutor() as pool:
-        body, sent = make_request().model_dump(mode="json"), []
-        trace = {"trace": lambda event, _: sent.append(event)}
-        waiting = pool.submit(http.post, "/experiments", json=body, extensions=trace)
-        wait_until(lambda: "http11.send_request_body.complete" in sent, "it is sent")
-        with make_client(info) as other:
-            other.get("/master")  # when this is answered, that has been read
-        assert master.end() == 0  # it waits for the first agent
-        answer = waiting.result()
-    assert answer.status_code == 503
-    assert answer.json() == {
-        "error": "MasterUnreachable",
-        "problems": ["the master is stopping; submit again in a moment"],
-    }
-
-
-def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
-    master: MasterProcess,
-) -> None:
-    info = master.start()
-    os.kill(info.pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: is_frozen(info.pid), "the master is stopped")
-        began = time.monotonic()
-        session = Session(info, locate=lambda: info)
-        with pytest.raises(MasterUnreachable, match=f"kill -CONT {info.pid}`"):
-            session.get("/status")
-        assert time.monotonic() - began < 15  # half of how long one would wait for its answer
-        for verb in ("status", "stop"):
-            starter = subprocess.run(
-                [sys.executable, "-m", "det_jupyter.master", verb],
-                env=master.environ, capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-            assert starter.returncode == 1
-            assert f"(process {info.pid}) is stopped; `kill -CONT {info.pid}`" in starter.stderr
-    finally:
-        os.kill(info.pid, signal.SIGCONT)
-    assert session.get("/status")["master"]["pid"] == info.pid
-    session.close()
-
-
-def test_people_can_ask_how_it_is(master: MasterProcess) -> None:
-    code, printed = master.run("status")
-    assert (code, printed.splitlines()[0]) == (3, "No master runs.")
-    assert str(master.home) in printed
-    assert master.run("stop") == (0, "No master runs.\n")
-    info = master.start()
-    status, output = master.run("status")
-    assert status == 0
-    assert f"pid {info.pid}" in output
-    assert "No agent has come yet." in output
-    status, output = master.run("status", "--json")
-    assert json.loads(output)["master"]["pid"] == info.pid
-    assert info.token not in output
-    assert master.run("start") == (0, f"The master runs: pid {info.pid}, {info.url}\n")
-
-
 def test_a_master_that_nobody_needs_leaves(master: MasterProcess) -> None:
     master.start(DET_JUPYTER_IDLE_HOURS=str(0.5 / 3600))
     assert master.wait() == 0
@@ -318,7 +339,7 @@ def test_a_master_with_an_active_experiment_stays(master: MasterProcess) -> None
     deadline = time.monotonic() + 1.5 * idle_s
     while time.monotonic() < deadline:  # an agent's own requests do not count
         assert agent.report().status_code == 200
-        time.sleep(0.05)
+        time.sleep(0.2)
     agent.report(gang_started(), make_chunk(last_words()), gang_exited())
     assert agent.next_command()["kind"] == "close_run"
     assert agent.next_command()["kind"] == "leave"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -22,7 +22,7 @@ import websocket
 from det_jupyter.client import Client, Experiment
 from det_jupyter.live.answers import answer
 from det_jupyter.server.ranks import spec_of
-from tests.processes import DetHome, det_home, wait_until
+from tests.processes import OTHER_EXTENSIONS, DetHome, det_home, wait_until
 from tests.trials import slow, submit, wait_for_steps
 
 LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
@@ -46,8 +46,16 @@ def client(home: DetHome) -> Iterator[Client]:
 class Server:
     """A Jupyter Server with our extension."""
 
-    def __init__(self, http: httpx.Client, runtime: Path, log: Path) -> None:
+    def __init__(
+        self, http: httpx.Client, process: subprocess.Popen[bytes], runtime: Path, log: Path
+    ) -> None:
         self.http, self.runtime, self.log = http, runtime, log
+        self._process = process
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        self._process.terminate()
+        self._process.wait(timeout=60)
 
     def attach(self, trial_id: int, rank: int) -> Kernel:
         """Start a kernel by the name of a rank."""
@@ -112,35 +120,30 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def server(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run a real Jupyter Server."""
-    with running_server(tmp_path_factory.mktemp("server")) as found:
-        yield found
-
-
-@contextmanager
-def running_server(folder: Path) -> Iterator[Server]:
-    """Run a Jupyter Server with a runtime folder of its own."""
+    """Run a real Jupyter Server with a runtime folder of its own."""
+    folder = tmp_path_factory.mktemp("server")
     token, runtime, log = secrets.token_hex(16), folder / "runtime", folder / "server.log"
     places = {"JUPYTER_RUNTIME_DIR": str(runtime), "JUPYTER_CONFIG_DIR": str(folder / "config")}
     options = ["--no-browser", "--port=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
     options += [f"--IdentityProvider.token={token}"]
-    options += ["--ServerApp.jpserver_extensions={'det_jupyter': True}"]
+    extensions = {"det_jupyter": True, **dict.fromkeys(OTHER_EXTENSIONS, False)}
+    options += [f"--ServerApp.jpserver_extensions={extensions}"]
     options += ["--KernelManager.shutdown_wait_time=120"]  # it waits half of it for a kernel
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyter_server", *options],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **places},
         )  # fmt: skip
-    try:
-        note = runtime / f"jpserver-{process.pid}.json"
-        url = wait_until(lambda: _url(note), "the server is there")
-        header = {"Authorization": f"token {token}"}
-        with httpx.Client(base_url=url, headers=header, timeout=30) as http:
+    header = {"Authorization": f"token {token}"}
+    with httpx.Client(headers=header, timeout=30) as http:
+        server = Server(http, process, runtime, log)
+        try:
+            note = runtime / f"jpserver-{process.pid}.json"
+            http.base_url = wait_until(lambda: _url(note), "the server is there")
             wait_until(lambda: _answers(http), "the server answers")
-            yield Server(http, runtime, log)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
+            yield server
+        finally:
+            server.stop()
 
 
 def _url(note: Path) -> str | None:
@@ -158,7 +161,7 @@ def _answers(http: httpx.Client) -> bool:
 @pytest.fixture(scope="module")
 def training(client: Client) -> Iterator[Experiment]:
     """Return an experiment whose trial trains on two ranks for as long as the tests take."""
-    experiment = submit(client, slow(0.02, **LONG))
+    experiment = submit(client, slow(0.05, **LONG))
     wait_for_steps(experiment, 3)
     yield experiment
     if not experiment.view.state.is_terminal:
@@ -270,8 +273,9 @@ def test_a_page_gets_the_stacks_of_all_ranks_or_of_one(
 
 
 def test_a_rank_that_hangs_is_said_beside_the_stacks_of_the_others(
-    client: Client, training: Experiment
+    client: Client, training: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("det_jupyter.client.rank._STACK_TIMEOUT_S", 2.0)
     trial = trial_id(training)
     pid = training.trials[0].ranks[1].view.pid
     os.kill(pid, signal.SIGSTOP)  # as with a lock of the interpreter that is never released
@@ -330,16 +334,6 @@ def test_a_session_on_an_attachment_is_what_a_console_uses(
     assert still_trains(training)
 
 
-def test_the_training_goes_on_when_the_server_stops(
-    home: DetHome, training: Experiment, tmp_path: Path
-) -> None:
-    with running_server(tmp_path) as server:
-        assert server.attach(trial_id(training), 0).run("rank") == "0"
-        refused = server.http.post("api/kernels", json={"name": "det-trial-999-rank-0"})
-        assert refused.status_code == 409  # which does not keep the server from stopping
-    assert still_trains(training)
-
-
 def test_a_rank_that_ends_is_dead_soon_and_the_log_says_why(
     server: Server, client: Client, training: Experiment
 ) -> None:
@@ -358,3 +352,15 @@ def test_a_rank_that_ends_is_dead_soon_and_the_log_says_why(
     refused = server.http.post("api/kernels", json={"name": f"det-trial-{trial}-rank-0"})
     assert refused.status_code == 409
     assert f"rank 0 of trial {trial} does not run now: " in refused.json()["message"]
+
+
+def test_the_training_goes_on_when_the_server_stops(server: Server, client: Client) -> None:
+    """The last: it stops the server of all."""
+    experiment = submit(client, slow(0.05, **LONG))
+    wait_for_steps(experiment, 1)
+    assert server.attach(trial_id(experiment), 0).run("rank") == "0"
+    refused = server.http.post("api/kernels", json={"name": "det-trial-999-rank-0"})
+    assert refused.status_code == 409  # which does not keep the server from stopping
+    server.stop()
+    assert still_trains(experiment)
+    experiment.kill()
