@@ -25,8 +25,9 @@ Graph = Mapping[str, set[str]]
 _BEGIN, _END = "<!-- drawn by `python -m tests.rooms` -->\n", "<!-- end of the drawing -->\n"
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
 
 
 def part_of(path: Path) -> str:
@@ -38,6 +39,7 @@ def room_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).parts[1:-1])
 
 
+@cache
 def file_of(module: str) -> Path:
     path = ROOT / module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -48,9 +50,10 @@ def module_level_imports(path: Path) -> Iterator[tuple[str, str]]:
     return _resolved(_tree(path).body, path)
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield all imports, also late ones: full name, file and line."""
-    return _resolved(ast.walk(_tree(path)), path)
+@cache
+def imports_of(path: Path) -> tuple[tuple[str, str], ...]:
+    """Return all imports, also late ones: full name, file and line."""
+    return tuple(_resolved(ast.walk(_tree(path)), path))
 
 
 def part_graph() -> Graph:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import json
 import re
@@ -10,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from jupyter_core.paths import jupyter_path
 import det_jupyter
 import hatch_build
 from det_jupyter.wire.pages import PAGE_PROTOCOL
+from tests.rooms import imports_of, modules
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -32,17 +31,10 @@ def distribution(requirement: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def imported() -> Iterator[str]:
-    """Yield the name of each package outside the standard library that the product imports."""
-    for path in Path(det_jupyter.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            else:
-                names = []
-            yield from (name.split(".")[0] for name in names)
+def imported() -> set[str]:
+    """Return the name of each package outside the standard library that the product imports."""
+    names = {name.split(".")[0] for path in modules() for name, _ in imports_of(path)}
+    return names - sys.stdlib_module_names - {"det_jupyter"}
 
 
 def test_each_imported_package_is_declared() -> None:
@@ -50,7 +42,7 @@ def test_each_imported_package_is_declared() -> None:
                 if name not in FOR_DEVELOPERS]  # fmt: skip
     declared = {distribution(each) for each in PROJECT["dependencies"] + optional}
     homes = importlib.metadata.packages_distributions()
-    for name in set(imported()) - sys.stdlib_module_names - {"det_jupyter"}:
+    for name in imported():
         candidates = {each.lower().replace("_", "-") for each in homes.get(name, [name])}
         assert candidates & declared, f"{name} is imported; pyproject.toml does not declare it"
 
