@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from det_jupyter.core.ranks import RankEnded
+
 _LOST_PEER = re.compile(
     r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
     r"|wait timeout|timed out waiting|gloo/transport",
@@ -37,7 +39,7 @@ class PeerLost(RuntimeError):
 
 def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is the echo of another rank's end."""
-    if isinstance(error, (PeerFailed, PeerLost)):
+    if isinstance(error, (PeerFailed, PeerLost, RankEnded)):
         return True
     if "torch" not in sys.modules:  # it has raised nothing, and may be one that cannot be loaded
         return False

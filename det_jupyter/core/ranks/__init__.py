@@ -1,5 +1,6 @@
 """Where a process is among the ranks, how ranks meet, and collectives over sockets."""
 
+from det_jupyter.core.ranks.ended import RankEnded
 from det_jupyter.core.ranks.meeting import Meeting, choose_meeting, meet, secret_of
 from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.core.ranks.programs import (
@@ -20,6 +21,7 @@ __all__ = [
     "TORCHRUN",
     "Meeting",
     "Place",
+    "RankEnded",
     "StarExchange",
     "check_group",
     "choose_meeting",

@@ -49,7 +49,7 @@ def introduce(
 
     Raises:
         EOFError: What has answered did not begin: connect again.
-        ValueError, WaitTimeout, PeerRefused, DistNetworkError: See `meet`.
+        ValueError, WaitTimeout, PeerRefused, RankEnded, DistNetworkError: See `meet`.
     """
     word, nonce, remaining_s = CHALLENGE.unpack(_read(sock, CHALLENGE.size, deadline, where))
     if word != WORD:

@@ -78,7 +78,8 @@ class Host:
         """Return the connections by rank, once all have come.
 
         Raises:
-            ValueError, WaitTimeout, DistNetworkError: See `meet`. All that have come get it too.
+            ValueError, WaitTimeout, RankEnded, DistNetworkError: See `meet`. All that have come
+                get it too.
         """
         try:
             self._selector.register(self._listener, selectors.EVENT_READ, None)

@@ -151,7 +151,7 @@ def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | Non
         ValueError: The ranks do not fit together; raised on all that have come.
         WaitTimeout: Ranks have not come in time; the message names them.
         PeerRefused: This process, or what it has met, does not know the secret.
-        DistNetworkError: A rank that had come has ended.
+        RankEnded, DistNetworkError: A rank that had come has ended (ended.py).
         LaunchError: Nothing can listen there.
     """
     deadline = time.monotonic() + timeout_s

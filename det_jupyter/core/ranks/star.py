@@ -25,7 +25,7 @@ from det_jupyter.core.ranks.link import Buffer, Kind, Link, PeerGone
 from det_jupyter.core.ranks.place import are_late
 from det_jupyter.errors import WaitTimeout
 
-if TYPE_CHECKING:  # loaded only for errors and reductions
+if TYPE_CHECKING:  # loaded only for reductions
     import torch
 
 _LENGTH = struct.Struct("<Q")

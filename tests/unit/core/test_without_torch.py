@@ -13,6 +13,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.core.lost import is_lost_peer
+from det_jupyter.core.ranks.ended import rank_ended
 
 # Loads as slowly as torch, and notices a part that is loaded while the whole is not.
 SLOW_TORCH = """
@@ -62,6 +63,15 @@ def test_it_waits_for_a_thread_that_loads_torch(call: str, printed: str, tmp_pat
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{printed}\n", "")
+
+
+def test_the_end_of_another_rank_loads_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_lost_peer(rank_ended("rank 1 has ended"))
+    monkeypatch.delitem(sys.modules, torch.__name__)
+    error = rank_ended("rank 1 has ended")
+    assert repr(error) == "RankEnded('rank 1 has ended')"
+    assert is_lost_peer(error)
+    assert "torch" not in sys.modules
 
 
 @pytest.mark.parametrize("version", ["2.9.1", None])
