@@ -16,6 +16,8 @@ from importlib import import_module
 from socket import socket
 from typing import NoReturn
 
+import psutil
+
 PRELOADED = (
     "ipykernel.kernelapp",
     "ipykernel.zmqshell",
@@ -36,6 +38,7 @@ def main() -> None:
         import_module(name)
     gc.freeze()
     gc.enable()
+    assert psutil.Process().num_threads() == 1, "of several threads, a fork has one"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps kernels that have ended
     with socket(fileno=int(sys.argv[1])) as connection:
         connection.set_inheritable(False)
@@ -43,6 +46,7 @@ def main() -> None:
         while line := requests.readline():
             pid = os.fork()
             if pid == 0:
+                requests.close()
                 connection.close()
                 become_kernel(**json.loads(line))
             connection.sendall(f"{pid}\n".encode())
@@ -52,15 +56,20 @@ def become_kernel(arguments: list[str], folder: str, environment: dict[str, str]
     """Be a process as if it had been started afresh, and run a kernel."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    theirs, ours = environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")
+    assert theirs == ours, "what is imported already was found elsewhere"
     os.environ.clear()
     os.environ.update(environment)
-    os.environ["JPY_PARENT_PID"] = str(os.getppid())  # it ends with us
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())
     os.chdir(folder)
     sys.argv = arguments
+    import numpy
     from ipykernel.kernelapp import launch_new_instance
 
-    launch_new_instance()
-    os._exit(0)
+    numpy.random.seed()  # else all kernels would draw the same
+    # It ends with us. The default, JPY_PARENT_PID, was read when ipykernel was imported.
+    launch_new_instance(parent_handle=os.getppid())
+    sys.exit()  # as Python ends: with what was registered for the exit
 
 
 if __name__ == "__main__":

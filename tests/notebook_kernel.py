@@ -28,6 +28,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
 from det_jupyter.system import paths
+from tests.processes import homes_of_forks
 
 
 @dataclass(slots=True)
@@ -108,10 +109,11 @@ class ForkedKernel:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, home: str) -> None:
         self.pid = pid
         try:
             self._process: psutil.Process | None = psutil.Process(pid)
+            homes_of_forks[self._process] = home
         except psutil.NoSuchProcess:
             self._process = None
 
@@ -147,7 +149,8 @@ class ForkingProvisioner(LocalProvisioner):
         connection, answers = kernel_server()
         connection.sendall(f"{json.dumps(request)}\n".encode())
         self.pid = int(answers.readline())
-        self.process = ForkedKernel(self.pid)  # type: ignore[assignment]  # all that is used
+        home = kwargs["env"].get(paths.HOME_VARIABLE, "")
+        self.process = ForkedKernel(self.pid, home)  # type: ignore[assignment]  # all that is used
         self.pgid = self.pid
         return self.connection_info
 

@@ -21,6 +21,9 @@ from det_jupyter.system import paths
 
 T = TypeVar("T")
 
+# Homes of kernels that were forked: the system tells the environment of their parent only.
+homes_of_forks: dict[psutil.Process, str] = {}
+
 # Extensions that a Jupyter Server loads, for seconds, unless it is told not to.
 OTHER_EXTENSIONS = (
     "jupyter_lsp",
@@ -50,9 +53,10 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 def _processes(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
     found = []
+    forks = {each.pid: home for each, home in homes_of_forks.items() if each.is_running()}
     for pid in psutil.pids():
         try:
-            home = _home_of(pid)
+            home = forks.get(pid) or _home_of(pid)
             if pid == os.getpid() or not home or not is_ours(home):
                 continue
             if (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:

@@ -17,7 +17,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
 from tests.notebook_kernel import Notebook, notebook, run_notebook, text_of
-from tests.processes import DetHome, wait_until
+from tests.processes import DetHome, processes_of, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
@@ -73,6 +73,17 @@ def test_search_notebook_runs_and_measures_what_asha_saved(
     assert asha.template == random.template == "digits-search"
     assert wide.config["resources"]["slots_per_trial"] == 2
     assert longer.trials[0].steps_completed > max(t.steps_completed for t in wide.trials)
+
+
+def test_a_kernel_of_the_tests_is_known_and_ends_with_what_it_was_forked_from(
+    book: Notebook, home: DetHome
+) -> None:
+    parent, own = book.check(
+        "import os\nfrom ipykernel.kernelapp import IPKernelApp\n"
+        "print(IPKernelApp.instance().poller.parent_pid - os.getppid(), os.getpid())"
+    ).text.split()
+    assert parent == "0"
+    assert int(own) in [process.pid for process in processes_of(home.path)]
 
 
 def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
