@@ -38,7 +38,14 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(autouse=True)
-def _no_templates(client: Client) -> None:
+def _no_templates(client: Client) -> Iterator[None]:
+    """Find none of other modules, which use this home too, and leave them none."""
+    delete_all(client)
+    yield
+    delete_all(client)
+
+
+def delete_all(client: Client) -> None:
     for template in client.templates():
         client.delete_template(template.name)
 
@@ -75,6 +82,9 @@ def test_a_template_from_a_file_or_a_dict(book: Notebook) -> None:
     assert same.bundles[-1]["text/plain"] == "True"
     shown = book.check("det_jupyter.templates").bundles[-1]["text/plain"]
     assert shown == "Templates: from-dict, from-file, from-text"
+    book.check("for each in det_jupyter.templates.list():\n"
+               "    det_jupyter.templates.delete(each.name)")  # fmt: skip
+    assert book.check("det_jupyter.templates").bundles[-1]["text/plain"] == "Templates: none yet"
     book.check("%%writefile wrong.yaml\nname: x\nserch: {}\n")
     wrong = message_of(book, "%det template set wrong wrong.yaml")
     assert "wrong.yaml: line 2: serch: " in wrong
