@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from det_jupyter.feeder import topic as topics
 from det_jupyter.feeder.topic import Following, Topic
 from det_jupyter.wire.pages import MOST_UNACKED
 from tests.frames import unpack
+
+COST_SHARE = topics._COST_SHARE
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +142,34 @@ def test_nothing_is_made_while_no_tab_can_take_it() -> None:
             maker.happen()
             await settle()
         assert len(maker.made) == MOST_UNACKED
+
+    run(act)
+
+
+def test_a_version_that_was_costly_to_make_is_followed_by_a_pause_three_times_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(topics, "_COST_SHARE", COST_SHARE)
+    monkeypatch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def act(maker: Counter, topic: Topic) -> None:
+        make = maker.make
+
+        def make_for_a_second(version: int) -> bool:
+            now[0] += 1.0
+            return make(version)
+
+        maker.make = make_for_a_second  # type: ignore[method-assign]  # a fake's
+        tab = Tab()
+        topic.add(tab.following)
+        await settle()
+        for after_s, nums in ((0.0, [0]), (2.75, [0]), (0.25, [0, 3])):
+            now[0] += after_s
+            maker.happen()
+            topic.wake()  # for the real clock goes on slowly
+            await settle()
+            assert tab.nums == nums
 
     run(act)
 
