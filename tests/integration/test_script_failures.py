@@ -1,4 +1,4 @@
-"""What a script under torchrun tells of a failure, and what its keyboard does."""
+"""A script under torchrun: what it trains, what it tells of a failure, what its keyboard does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +18,124 @@ from det_jupyter.core import RecordList
 from det_jupyter.core.lost import PeerLost
 from det_jupyter.pytorch.training.init import naming_lost_peers
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
+from tests.integration.test_trainer import Certain, fit, weights
 
+# torchrun and each rank load torch ([m] 11 s of CPU). So the ranks train three times: twice in
+# copies of themselves, which meet at a port of their own, because torchrun's serves one group.
 SCRIPT = """
-import sys, torch
-from torch import nn
-from det_jupyter import pytorch
-from tests.integration.test_trainer import HPARAMS, Tiny
+import gc, socket, sys, time
+import torch._dynamo  # once, and not in each copy
+from tests.integration.test_trainer import *
 
-class Trial(Tiny):
-{trial}
+gc.freeze()  # a copy need not visit all of it when it ends
+FOLDER, RANK = Path(sys.argv[1]), os.environ["RANK"]
 
-with pytorch.init(hparams=HPARAMS, seed=1, checkpoint_storage=sys.argv[1]) as context:
-    pytorch.Trainer(Trial(context), context).fit(max_length=pytorch.Batch(20))
+
+def is_copy(attempt):
+    port, said = FOLDER / f"{attempt}.port", FOLDER / f"{attempt}-{RANK}.said"
+    if RANK == "0":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port.with_suffix(".part").write_text(str(free.getsockname()[1]))
+        port.with_suffix(".part").rename(port)
+    while not port.exists():
+        time.sleep(0.01)
+    if copy := os.fork():
+        _, status = os.waitpid(copy, 0)
+        code = os.waitstatus_to_exitcode(status)
+        (FOLDER / f"{attempt}-{RANK}.code").write_text(str(code))
+        return False
+    os.environ.update(TORCHELASTIC_USE_AGENT_STORE="False", MASTER_PORT=port.read_text())
+    for stream in (1, 2):
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    return True
+
+
+class WithSpare(Tiny):
+    def __init__(self, context):
+        super().__init__(context)
+        model = nn.ModuleDict({'used': nn.Linear(4, 1), 'spare': nn.Linear(4, 1)})
+        model.forward = lambda x: model['used'](x)
+        self.model = context.wrap_model(model)
+        context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.context.backward(loss)
+        return {'loss': loss}
+
+
+class FailsOnOne(Tiny):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        if batch_idx == 3 and self.context.distributed.rank == 1:
+            raise ValueError('mine')
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+if is_copy(1):
+    trial, _ = fit(FOLDER / "good", Certain)
+    distributed = trial.context.distributed
+    threads = [task.read_text() for task in Path('/proc/self/task').glob('*/comm')]
+    # A thread of a group that releases a tensor while Python ends aborts the process. Those
+    # of the gradients' group remain: the wrapped model refers to it.
+    assert sum('gloo_runloop' in name for name in threads) <= 2, threads
+    with pytest.raises(RuntimeError, match='connections are closed'):
+        distributed.barrier()
+    if distributed.rank == 0:
+        torch.save(weights(trial), FOLDER / "weights.pt")
+    sys.exit()
+trial_class = WithSpare if (is_second := is_copy(2)) else FailsOnOne
+storage = FOLDER / ("second" if is_second else "third")
+with pytorch.init(hparams=HPARAMS, seed=1, checkpoint_storage=storage) as context:
+    pytorch.Trainer(trial_class(context), context).fit(max_length=pytorch.Batch(20))
 """
 
 
-def torchrun(tmp_path: Path, trial: str) -> str:
-    """Return what two ranks of the script print, which have to fail."""
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(trial=trial))
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What became of the script's three trainings."""
+
+    folder: Path
+    code: int
+    told: str
+
+    def copies(self, attempt: int) -> tuple[list[str], str]:
+        """Return with which codes the ranks' copies have ended, and what they have told."""
+        codes, told = (
+            [(self.folder / f"{attempt}-{rank}.{kind}").read_text() for rank in (0, 1)]
+            for kind in ("code", "said")
+        )
+        return codes, "".join(told)
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Run the script on two ranks of torchrun."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--standalone", str(script), str(tmp_path / "checkpoints")]
+    command += ["--standalone", str(script), str(folder)]
     environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode != 0
-    return done.stdout + done.stderr
+    return Launched(folder=folder, code=done.returncode, told=done.stdout + done.stderr)
 
 
-def test_parameters_without_gradients_are_named_with_the_remedy(tmp_path: Path) -> None:
-    told = torchrun(
-        tmp_path,
-        "    def __init__(self, context):\n"
-        "        super().__init__(context)\n"
-        "        model = nn.ModuleDict({'used': nn.Linear(4, 1), 'spare': nn.Linear(4, 1)})\n"
-        "        model.forward = lambda x: model['used'](x)\n"
-        "        self.model = context.wrap_model(model)\n"
-        "        context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))\n"
-        "    def train_batch(self, batch, epoch_idx, batch_idx):\n"
-        "        loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])\n"
-        "        self.context.backward(loss)\n"
-        "        return {'loss': loss}\n",
+def test_a_script_trains_under_torchrun_as_alone(launched: Launched, tmp_path: Path) -> None:
+    codes, told = launched.copies(1)
+    assert codes == ["0", "0"], told
+    alone, _ = fit(tmp_path / "alone", Certain)
+    two = torch.load(launched.folder / "weights.pt", weights_only=True)
+    assert all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+        for a, b in zip(weights(alone), two, strict=True)
     )
+
+
+def test_parameters_without_gradients_are_named_with_the_remedy(launched: Launched) -> None:
+    codes, told = launched.copies(2)
+    assert codes == ["1", "1"]
     assert (
         "train_batch: parameters of ModuleDict got no gradient in a batch: spare.weight, "
         "spare.bias. If they are not used in every backward pass, say so: "
@@ -68,20 +144,14 @@ def test_parameters_without_gradients_are_named_with_the_remedy(tmp_path: Path) 
     assert "DistributedDataParallel" not in told
 
 
-def test_each_rank_tells_its_own_part_and_shows_no_frames_of_ours(tmp_path: Path) -> None:
-    told = torchrun(
-        tmp_path,
-        "    def train_batch(self, batch, epoch_idx, batch_idx):\n"
-        "        if batch_idx == 3 and self.context.distributed.rank == 1:\n"
-        "            raise ValueError('mine')\n"
-        "        return super().train_batch(batch, epoch_idx, batch_idx)\n",
-    )
-    mine = [line for line in told.splitlines() if "[rank1]" in line]
+def test_each_rank_tells_its_own_part_and_shows_no_frames_of_ours(launched: Launched) -> None:
+    assert launched.code != 0
+    mine = [line for line in launched.told.splitlines() if "[rank1]" in line]
     assert any("ValueError: mine" in line for line in mine)
     files = [line for line in mine if "File " in line]
     assert [line.rpartition(" in ")[2] for line in files] == ["<module>", "train_batch"]
     # torchrun may end the other one before it says anything
-    assert "Connection closed by peer" not in told.partition("another rank has ended")[0]
+    assert "Connection closed by peer" not in launched.told.partition("another rank has ended")[0]
 
 
 def context_of(folder: Path) -> core.Context:

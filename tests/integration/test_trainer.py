@@ -1,11 +1,9 @@
-"""Training from a script: `init` and `Trainer.fit` in this process, and under torchrun."""
+"""Training from a script: `init` and `Trainer.fit` in this process."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,34 +270,3 @@ class Certain(Tiny):
         super().__init__(context)
         model: Any = self.model
         getattr(model, "module", model)[1].p = 0.0
-
-
-def test_a_script_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
-    script, result = tmp_path / "train.py", tmp_path / "weights.pt"
-    script.write_text(
-        "import sys\n"
-        "from tests.integration.test_trainer import *\n"
-        "trial, _ = fit(Path(sys.argv[1]), Certain)\n"
-        "distributed = trial.context.distributed\n"
-        "threads = [task.read_text() for task in Path('/proc/self/task').glob('*/comm')]\n"
-        # A thread of a group that releases a tensor while Python ends aborts the process. Those
-        # of the gradients' group remain: the wrapped model refers to it.
-        "assert sum('gloo_runloop' in name for name in threads) <= 2, threads\n"
-        "with pytest.raises(RuntimeError, match='connections are closed'):\n"
-        "    distributed.barrier()\n"
-        "if distributed.rank == 0:\n"
-        "    torch.save(weights(trial), sys.argv[2])\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--standalone", str(script), str(tmp_path / "checkpoints"), str(result)]
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    alone, _ = fit(tmp_path / "alone", Certain)
-    two = torch.load(result, weights_only=True)
-    assert all(
-        torch.allclose(a, b, rtol=1e-5, atol=1e-6)
-        for a, b in zip(weights(alone), two, strict=True)
-    )
