@@ -1,4 +1,8 @@
-"""`det` in a shell, with a real master: submits a folder, follows it, and steers it."""
+"""`det` in a shell, with a real master: submits a folder, follows it, and steers it.
+
+Most lines are run by forks of one process (tests/det_server.py); one of each kind is started as a
+shell does.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ import yaml
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
+from det_jupyter.system import paths
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
 
@@ -27,8 +33,9 @@ DET = [sys.executable, "-m", "det_jupyter"]
 class Folder:
     """A folder with a trial and its configuration, and a shell in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, server: subprocess.Popen[str]) -> None:
         self.path = path
+        self._server = server
         source = TRIAL_SOURCE.replace("        x, y = batch\n        loss",
                                       '        print("batch", batch_idx)\n        x, y = batch\n'
                                       "        loss")  # fmt: skip
@@ -44,12 +51,31 @@ class Folder:
 
     def det(self, line: str, *, status: int = 0) -> str:
         """Return what a line prints; it must end with this status."""
+        outputs = [self.path.with_name(name) for name in ("stdout", "stderr")]
+        request = {
+            "words": line.split(),
+            "folder": str(self.path),
+            "environment": dict(os.environ),
+            "outputs": list(map(str, outputs)),
+        }
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(f"{json.dumps(request)}\n")
+        self._server.stdin.flush()
+        ended = int(self._server.stdout.readline())
+        return self._said(ended, *(file.read_text() for file in outputs), status=status)
+
+    def det_afresh(self, line: str, *, status: int = 0) -> str:
+        """Return what a line prints, started as a shell does."""
         done = subprocess.run(
             [*DET, *line.split()], cwd=self.path, capture_output=True, text=True, check=False
         )
-        assert done.returncode == status, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout if status == 0 else done.stderr
+        return self._said(done.returncode, done.stdout, done.stderr, status=status)
+
+    def _said(self, ended: int, stdout: str, stderr: str, *, status: int) -> str:
+        assert ended == status, stdout + stderr
+        assert "Traceback" not in stderr
+        return stdout if status == 0 else stderr
 
     def start(self, line: str) -> subprocess.Popen[str]:
         """Start a line; it is interrupted by `send_signal(SIGINT)`."""
@@ -60,8 +86,19 @@ class Folder:
 
 
 @pytest.fixture(scope="module")
-def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    return Folder(tmp_path_factory.mktemp("code"))
+def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    file = Path(__file__).parents[1] / "det_server.py"
+    with subprocess.Popen(
+        [sys.executable, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # It is no process of the home, in which none may be left.
+        env={k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE},
+    ) as server:
+        path = tmp_path_factory.mktemp("shell") / "code"
+        path.mkdir()
+        yield Folder(path, server)
 
 
 def number_of(said: str) -> int:
@@ -71,15 +108,17 @@ def number_of(said: str) -> int:
 
 def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) -> None:
     with at_home(tmp_path, {}):
-        said = folder.det("e list", status=1)
+        said = folder.det_afresh("e list", status=1)
         assert said.startswith("no det_jupyter master runs; `det master")
-        assert folder.det("master status --json", status=3) == ""
-        assert "invalid choice: 'lst'" in folder.det("e lst", status=2)
+        assert folder.det_afresh("master status --json", status=3) == ""
+        assert "invalid choice: 'lst'" in folder.det_afresh("e lst", status=2)
         assert find_master() is None
 
 
 def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> None:
-    said = folder.det("e create config.yaml . --follow --config hyperparameters.pause_s=0.01")
+    said = folder.det_afresh(
+        "e create config.yaml . --follow --config hyperparameters.pause_s=0.01"
+    )
     number = number_of(said)
     lines = said.splitlines()
     assert lines[0].startswith("Preparing files to send to master... 3 files, ")
@@ -90,7 +129,7 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     )
     assert lines[-1].startswith(f"Experiment {number} “small”: COMPLETED; error ")
 
-    rows = json.loads(folder.det("e list --json"))
+    rows = json.loads(folder.det_afresh("e list --json"))
     assert (rows[0]["ID"], rows[0]["State"]) == (number, "COMPLETED")
     assert folder.det(f"e wait {number}").endswith("COMPLETED\n")
     assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 60
@@ -134,7 +173,7 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
     ).stdout.split()  # fmt: skip
     assert str(number) in offered
     folder.det(f"e kill {number}")
-    assert "CANCELED" in folder.det(f"e wait {number}", status=1)
+    assert "CANCELED" in folder.det_afresh(f"e wait {number}", status=1)
     folder.det(f"e delete {number} --yes")
 
 
@@ -173,6 +212,6 @@ def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
     assert os.path.isdir(info["data_dir"])
     assert folder.det("master logs --tail 1").count("\n") == 1
     assert "The master runs" in folder.det("master status")
-    assert "stopped" in folder.det("master stop")
+    assert "stopped" in folder.det_afresh("master stop")
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
-    assert "The master runs" in folder.det("master start")
+    assert "The master runs" in folder.det_afresh("master start")
