@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +16,26 @@ SLOTS = {"DET_JUPYTER_CPU_SLOTS": "4"}
 
 
 @pytest.fixture(scope="session")
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def temporary() -> Iterator[Path]:
+    """Return the folder for temporary files of the shared home."""
+    folder = Path(tempfile.mkdtemp(prefix="t-"))  # the sockets are below it: it has to be short
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_home(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> Iterator[Path]:
     """Return a home for all modules: a master, an agent and a torch take seconds to start."""
     path = tmp_path_factory.mktemp("home")
     yield path
-    with at_home(path, SLOTS) as home:
+    with at_home(path, {**SLOTS, "TMPDIR": str(temporary)}) as home:
         home.end()
 
 
 @pytest.fixture(scope="module")
-def home(shared_home: Path) -> Iterator[DetHome]:
+def home(shared_home: Path, temporary: Path) -> Iterator[DetHome]:
     """Return a private det_jupyter with 4 simulated slots, all of them free."""
-    with at_home(shared_home, SLOTS) as home:
+    with at_home(shared_home, {**SLOTS, "TMPDIR": str(temporary)}) as home:
         yield home
         home.end_work()
 

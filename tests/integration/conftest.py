@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner, rank_runner
-from tests.integration.rank_support import Lab, Zygote, running_zygote
+from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +29,8 @@ def run() -> Iterator[RankRunner]:
 @pytest.fixture
 def lab(tmp_path: Path, zygote: Zygote) -> Iterator[Lab]:
     """Starts gangs under a folder of the test's own; none is left after it."""
-    sockets = Path(tempfile.mkdtemp(prefix="ranks-"))  # tmp_path is too long for sockets
-    lab = Lab(tmp_path, zygote, sockets)
-    yield lab
-    lab.close()
-    shutil.rmtree(sockets)
+    with opened_lab(tmp_path, zygote) as lab:
+        yield lab
 
 
 @pytest.fixture

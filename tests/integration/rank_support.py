@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -389,3 +391,13 @@ class Lab:
         for gang in self._gangs:
             gang.kill()
             gang.wait_for_all()
+
+
+@contextmanager
+def opened_lab(root: Path, zygote: Zygote) -> Iterator[Lab]:
+    """Give a lab under a folder; none of its gangs is left after."""
+    sockets = Path(tempfile.mkdtemp(prefix="ranks-"))  # folders of tests are too long for sockets
+    lab = Lab(root, zygote, sockets)
+    yield lab
+    lab.close()
+    shutil.rmtree(sockets)

@@ -28,7 +28,7 @@ from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watc
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
-from tests.processes import wait_until
+from tests.processes import OTHER_EXTENSIONS, wait_until
 
 ADA = {"pid": 4711, "command": "python train.py", "user": "ada", "memory_bytes": 5_000_000_000}
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
@@ -208,7 +208,8 @@ def jupyter_server(folder: Path, token: str) -> Iterator[httpx.Client]:
         "JUPYTER_CONFIG_DIR": str(folder),
     }
     options = ["--no-browser", "--port=0", f"--ServerApp.root_dir={root}", "--allow-root"]
-    options += [f"--IdentityProvider.token={token}", "--ServerApp.jpserver_extensions={}"]
+    none = dict.fromkeys(("det_jupyter", *OTHER_EXTENSIONS), False)
+    options += [f"--IdentityProvider.token={token}", f"--ServerApp.jpserver_extensions={none}"]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyter_server", *options],

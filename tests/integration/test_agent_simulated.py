@@ -207,6 +207,7 @@ def test_successor_gives_each_run_to_its_agent_and_those_of_lost_agents_to_the_f
         remove_sockets(home)
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_bad_agents_are_told_once_and_ignored(tmp_path: Path) -> None:
     options = ["--agent", "left=gpu:2", "--agent", "good=cpu:1"]
     with agent_with_master(tmp_path / "home", options=options) as (agent, master):
@@ -218,6 +219,7 @@ def test_bad_agents_are_told_once_and_ignored(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_engine_starts_the_agents_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import load_trial_from_checkpoint_path
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import LocalStorage
-from tests.integration.rank_support import Lab
+from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
 from tests.integration.stored import stored
 from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
 
@@ -292,9 +294,19 @@ def test_a_trial_killed_while_it_saves_goes_on_from_the_checkpoint_before(lab: L
     assert not list((lab.data_dir / "checkpoints").glob(".part-*"))
 
 
-def test_a_checkpoint_holds_what_it_takes_and_nothing_else(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, config())
-    gang.ended()
+@pytest.fixture(scope="module")
+def trained(
+    zygote: Zygote, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lab, Gang]]:
+    """Return a gang that has trained to its end."""
+    with opened_lab(tmp_path_factory.mktemp("trained"), zygote) as lab:
+        gang = lab.start(RESTLESS, config())
+        gang.ended()
+        yield lab, gang
+
+
+def test_a_checkpoint_holds_what_it_takes_and_nothing_else(trained: tuple[Lab, Gang]) -> None:
+    lab, gang = trained
     saved = gang.of(CheckpointSaved)[-1]
     path = Path(saved.path)
     assert names(path) == ["code", "load_data.json", "metadata.json", "state_dict.pt"]
@@ -312,14 +324,16 @@ def test_a_checkpoint_holds_what_it_takes_and_nothing_else(lab: Lab) -> None:
 
 def test_checkpoints_go_where_the_configuration_says(lab: Lab, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    gang = lab.start(RESTLESS, config(checkpoint_storage={"host_path": str(elsewhere)}))
+    short = {"name": "single", "metric": "error", "max_length": {"batches": 2}}
+    gang = lab.start(
+        RESTLESS, config(searcher=short, checkpoint_storage={"host_path": str(elsewhere)})
+    )
     gang.ended()
     assert Path(gang.last_checkpoint().path).parent == elsewhere
 
 
-def test_a_checkpoint_gives_back_the_trained_trial(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, config())
-    gang.ended()
+def test_a_checkpoint_gives_back_the_trained_trial(trained: tuple[Lab, Gang]) -> None:
+    lab, gang = trained
     trial = load_trial_from_checkpoint_path(gang.last_checkpoint().path, data_dir=lab.data_dir)
     assert type(trial).__name__ == "RestlessTrial"
     for name, tensor in gang.weights().items():
@@ -330,9 +344,10 @@ def test_a_checkpoint_gives_back_the_trained_trial(lab: Lab) -> None:
         assert set(trial.evaluate_batch(batch, 0)) == {"error"}
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_the_reason(lab: Lab) -> None:
-    first = lab.start(RESTLESS, config())
-    first.ended()
+def test_a_checkpoint_of_another_model_is_refused_with_the_reason(
+    trained: tuple[Lab, Gang],
+) -> None:
+    lab, first = trained
     wider = RESTLESS.replace("32, 400", "32, 64").replace("1d(400", "1d(64")
     wider = wider.replace("400, 1)", "64, 1)")
     second = lab.start(
@@ -345,10 +360,9 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_reason(lab: Lab) -> N
     assert "model 0 is not the one that was saved" in failure.error
 
 
-def test_a_damaged_checkpoint_is_named(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, config())
-    gang.ended()
-    path = Path(gang.last_checkpoint().path)
+def test_a_damaged_checkpoint_is_named(trained: tuple[Lab, Gang], tmp_path: Path) -> None:
+    lab, gang = trained
+    path = shutil.copytree(gang.last_checkpoint().path, tmp_path / "damaged")
     (path / "state_dict.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(CheckpointError, match=r"state_dict\.pt cannot be read"):
         load_trial_from_checkpoint_path(path, data_dir=lab.data_dir)

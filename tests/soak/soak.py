@@ -60,6 +60,10 @@ class Soak:
         """Run the trial in peace: what all others are compared with."""
         experiment = self._submit(small_config())
         experiment.wait(ENDED_S)
+        self.compare_with(experiment)
+
+    def compare_with(self, experiment: Experiment) -> None:
+        """Compare all others with this one, which was run in peace."""
         self._expected = outcome_of(experiment, self.database)
 
     def run_round(self, faults: Iterable[Fault], *, experiments: int, pause_s: float) -> None:
