@@ -147,8 +147,27 @@ def _modules_close_what_they_open(request: pytest.FixtureRequest) -> Iterator[No
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_outlives_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
-    left = processes_below(tmp_path_factory.getbasetemp())
+    left = end_what_is_left(tmp_path_factory.getbasetemp())
+    assert not left, left
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """End what processes that ran tests have left; those that were killed have not looked."""
+    yield
+    plugins = session.config.pluginmanager
+    if not plugins.hasplugin("dsession"):  # of the process that only hands out tests
+        return
+    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist asks it
+    if left := end_what_is_left(factory.getbasetemp()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        plugins.getplugin("terminalreporter").write_line(left)
+
+
+def end_what_is_left(folder: Path) -> str:
+    """Kill what was started under homes in this folder, and say what that was."""
+    left = processes_below(folder)
     names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
     for process in left:
         process.kill()
-    assert not names, "processes left behind by the run:\n" + "\n".join(names)
+    return "\n".join(["processes left behind by the run:", *names]) if names else ""
