@@ -1,10 +1,9 @@
-"""A notebook to capture from, and a fresh process to load the capsule in."""
+"""A notebook to capture from, and fresh processes to load the capsule in."""
 
 from __future__ import annotations
 
 import atexit
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,15 +19,10 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.errors import CaptureError
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.wire import Capsule
+from tests.integration.rank_forks import RANK_IMPORTS, RankForks
 
-REPOSITORY = Path(__file__).parents[2]
-_RANK = """
-import json, sys
-from pathlib import Path
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels, load_capsule
-from det_jupyter.wire import Capsule
-root = Path({root!r})
+_RANK = f"""{RANK_IMPORTS}
+root = Path({{root!r}})
 blobs = BlobStore(root / "blobs")
 capsule = Capsule.model_validate_json((root / "capsule.json").read_text())
 Trial = load_capsule(capsule, blobs, root / "code")
@@ -39,9 +33,10 @@ def show(value): print(json.dumps(value))
 class Notebook:
     """A shell as a Jupyter kernel has it, and the folder of its blobs."""
 
-    def __init__(self, shell: InteractiveShell, root: Path) -> None:
+    def __init__(self, shell: InteractiveShell, root: Path, ranks: RankForks | None) -> None:
         self.shell = shell
         self.root = root
+        self.ranks = ranks
         self.folder = root / "notebook"
         self.blobs = BlobStore(root / "blobs")
         self.names: dict[str, Any] = shell.user_ns
@@ -64,18 +59,9 @@ class Notebook:
 
     def in_rank(self, capsule: Capsule, code: str) -> Any:
         """Load the capsule as `Trial` in a fresh process, run code, return what it `show`s."""
+        assert self.ranks is not None
         (self.root / "capsule.json").write_text(capsule.model_dump_json())
-        (self.root / "rank").mkdir(exist_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-c", _RANK.format(root=str(self.root)) + code],
-            cwd=self.root / "rank",
-            env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(self.ranks.run(self.root, _RANK.format(root=str(self.root)) + code))
 
     def problems(self, entrypoint: str = "Trial") -> list[str]:
         """Return the lines with which the capture is refused."""
@@ -87,8 +73,13 @@ class Notebook:
 
 
 @contextmanager
-def open_notebook(root: Path) -> Iterator[Notebook]:
-    """Start a shell whose namespace is `__main__` while it lives, as it is in a kernel."""
+def open_notebook(root: Path, ranks: RankForks | None = None) -> Iterator[Notebook]:
+    """Start a shell whose namespace is `__main__` while it lives, as it is in a kernel.
+
+    Args:
+        root: The folder for all that it has.
+        ranks: Runs code in processes that load what was captured.
+    """
     main, modules, search_path = sys.modules["__main__"], set(sys.modules), list(sys.path)
     (root / "notebook").mkdir()
     shell = InteractiveShell(
@@ -98,8 +89,9 @@ def open_notebook(root: Path) -> Iterator[Notebook]:
     )
     shell.compile = XCachingCompiler()  # file names as a kernel gives them
     try:
-        yield Notebook(shell, root)
+        yield Notebook(shell, root, ranks)
     finally:
+        shell.displayhook.do_full_cache = False  # else it collects the garbage of all tests
         shell.atexit_operations()
         atexit.unregister(shell.atexit_operations)
         shell.restore_sys_module_state()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.rank_forks import RankForks, rank_forks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 
 
@@ -24,6 +25,13 @@ def run() -> Iterator[RankRunner]:
     """Runs functions on ranks, which are forked from one process that all tests share."""
     with rank_runner() as runner:
         yield runner
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[RankForks]:
+    """Runs code in processes that load what was captured, all forked from one."""
+    with rank_forks() as ranks:
+        yield ranks
 
 
 @pytest.fixture

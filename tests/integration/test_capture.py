@@ -16,11 +16,12 @@ from det_jupyter.capsule import cell_labels, load_capsule
 from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.wire import CapturedName
 from tests.integration.capture_notebook import Notebook, open_notebook
+from tests.integration.rank_forks import RankForks
 
 
 @pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    with open_notebook(tmp_path) as opened:
+def notebook(tmp_path: Path, ranks: RankForks) -> Iterator[Notebook]:
+    with open_notebook(tmp_path, ranks) as opened:
         yield opened
 
 
@@ -337,9 +338,10 @@ def test_a_rank_writes_to_its_arrays_without_touching_the_blob(notebook: Noteboo
         "class Trial:\n    def f(self): return x, t",
     )
     capsule = notebook.capture()
+    before = [path.read_bytes() for path in blob_files(notebook)]
     code = "x, t = Trial().f(); x += 1; t.add_(2); show([x.sum(), t.sum().item()])"
     assert notebook.in_rank(capsule, code) == [50_000, 100_000]
-    assert notebook.in_rank(capsule, code) == [50_000, 100_000]
+    assert [path.read_bytes() for path in blob_files(notebook)] == before
     assert notebook.names["x"].sum() == 0
 
 

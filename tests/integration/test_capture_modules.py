@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.capture_notebook import REPOSITORY, Notebook, open_notebook
+from tests.integration.capture_notebook import Notebook, open_notebook
+from tests.integration.rank_forks import REPOSITORY, RankForks
 
 
 @pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    with open_notebook(tmp_path) as opened:
+def notebook(tmp_path: Path, ranks: RankForks) -> Iterator[Notebook]:
+    with open_notebook(tmp_path, ranks) as opened:
         sys.path.insert(0, str(opened.folder))
         yield opened
 

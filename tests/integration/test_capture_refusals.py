@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.capture_notebook import Notebook, open_notebook
+from tests.integration.rank_forks import RankForks
 
 IMPORTS = """
 import asyncio, concurrent.futures, io, multiprocessing, queue, socket, sqlite3, subprocess
@@ -78,8 +79,8 @@ KINDS = [
 
 
 @pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    with open_notebook(tmp_path) as opened:
+def notebook(tmp_path: Path, ranks: RankForks) -> Iterator[Notebook]:
+    with open_notebook(tmp_path, ranks) as opened:
         opened.run(IMPORTS)
         opened.names["path"] = str(tmp_path / "file.txt")
         (tmp_path / "file.txt").write_text("text")
