@@ -22,6 +22,10 @@ JOURNEYS = ("tests/browser/", "tests/lab/")
 REAL_PARTS = ("tests/e2e/", "tests/integration/")
 NO_BYTECODE = sys.dont_write_bytecode
 
+# torch computes in one thread, here and in what tests start: on cores that others use too, several
+# spin until the last of them has had its turn ([m] 10 instead of 0.4 s CPU for 600 batches).
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded, which conftests do too
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")

@@ -16,11 +16,11 @@ from det_jupyter.core.journal import Journal
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.wire import Capsule, GangPlan
+from tests.benchmarks.loop_contender import Cost
 from tests.benchmarks.loop_rivals import Contender
 from tests.benchmarks.loop_steps import (
     BATCH_SIZE,
     REPORT_EVERY,
-    Cost,
     Step,
     Stopwatch,
     loss_of,

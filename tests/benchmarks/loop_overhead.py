@@ -34,9 +34,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.benchmarks.loop_contender import OURS
-from tests.benchmarks.loop_rivals import RIVALS
-from tests.benchmarks.loop_steps import Cost
+from tests.benchmarks.loop_contender import OURS, RIVALS, Cost
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["accelerate", "lightning", "determined==0.38.1", "tensorboard", "appdirs"]
@@ -145,7 +143,7 @@ def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
                 present = [process for process in present if process.measure(step, batches)]
             for process in present:
                 if step in process.times:
-                    ratios |= show(process, step)
+                    ratios |= show(process.name, step, process.times[step])
         return ratios
 
 
@@ -156,17 +154,21 @@ def is_there(process: Process, answer: dict[str, Any]) -> bool:
     return "absent" not in answer
 
 
-def show(process: Process, step: str) -> dict[str, float]:
-    """Print two lines of the table, and return their ratios by their keys."""
+def show(name: str, step: str, costs: list[tuple[Cost, Cost]]) -> dict[str, float]:
+    """Print two lines of the table, and return their ratios by their keys.
+
+    Args:
+        costs: Of a batch, bare and as the contender trains it.
+    """
     found = {}
-    name, key = WORDS[process.name], _key(process.name, step)
+    key = _key(name, step)
     for clock, ending in (("wall", ""), ("cpu", "_cpu")):
-        pairs = [(getattr(bare, clock), getattr(own, clock)) for bare, own in process.times[step]]
+        pairs = [(getattr(bare, clock), getattr(own, clock)) for bare, own in costs]
         bare, own = (median(times) for times in zip(*pairs, strict=True))
         each = sorted(own / bare for bare, own in pairs)
         ratio = median(each)
         spread = f"{each[len(each) // 4]:.3f}-{each[-1 - len(each) // 4]:.3f}"
-        words = f"{name:40} {clock:4}{step:>6}"
+        words = f"{WORDS[name]:40} {clock:4}{step:>6}"
         print(f"{words}{bare:10.1f}{own:10.1f}{ratio:8.3f}{spread:>16}", flush=True)
         found[f"{key}{ending}"] = round(ratio, 4)
     return found

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from tests.benchmarks.loop_contender import Cost
 from tests.benchmarks.loop_steps import (
     BATCH_SIZE,
     REPORT_EVERY,
-    Cost,
     Step,
     Stopwatch,
     loss_of,
@@ -147,7 +147,7 @@ def open_determined(*, tensorboard: bool) -> Contender:
     return train
 
 
-RIVALS: dict[str, Callable[[], Contender]] = {
+_OPENERS: dict[str, Callable[[], Contender]] = {
     "accelerate": open_accelerate,
     "lightning": open_lightning,
     "determined": lambda: open_determined(tensorboard=False),
@@ -163,4 +163,4 @@ def open_rival(name: str) -> Contender:
     """
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
-    return RIVALS[name]()
+    return _OPENERS[name]()

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
+
+from tests.benchmarks.loop_contender import Cost
 
 WARM_UP = 100
 REPORT_EVERY = 100
@@ -80,17 +82,6 @@ class Rows:
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         for indices in torch.randperm(NUM_RECORDS).split(BATCH_SIZE):
             yield [tensor.index_select(0, indices) for tensor in self.tensors]
-
-
-class Cost(NamedTuple):
-    """Microseconds of a batch: the clock's, and those of this process's processor time.
-
-    On a machine that others use too only the latter can be compared. It leaves out waiting, for
-    other ranks as well.
-    """
-
-    wall: float
-    cpu: float
 
 
 class Stopwatch:

@@ -35,9 +35,9 @@ from det_jupyter import core
 from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
 from det_jupyter.pytorch.timings.marks import Timings
-from tests.benchmarks.loop_contender import PROFILED
+from tests.benchmarks.loop_contender import PROFILED, Cost
 from tests.benchmarks.loop_overhead import ROOT, started
-from tests.benchmarks.loop_steps import STEPS, Cost
+from tests.benchmarks.loop_steps import STEPS
 from tests.benchmarks.loop_traced import COST_VARIABLE
 from tests.benchmarks.timings_turns import measure_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.loop_steps import Cost
+from tests.benchmarks.loop_contender import Cost
 from tests.benchmarks.profiler_overhead import show
 
 
