@@ -7,11 +7,13 @@ Reads a line of JSON for each kernel: its arguments, folder and environment; ans
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
 import signal
 import sys
+import threading
 from importlib import import_module
 from socket import socket
 from typing import NoReturn
@@ -69,7 +71,10 @@ def become_kernel(arguments: list[str], folder: str, environment: dict[str, str]
     numpy.random.seed()  # else all kernels would draw the same
     # It ends with us. The default, JPY_PARENT_PID, was read when ipykernel was imported.
     launch_new_instance(parent_handle=os.getppid())
-    sys.exit()  # as Python ends: with what was registered for the exit
+    # As Python ends, but for taking the modules apart ([m] 0.5 s CPU).
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -191,6 +191,8 @@ def test_a_variable_that_is_only_named_travels_and_is_kept_nowhere_in_plain_sigh
     assert "HF_TOKEN is not set" not in text
     book.check("assert experiment.wait(60) == 'COMPLETED'")
     assert f"token: {token[::-1]}" in book.check("print(experiment.trial.logs())").text
+    runs = home.path / "data" / "runs"
+    wait_until(lambda: not list(runs.iterdir()), "the files of all runs are removed")
     files = [path for path in home.path.rglob("*") if path.is_file()]
     kept = [path for path in files if "blobs" not in path.parts]
     assert kept
