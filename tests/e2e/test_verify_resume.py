@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,20 @@ from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
-CELL = """%%det_experiment
+CELL = """%%det_experiment --slots 2
 entrypoint: SmallTrial
 hyperparameters: {global_batch_size: 16, pause_s: 0.0}
-searcher: {name: single, metric: error, max_length: {batches: 20}}
+searcher: {name: single, metric: error, max_length: {batches: 60}}
+"""
+TOLD = """
+import json
+print(json.dumps({
+    "is_identical": found.is_identical, "interruptions": found.interruptions,
+    "steps_completed": found.steps_completed, "tensors": found.tensors, "repr": repr(found),
+    "html": found._repr_html_(),
+    "is_list_as_before": [e.id for e in det_jupyter.experiments()] == before,
+    "is_newest": det_jupyter.experiments()[0].id == experiment.id,
+}))
 """
 
 # It draws from a generator that no checkpoint knows of, and begins anew with every run.
@@ -37,24 +48,39 @@ FORGETFUL_SOURCE = (
 )
 
 
+@pytest.fixture(scope="module")
+def told(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what is found in a notebook of a trial that resumes exactly, and was printed."""
+    with notebook(tmp_path_factory.mktemp("book")) as book:
+        book.check("import det_jupyter\n%load_ext det_jupyter")
+        book.check(TRIAL_SOURCE)
+        book.check(CELL)
+        book.check("experiment.wait(60)")
+        book.check("before = [e.id for e in det_jupyter.experiments()]")
+        printed = book.check("found = experiment.verify_resume(timeout=120)", timeout_s=130).text
+        told: dict[str, Any] = json.loads(book.check(TOLD).text)
+        return told | {"printed": printed}
+
+
 def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
-    client: Client, capsys: pytest.CaptureFixture[str]
+    told: dict[str, Any],
 ) -> None:
-    experiment = submit(client, small_config())
-    experiment.wait(60)
-    before = {view.id for view in client.experiments()}
-    found = experiment.verify_resume(timeout=120)
-    assert found.is_identical, found
-    assert found.interruptions == (("pause", 20), ("kill", 40))
-    assert found.steps_completed == 60
-    assert found.tensors > 10
-    assert repr(found) == (
-        f"identical: {found.tensors} tensors at batch 60, "
+    assert told["is_identical"], told
+    assert told["interruptions"] == [["pause", 20], ["kill", 40]]
+    assert told["steps_completed"] == 60
+    assert told["tensors"] > 10
+    assert told["repr"] == (
+        f"identical: {told['tensors']} tensors at batch 60, "
         "interrupted after batch 20 (paused), 40 (killed)"
     )
-    assert "✓" in found._repr_html_()
-    assert {view.id for view in client.experiments()} == before
-    assert "interrupted" in capsys.readouterr().out
+    assert "✓" in told["html"]
+    assert told["is_list_as_before"]
+    assert "interrupted" in told["printed"]
+
+
+def test_in_a_notebook_it_runs_and_the_list_is_as_before(told: dict[str, Any]) -> None:
+    assert told["repr"].endswith("interrupted after batch 20 (paused), 40 (killed)")
+    assert told["is_newest"]
 
 
 def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Client) -> None:
@@ -88,23 +114,6 @@ def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client
         experiment.verify_resume(timeout=2, keep=True)
     kept = [view for view in client.experiments() if view.id not in before]
     assert [view.name for view in kept] == ["small: straight", "small: interrupted"]
-
-
-def test_in_a_notebook_it_runs_and_the_list_is_as_before(home: DetHome, tmp_path: Path) -> None:
-    with notebook(tmp_path) as book:
-        book.check("import det_jupyter\n%load_ext det_jupyter")
-        book.check(TRIAL_SOURCE)
-        book.check(CELL, timeout_s=60)
-        book.check("experiment.wait(60)")
-        found = book.check(
-            "found = experiment.verify_resume(batches=12, pause_at=4, kill_at=8)\n"
-            "print(found, det_jupyter.experiments()[0].id == experiment.id)",
-            timeout_s=120,
-        )
-        assert (
-            "tensors at batch 12, interrupted after batch 4 (paused), 8 (killed) True"
-            in found.text
-        )
 
 
 def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> None:
