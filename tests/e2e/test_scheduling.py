@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.wire import AllocationState, ClusterView, Reason, State
 from tests.e2e.test_survival import final_weights
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import slow, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -60,6 +61,19 @@ def state_of(experiment: Experiment) -> AllocationState | None:
     return allocation.state if allocation is not None else None
 
 
+@pytest.fixture
+def brake(tmp_path: Path) -> Path:
+    """Return a file: while it is there, trials of `braked` pause in every batch."""
+    file = tmp_path / "brake"
+    file.touch()
+    return file
+
+
+def braked(brake: Path) -> str:
+    pause = f"time.sleep(self.pause_s * __import__('os').path.exists({str(brake)!r}))"
+    return TRIAL_SOURCE.replace("time.sleep(self.pause_s)", pause)
+
+
 def finished(experiment: Experiment) -> dict[str, torch.Tensor]:
     assert experiment.wait(120) is State.COMPLETED, experiment.view.message
     return final_weights(experiment)
@@ -74,18 +88,22 @@ def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("one_agent")
-def test_two_experiments_preempt_one_another_and_end_as_if_alone(client: Client) -> None:
-    alone = [finished(submit(client, prioritized(0.0, 42, seed))) for seed in (11, 12)]
+def test_two_experiments_preempt_one_another_and_end_as_if_alone(
+    client: Client, brake: Path
+) -> None:
+    source = braked(brake)
+    alone = [finished(submit(client, prioritized(0.0, 42, seed), source)) for seed in (11, 12)]
 
-    first = submit(client, prioritized(0.05, 42, 11))
-    wait_for_steps(first, 10)
-    second = submit(client, prioritized(0.05, 20, 12))
+    first = submit(client, prioritized(0.1, 42, 11), source)
+    wait_for_steps(first, 5)
+    second = submit(client, prioritized(0.1, 20, 12), source)
     wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the urgent one runs")
     assert state_of(first) is AllocationState.QUEUED
-    wait_for_steps(second, 10)
+    wait_for_steps(second, 5)
     set_priority(client, first, 10)
     wait_until(lambda: state_of(first) is AllocationState.RUNNING, "the other one is back")
     assert state_of(second) is AllocationState.QUEUED
+    brake.unlink()
 
     for experiment, undisturbed in zip((first, second), alone, strict=True):
         weights = finished(experiment)
@@ -95,8 +113,8 @@ def test_two_experiments_preempt_one_another_and_end_as_if_alone(client: Client)
 
 
 @pytest.mark.usefixtures("one_agent")
-def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client) -> None:
-    holder = submit(client, prioritized(0.05, 42, 11))
+def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, brake: Path) -> None:
+    holder = submit(client, prioritized(0.1, 42, 11), braked(brake))
     wait_for_steps(holder, 5)
     waiting = submit(client, prioritized(0.0, 42, 12))
 
@@ -111,6 +129,7 @@ def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client) -> 
     assert isinstance(priority, int)
     set_priority(client, waiting, priority)
     assert waiting.wait(60) is State.COMPLETED
+    brake.unlink()
     assert holder.wait(60) is State.COMPLETED
 
 
@@ -134,8 +153,11 @@ def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> 
     wait_until(lambda: holder.state.is_terminal, "it is gone")
 
 
-def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(client: Client) -> None:
-    experiment = submit(client, slow(0.02, resources={"slots_per_trial": 2}))
+def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(
+    client: Client, brake: Path
+) -> None:
+    config = slow(0.1, resources={"slots_per_trial": 2})
+    experiment = submit(client, config, braked(brake))
     wait_for_steps(experiment, 3)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -145,6 +167,7 @@ def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(client
 
     other = submit(client, small_config())
     assert other.wait(60) is State.COMPLETED
+    brake.unlink()
     assert experiment.wait(60) is State.COMPLETED
     drained = next(a for pool in cluster(client).pools for a in pool.agents if a.id == agent_id)
     assert [slot.state for slot in drained.slots] == ["disabled", "disabled"]
