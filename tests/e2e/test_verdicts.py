@@ -17,7 +17,7 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.wire import Verdict
 from tests.bottlenecks import SOURCE, config
-from tests.processes import wait_until
+from tests.processes import DetHome, wait_until
 from tests.trials import capture_trial, create
 
 pytestmark = pytest.mark.e2e
@@ -72,13 +72,32 @@ def test_sleeping_trials_are_bound_by_what_sleeps(client: Client) -> None:
     assert data.trial.verdict.kind == "input"  # it has ended, and keeps its verdict
 
 
-def test_causes_mix_and_transfers_count(client: Client) -> None:
+@pytest.fixture(scope="module")
+def found(home: DetHome) -> Iterator[dict[str, Verdict]]:
+    """Return the verdicts on three trials that train at the same time."""
+    client = home.client()
     mixed = config(data_s=0.03, validation_s=0.4) | {"min_validation_period": {"batches": 20}}
-    with training(client, config(device_s=0.04), mixed) as (transfer, both):
-        assert "to_device" in settled(transfer, is_kind("transfer")).sentence
-        found = settled(both, lambda v: {c.kind for c in v.causes} >= {"input", "validation"})
-        assert "waiting for data" in found.sentence
-        assert "goes to validation" in found.sentence
+    # They sleep: what computes longer because the CPU is full is no straggler.
+    late = config(2, slow_rank=1, slow_sleep_s=0.08)
+    with training(client, config(device_s=0.04), mixed, late) as (transfer, both, straggler):
+        found = {
+            "transfer": settled(transfer, is_kind("transfer")),
+            "both": settled(both, lambda v: {c.kind for c in v.causes} >= {"input", "validation"}),
+            "straggler": settled(straggler, is_kind("straggler")),
+        }
+    yield found
+    client.session.close()
+
+
+def test_causes_mix_and_transfers_count(found: dict[str, Verdict]) -> None:
+    assert "to_device" in found["transfer"].sentence
+    assert "waiting for data" in found["both"].sentence
+    assert "goes to validation" in found["both"].sentence
+
+
+def test_a_rank_whose_batches_take_longer_is_named(found: dict[str, Verdict]) -> None:
+    cause = found["straggler"].causes[0]
+    assert (cause.rank, cause.because) == (1, "compute")
 
 
 def test_checkpoints_of_a_large_state_are_seen(client: Client) -> None:
@@ -96,13 +115,6 @@ def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
         assert "straggler" not in {cause.kind for cause in found.causes}
 
 
-def test_a_rank_whose_batches_take_longer_is_named(client: Client) -> None:
-    # They sleep: what computes longer because the CPU is full is no straggler.
-    with training(client, config(2, slow_rank=1, slow_sleep_s=0.08)) as [experiment]:
-        found = settled(experiment, is_kind("straggler"))
-        assert (found.causes[0].rank, found.causes[0].because) == (1, "compute")
-
-
 def test_a_healthy_trial_is_healthy_and_a_loaded_machine_makes_no_straggler(
     client: Client,
 ) -> None:
@@ -112,6 +124,7 @@ def test_a_healthy_trial_is_healthy_and_a_loaded_machine_makes_no_straggler(
         found = settled(alone, lambda v: v.kind != "unknown")
         # While others use its core, there is something to gain: that they do not.
         assert found.kind == "healthy" or "its CPU is shared" in found.sentence, found
+        alone.kill()
         load = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
         try:
             found = settled(together, lambda v: v.batches > 100)
