@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from nbclient import NotebookClient
 
 from det_jupyter.client import Client, Experiment
@@ -230,9 +231,13 @@ def test_a_second_environment_works_beside_the_first(
     # It has no packages of its own but sees ours: another interpreter, made in a second.
     shared = [sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
     packages.joinpath("shared.pth").write_text("\n".join(shared))
+    folder = tmp_path / "context"
+    folder.mkdir()
+    (folder / "model_def.py").write_text(TRIAL_SOURCE)
+    config = yaml.safe_dump(small_config(entrypoint="model_def:SmallTrial"))
     script = (
-        "from tests.trials import *\nfrom det_jupyter.autostart import connect\n"
-        "experiment = submit(Client(connect()), small_config())\n"
+        "from tests.scripts import *\nfrom det_jupyter.autostart import connect\n"
+        f"experiment = create(Client(connect()), {config!r}, context=Path({str(folder)!r}))\n"
         "print(experiment.wait(90), experiment.view.python)"
     )
     python = other / "bin" / "python"
