@@ -112,11 +112,11 @@ def create(
 
 def wait_for_steps(experiment: Experiment, steps: int, timeout_s: float = 60.0) -> None:
     """Block until the trial has trained that many batches."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (waited_s := time.monotonic() - began) < timeout_s:
         view = experiment.view
         if view.trials and view.trials[0].steps_completed >= steps:
             return
         assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
-        time.sleep(0.02)
+        time.sleep(min(0.1, max(0.02, waited_s / 10)))  # as `wait_until` does
     raise AssertionError(f"experiment {experiment.id} did not reach batch {steps}")

@@ -16,8 +16,8 @@ from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, wait_until
 from tests.trials import submit
 
-MUCH = 40_000
-LINES = 100_000
+MUCH = 20_000
+LINES = 50_000
 
 SOURCE = f"""
 import os, signal, time
