@@ -19,10 +19,11 @@ from det_jupyter.wire import Capsule
 """
 # Forks a process for each line, as if it had been started with `-c` and had imported only that.
 _SERVER = f"""{RANK_IMPORTS}
-import os, traceback
+import os, signal, traceback
 from types import ModuleType
 
 def become(folder, code):
+    signal.alarm(120)  # else one that hangs is waited for by all that come, and by the end
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for name, number in (("out", 1), ("err", 2)):
