@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score
 from torch import nn
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
@@ -202,12 +201,16 @@ class Classifier(Trial):
 
 
 def per_class_f1(values: Sequence[Any]) -> Any:
+    from sklearn.metrics import f1_score  # two seconds, which other tests can do without
+
     truth, guess = (torch.cat(column) for column in zip(*values, strict=True))
     return f1_score(truth, guess, average=None)
 
 
 @pytest.mark.parametrize(("size", "records"), [(1, 64), (2, 37), (3, 50), (3, 2)])
 def test_f1_per_class_is_that_of_the_whole_data(size: int, records: int) -> None:
+    from sklearn.metrics import f1_score
+
     x = ALL[:records]
     expected = f1_score(x > 0, x > 0.3, average=None)
     for metrics in results(size, lambda rank: evaluated(rank, Classifier, records=records)):

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.lost import PeerFailed
@@ -268,6 +267,8 @@ def test_values_come_in_the_order_of_the_data(records: int, size: int, batch_siz
 
 
 def test_f1_per_class_is_that_of_all_data() -> None:
+    from sklearn.metrics import f1_score  # two seconds, which other tests can do without
+
     generator = torch.Generator().manual_seed(1)
     truth = torch.randint(3, (50,), generator=generator)
     guess = torch.where(torch.rand(50, generator=generator) < 0.6, truth, (truth + 1) % 3)
