@@ -8,23 +8,29 @@ from pathlib import Path
 import pytest
 
 from tests.integration.agent_support import torch_built_for, write_torch
-from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_ranks import Loader, RankRunner, torch_loader
 from tests.integration.rank_forks import RankForks, rank_forks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 
 
 @pytest.fixture(scope="session")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """A zygote that all tests with ranks share: to start one takes seconds."""
-    with running_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
+def loader() -> Iterator[Loader]:
+    """The process that all tests with ranks share: to load torch takes seconds."""
+    with torch_loader() as loader:
+        yield loader
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory, loader: Loader) -> Iterator[Zygote]:
+    """A zygote."""
+    with running_zygote(tmp_path_factory.mktemp("zygote"), loader) as zygote:
         yield zygote
 
 
 @pytest.fixture(scope="session")
-def run() -> Iterator[RankRunner]:
-    """Runs functions on ranks, which are forked from one process that all tests share."""
-    with rank_runner() as runner:
-        yield runner
+def run(loader: Loader) -> RankRunner:
+    """Runs functions on ranks."""
+    return RankRunner(loader)
 
 
 @pytest.fixture(scope="session")

@@ -1,76 +1,139 @@
-"""Functions run on real ranks over gloo: forked, for speed, from one process that has torch.
+"""Processes with torch, forked for speed from one that has loaded it, which takes 5 s of CPU.
 
-    run = RankRunner()
-    run(function, 2, *args)    [what it returned on rank 0, on rank 1]
+    run = RankRunner(loader)
+    run(function, 2, *args)    [what it returned on rank 0, on rank 1]: real ranks over gloo
 
-The function is one of a test module's own and gets the rank's DistributedContext first.
+The function is one of a test module's own and gets the rank's DistributedContext first. Fork
+servers come from there too; test_zygote.py and all tests with an agent have those of a user.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+from det_jupyter.worker import zygote
 
 TIMEOUT_S = 90.0
+# torch loads _dynamo with the first optimizer: [m] 2 s in each rank of each test.
+LOADED = ("torch.distributed.fsdp", "torch._dynamo", "det_jupyter.pytorch.parallel")
+
+
+class Loader:
+    """The process that has loaded torch."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile("rb")
+
+    def ask(self, request: tuple[Any, ...], descriptors: list[int]) -> Any:
+        """Return the answer of one of the functions below; it gets the descriptors first."""
+        data = pickle.dumps(request)
+        length = len(data).to_bytes(4)
+        if descriptors:
+            socket.send_fds(self._connection, [length], descriptors)
+        else:
+            self._connection.sendall(length)
+        self._connection.sendall(data)
+        return pickle.load(self._answers)
+
+    @contextmanager
+    def zygote(self, out: Path, connection: socket.socket, lifeline_fd: int) -> Iterator[int]:
+        """Run a fork server, which has to end at the end; yield its number of the lifeline."""
+        request = ("_run_zygote", str(out))
+        pid, lifeline_fd = self.ask(request, [connection.fileno(), lifeline_fd])
+        ended_fd = os.pidfd_open(pid)
+        try:
+            yield lifeline_fd
+            assert select.select([ended_fd], [], [], 60)[0], "the zygote goes on"
+        finally:
+            os.close(ended_fd)
+
+
+@contextmanager
+def torch_loader() -> Iterator[Loader]:
+    """Run the process that has loaded torch; it ends at the end."""
+    ours, theirs = socket.socketpair()
+    # A warning fails a rank's test too. With -m, det_stack would show our frames.
+    start = f"from {__name__} import serve; serve({theirs.fileno()})"
+    argv = [sys.executable, "-W", "error", "-c", start]
+    with ours:
+        with theirs:
+            process = subprocess.Popen(argv, pass_fds=(theirs.fileno(),))
+        try:
+            yield Loader(ours)
+        finally:
+            ours.shutdown(socket.SHUT_RDWR)  # a process forked by a test may have it open, too
+            process.wait(60)  # on a busy computer it may still import torch
 
 
 class RankRunner:
     """Runs functions on ranks; the first failure of any is raised with its traceback."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
 
     def __call__(self, function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
-        request = (function.__module__, function.__qualname__, ranks, args)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        pickle.dump(request, self._process.stdin)
-        self._process.stdin.flush()
-        answers = pickle.load(self._process.stdout)
+        request = ("_run_ranks", function.__module__, function.__qualname__, ranks, args)
+        answers = self._loader.ask(request, [])
         failures = [text for is_good, text in answers if not is_good]
         assert not failures, "\n".join(failures)
         return [value for _, value in answers]
 
 
-@contextmanager
-def rank_runner() -> Iterator[RankRunner]:
-    """Run the process that forks ranks; it ends at the end."""
-    argv = [sys.executable, "-W", "error", "-m", __name__]  # a warning fails a rank's test too
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield RankRunner(process)
-    finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        pickle.dump(None, process.stdin)  # a process forked by a test may have the pipe open, too
-        process.stdin.close()
-        process.wait(60)  # on a busy computer it may still import torch
-        process.stdout.close()
+def serve(connection_fd: int) -> None:
+    """Load torch, and fork what is asked for until there is nothing more."""
+    with zygote._environment(zygote._WHILE_PRELOADING):
+        for module in (*zygote.NEEDED, *zygote.HELPFUL, "det_jupyter.worker.rank", *LOADED):
+            importlib.import_module(module)
+    gc.freeze()
+    with socket.socket(fileno=connection_fd) as connection, connection.makefile("rwb") as stream:
+        connection.set_inheritable(False)
+        while True:
+            length, descriptors, _, _ = socket.recv_fds(connection, 4, 2)
+            if not length:
+                return
+            name, *arguments = pickle.loads(stream.read(int.from_bytes(length)))
+            pickle.dump(globals()[name](*descriptors, *arguments), stream)
+            stream.flush()
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
-def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    # torch loads _dynamo with the first optimizer: [m] 2 s in each rank of each test.
-    for module in ("torch.distributed.fsdp", "torch._dynamo", "det_jupyter.pytorch.parallel"):
-        importlib.import_module(module)
-    while True:
-        try:
-            request = pickle.load(requests)
-        except EOFError:
-            return
-        if request is None:
-            return
-        pickle.dump(_run_ranks(*request), answers)
-        answers.flush()
+def _run_zygote(connection_fd: int, lifeline_fd: int, out: str) -> tuple[int, int]:
+    if (pid := os.fork()) == 0:
+        os.set_inheritable(lifeline_fd, True)
+        _become_zygote(connection_fd, out)
+    return pid, lifeline_fd
+
+
+def _become_zygote(connection_fd: int, out: str) -> NoReturn:
+    """Be the process that an agent starts."""
+    printed = os.open(out, os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    warnings.filters.remove(("error", None, Warning, None, 0))  # type: ignore[attr-defined]  # -W
+    del sys.path[0]  # -P
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = zygote
+    sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.worker.rank:run_rank"]
+    os._exit(zygote.main())
 
 
 def _run_ranks(module: str, name: str, ranks: int, args: tuple[Any, ...]) -> list[Any]:
@@ -123,9 +186,10 @@ def _wait(pids: list[int]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     left = set(pids)
     while left:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status = os.waitpid(-1, os.WNOHANG)  # zygotes too
+        is_failed = pid in left and status != 0
         left.discard(pid)
-        if (pid and status) or time.monotonic() > deadline:
+        if is_failed or time.monotonic() > deadline:
             for other in left:
                 os.kill(other, signal.SIGKILL)
             for other in left:
@@ -142,8 +206,3 @@ def _answer(path: str, rank: int) -> tuple[bool, Any]:
     except FileNotFoundError:
         return False, f"rank {rank}: ended without an answer"
     return answer
-
-
-if __name__ == "__main__":
-    with os.fdopen(os.dup(1), "wb") as answers:
-        _serve(sys.stdin.buffer, answers)

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,6 +49,7 @@ from det_jupyter.wire import (
     ZygoteReady,
     ZygoteReport,
 )
+from tests.integration.parallel_ranks import Loader
 
 R = TypeVar("R")
 
@@ -61,8 +61,9 @@ _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
 class Zygote:
     """A zygote of the worker, and what it has reported."""
 
-    def __init__(self, connection: socket.socket, lifeline: tuple[int, int]) -> None:
-        self.lifeline_fd, self._keep_open = lifeline
+    def __init__(self, connection: socket.socket, lifeline_fd: int, keep_open: int) -> None:
+        self.lifeline_fd = lifeline_fd  # of its process, not of this one
+        self._keep_open = keep_open
         self._connection = connection
         self._buffer = b""
         self._exit_codes: dict[int, int] = {}
@@ -104,7 +105,6 @@ class Zygote:
             # A process forked by a test may have the socket open, too: closing is not enough.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
-        os.close(self.lifeline_fd)
         if self._keep_open >= 0:
             os.close(self._keep_open)
 
@@ -119,24 +119,19 @@ class Zygote:
 
 
 @contextmanager
-def running_zygote(folder: Path) -> Iterator[Zygote]:
+def running_zygote(folder: Path, loader: Loader) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
     lifeline = os.pipe()
-    argv = [sys.executable, "-P", "-m", "det_jupyter.worker.zygote"]
-    argv += ["--socket", str(theirs.fileno()), "--target", "det_jupyter.worker.rank:run_rank"]
-    with (folder / "zygote.out").open("wb") as out:
-        process = subprocess.Popen(
-            argv, stdout=out, stderr=out, pass_fds=(theirs.fileno(), lifeline[0])
-        )
-    theirs.close()
-    zygote = Zygote(ours, lifeline)
-    try:
-        zygote.wait_ready()
-        yield zygote
-    finally:
-        zygote.close()
-        process.wait(60)
+    with loader.zygote(folder / "zygote.out", theirs, lifeline[0]) as lifeline_fd:
+        theirs.close()
+        os.close(lifeline[0])
+        zygote = Zygote(ours, lifeline_fd, lifeline[1])
+        try:
+            zygote.wait_ready()
+            yield zygote
+        finally:
+            zygote.close()
 
 
 class Gang:
