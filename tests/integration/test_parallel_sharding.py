@@ -154,15 +154,25 @@ def test_a_parameter_without_dimensions_is_refused(run: RankRunner) -> None:
         assert "scale has none: make it a vector of length 1" in message
 
 
-def compiled(distributed: DistributedContext, sharding: str | None) -> Any:
-    return Run(distributed, compile="aot_eager", sharding=sharding).train(3).weights()
+def compiled(distributed: DistributedContext) -> Any:
+    return {
+        sharding: Run(distributed, compile="aot_eager", sharding=sharding).train(3).weights()
+        for sharding in (None, "fsdp")
+    }
+
+
+@pytest.fixture(scope="module")
+def weights_when_compiled(run: RankRunner) -> Any:
+    """The chief's weights, by sharding; each rank loads what compiles for seconds."""
+    weights, _ = run(compiled, 2)
+    return weights
 
 
 @pytest.mark.parametrize("sharding", [None, "fsdp"])
 def test_a_compiled_model_is_trained_by_ranks_together(
-    run: RankRunner, sharding: str | None
+    weights_when_compiled: Any, sharding: str | None
 ) -> None:
-    weights, _ = run(compiled, 2, sharding)
+    weights = weights_when_compiled[sharding]
     expected = Run(alone()).train(3).weights()
     assert list(weights) == list(Blocks().state_dict())
     for name, value in expected.items():

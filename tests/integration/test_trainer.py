@@ -124,13 +124,13 @@ def test_an_interrupt_saves_and_the_training_can_go_on(tmp_path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
             return super().train_batch(batch, epoch_idx, batch_idx)
 
-    straight, _ = fit(tmp_path, max_length=Batch(2000))
+    straight, _ = fit(tmp_path, max_length=Batch(300))
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match=r"fit\(latest_checkpoint='") as raised:
-        fit(tmp_path, Interrupted, max_length=Batch(2000))
+        fit(tmp_path, Interrupted, max_length=Batch(300))
     assert signal.getsignal(signal.SIGINT) is handler
     uuid = str(raised.value).split("'")[1]
-    rest, _ = fit(tmp_path, max_length=Batch(2000), latest_checkpoint=uuid)
+    rest, _ = fit(tmp_path, max_length=Batch(300), latest_checkpoint=uuid)
     assert 0 < len(rest.seen) < len(straight.seen)
     assert all(map(torch.equal, weights(rest), weights(straight)))
 

@@ -5,13 +5,14 @@ Either way it ends bit for bit as a run that was trained straight to its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from det_jupyter.lengths import Length
 from det_jupyter.records import CheckpointSaved, MetricsReported, TargetReached
-from tests.integration.rank_support import Gang, Lab
+from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
 from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
 
 # Straight runs validate where the targets are: a validation may draw random numbers too.
@@ -28,11 +29,12 @@ def validations(gang: Gang) -> list[tuple[int, dict[str, Any]]]:
     return [(record.steps_completed, record.metrics) for record in gang.validations()]
 
 
-@pytest.fixture
-def straight(lab: Lab) -> Gang:
-    gang = lab.start(RESTLESS, config(**EVERY_10))
-    assert gang.ended().reason == "completed"
-    return gang
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Gang]:
+    with opened_lab(tmp_path_factory.mktemp("straight"), zygote) as lab:
+        gang = lab.start(RESTLESS, config(**EVERY_10))
+        assert gang.ended().reason == "completed"
+        yield gang
 
 
 def test_a_promoted_run_goes_on_in_its_slots(lab: Lab, straight: Gang) -> None:
