@@ -27,6 +27,7 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with notebook(tmp_path_factory.mktemp("book")) as book:
         book.check("%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
+        home.client().session.close()  # the master is up: one that is just starting would stay
         yield book
 
 
