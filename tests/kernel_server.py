@@ -44,6 +44,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps kernels that have ended
     with socket(fileno=int(sys.argv[1])) as connection:
         connection.set_inheritable(False)
+        connection.sendall(b"ready\n")
         requests = connection.makefile()
         while line := requests.readline():
             pid = os.fork()

@@ -157,7 +157,7 @@ class ForkingProvisioner(LocalProvisioner):
 
 @cache
 def kernel_server() -> tuple[socket, IO[str]]:
-    """Start the process that kernels are forked from: once, when the first is needed."""
+    """Start the process that kernels are forked from, once, and wait until it has loaded all."""
     ours, theirs = socketpair()
     file = Path(__file__).with_name("kernel_server.py")
     # It serves tests of many homes, and is left behind by none of them.
@@ -170,6 +170,7 @@ def kernel_server() -> tuple[socket, IO[str]]:
     )
     theirs.close()
     answers = ours.makefile()
+    assert answers.readline() == "ready\n", "it has said why"
 
     def end() -> None:
         answers.close()
@@ -181,7 +182,12 @@ def kernel_server() -> tuple[socket, IO[str]]:
 
 
 def forking(manager: KernelManager) -> KernelManager:
-    """Have a manager start its kernel as a fork."""
+    """Have a manager start its kernel as a fork.
+
+    What it is forked from loads for seconds, and others could take the kernel's ports meanwhile:
+    they are chosen when it starts.
+    """
+    kernel_server()
     manager.provisioner = ForkingProvisioner(
         kernel_id="", kernel_spec=manager.kernel_spec, parent=manager
     )
