@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from det_jupyter.records import BatchMetrics
+from det_jupyter.records import BatchMetrics, RunEnded
 from tests.integration.rank_support import Gang, Lab
 from tests.integration.test_rank_failures import FRAIL, SLEEP, frail
 
@@ -46,14 +46,21 @@ def execute(client: BlockingKernelClient, code: str) -> tuple[str, str]:
     return (values or [""])[-1], printed
 
 
-def slow_steps(seconds: float, **changes: Any) -> dict[str, Any]:
-    """Return a configuration of FrailTrial that sleeps in its third batch on all ranks."""
-    config = frail(SLEEP.format(seconds), "train_batch", on_ranks=(0, 1), batch_idx=2)
-    return config | changes
+# In its third batch each rank waits until it is told to go on.
+WAITING = frail(
+    "import os, time\nwhile not os.path.exists('go on'): time.sleep(0.02)",
+    "train_batch", on_ranks=(0, 1), batch_idx=2,
+)  # fmt: skip
+
+
+def ended(lab: Lab, gang: Gang) -> RunEnded:
+    """Have a gang that waits go on, and wait for its end."""
+    (lab.cwd / "go on").touch()
+    return gang.ended()
 
 
 def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(3))
+    gang = lab.start(FRAIL, WAITING)
     gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
     with client_of(gang, 1) as client:
         gang.wait_until(lambda: execute(client, "batch_idx")[0] == "2", "batch 2 is in training")
@@ -68,24 +75,24 @@ def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> Non
         assert 'self.maybe_act("train_batch", batch_idx)' in stack
         assert "det_jupyter/" not in stack
         assert execute(client, "print('to the client')") == ("", "to the client\n")
-    assert gang.ended().reason == "completed"
+    assert ended(lab, gang).reason == "completed"
     assert "to the client" not in gang.output()
 
 
 def test_what_front_ends_ask_of_every_kernel_is_no_error_of_the_rank(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(2))
+    gang = lab.start(FRAIL, WAITING)
     gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
     asked = {"comm_id": "one", "target_name": "jupyter.widget.control", "data": {}}
     with client_of(gang, 0) as client:
         for kind in ("comm_open", "comm_msg", "comm_close"):
             client.shell_channel.send(client.session.msg(kind, asked))
         assert execute(client, "1 + 1")[0] == "2"
-    assert gang.ended().reason == "completed"
+    assert ended(lab, gang).reason == "completed"
     assert "omm" not in gang.output()
 
 
 def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(2))
+    gang = lab.start(FRAIL, WAITING)
     gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
     for request in ("interrupt_request", "shutdown_request"):
         with client_of(gang, 0) as client:
@@ -93,11 +100,11 @@ def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
             reply = client.control_channel.get_msg(timeout=10)
             assert reply["content"]["status"] == "ok"
             assert execute(client, "1 + 1")[0] == "2"
-    assert gang.ended().reason == "completed"
+    assert ended(lab, gang).reason == "completed"
 
 
 def test_a_cell_that_runs_for_ever_can_be_interrupted_and_the_training_goes_on(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(4))
+    gang = lab.start(FRAIL, WAITING)
     gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
     with client_of(gang, 0) as client:
         # Else the kernel drops what comes in the moment after the error.
@@ -108,7 +115,7 @@ def test_a_cell_that_runs_for_ever_can_be_interrupted_and_the_training_goes_on(l
         reply = client.get_shell_msg(timeout=20)
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert execute(client, "1 + 1")[0] == "2"
-    assert gang.ended().reason == "completed"
+    assert ended(lab, gang).reason == "completed"
 
 
 def test_a_rank_that_is_stuck_before_its_first_step_can_be_looked_into(lab: Lab) -> None:
@@ -120,31 +127,31 @@ def test_a_rank_that_is_stuck_before_its_first_step_can_be_looked_into(lab: Lab)
 
 
 def test_the_connection_file_is_private_and_complete(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(0.5), ranks=1)
+    gang = lab.start(FRAIL, WAITING, ranks=1)
     file = gang.folder.connection_file(0)
     gang.wait_until(file.exists, "the connection file is there")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     connection = json.loads(file.read_text())
     assert connection["transport"] == "ipc"
     assert len(connection["key"]) == 64
-    gang.ended()
+    ended(lab, gang)
 
 
 def test_the_kernel_opens_no_port_to_which_other_users_could_send(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(1), ranks=1)
+    gang = lab.start(FRAIL, WAITING, ranks=1)
     with client_of(gang, 0) as client:
         assert psutil.Process(gang.pids[0]).net_connections("tcp") == []
         fork = "import os; pid = os.fork() or [print('x', flush=True), os._exit(7)]; "
         assert execute(client, fork + "os.waitpid(pid, 0)[1] >> 8") == ("7", "")
-    gang.ended()
+    ended(lab, gang)
 
 
 def test_main_stays_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
-    gang = lab.start(FRAIL, slow_steps(1))
+    gang = lab.start(FRAIL, WAITING)
     with client_of(gang, 0) as client:
         code = "import sys; hasattr(sys.modules['__main__'], 'get_ipython')"
         assert execute(client, code)[0] == "False"
-    gang.ended()
+    ended(lab, gang)
 
 
 def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
