@@ -210,8 +210,8 @@ _driver: FakeNvml | None = None
 def __getattr__(name: str) -> Any:
     """Return what the driver of this process has of that name."""
     global _driver
-    if name.startswith("__"):
-        raise AttributeError(name)
+    if name.startswith("__") or (_driver is None and SHAPE_VARIABLE not in os.environ):
+        raise AttributeError(name)  # pickle looks in all modules for what has no __module__
     if _driver is None:
         _driver = SHAPES[os.environ[SHAPE_VARIABLE]]()
         memory = json.loads(os.environ.get("DET_TEST_NVML_MEMORY", "{}"))
