@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from socket import socket, socketpair
+from socket import SHUT_RDWR, socket, socketpair
 from typing import IO, Any
 
 import nbformat
@@ -174,6 +174,7 @@ def kernel_server() -> tuple[socket, IO[str]]:
 
     def end() -> None:
         answers.close()
+        ours.shutdown(SHUT_RDWR)  # a process forked by a test may have it open, too
         ours.close()
         server.wait()
 

@@ -98,7 +98,10 @@ def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     ) as server:
         path = tmp_path_factory.mktemp("shell") / "code"
         path.mkdir()
-        yield Folder(path, server)
+        try:
+            yield Folder(path, server)
+        finally:
+            server.kill()  # a process forked by a test may hold its stdin open
 
 
 def number_of(said: str) -> int:

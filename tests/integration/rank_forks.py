@@ -75,4 +75,7 @@ def rank_forks() -> Iterator[RankForks]:
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
-        yield RankForks(server)
+        try:
+            yield RankForks(server)
+        finally:
+            server.kill()  # a process forked by a test may hold its stdin open
