@@ -1,7 +1,7 @@
 """Runs lines of `det` for tests, each in a fork of a process that has loaded what all lines load.
 
 A line from here is a process of its own, with its own folder, environment and outputs; what only
-its verb needs it imports itself. It costs 0.1 instead of 0.6 s of CPU ([m]).
+its verb needs it imports itself. It costs 0.2 instead of 0.6 s of CPU ([m]).
 Reads a line of JSON for each line of `det`: its words, folder, environment and the files for its
 outputs; answers with its exit status.
 """
