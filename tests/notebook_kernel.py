@@ -1,34 +1,35 @@
 """A real notebook kernel for tests: run cells, see what a front end would see.
 
-Kernels are forked from a process that has torch loaded (kernel_server.py). Those of the journeys
+Kernels are forked from a process that has torch loaded (forks.py). Those of the journeys
 through JupyterLab, and that of the quickstart, are started as a user's are.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from socket import SHUT_RDWR, socket, socketpair
-from typing import IO, Any
+from typing import Any
 
 import nbformat
-import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
-from det_jupyter.system import paths
-from tests.processes import homes_of_forks
+from tests.forks import ForkServer
+
+LOADED = (
+    "ipykernel.kernelapp",
+    "ipykernel.zmqshell",
+    "torch",
+    "torch._dynamo",  # the first optimizer imports it, and so does a trial that is loaded
+    "sklearn.datasets",
+)
 
 
 @dataclass(slots=True)
@@ -104,40 +105,6 @@ class Notebook:
         self.manager.shutdown_kernel(now=True)
 
 
-class ForkedKernel:
-    """What `LocalProvisioner` uses of a `Popen`, for a process that is not a child of ours."""
-
-    stdin = stdout = stderr = None
-
-    def __init__(self, pid: int, home: str) -> None:
-        self.pid = pid
-        try:
-            self._process: psutil.Process | None = psutil.Process(pid)
-            homes_of_forks[self._process] = home
-        except psutil.NoSuchProcess:
-            self._process = None
-
-    def poll(self) -> int | None:
-        """Return None while it runs; with what it ended, only its parent is told."""
-        return None if self._process is not None and self._process.is_running() else 0
-
-    def wait(self) -> int:
-        """Return at once: it is called when it has ended."""
-        return 0
-
-    def send_signal(self, number: int) -> None:
-        """Raise ProcessLookupError where it has ended."""
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
-
-
 class ForkingProvisioner(LocalProvisioner):
     """Starts kernels as forks of the process that has loaded what they need."""
 
@@ -145,41 +112,27 @@ class ForkingProvisioner(LocalProvisioner):
         """Start what `python -m ipykernel_launcher` starts."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        request = {"arguments": cmd[2:], "folder": str(self.cwd), "environment": kwargs["env"]}
-        connection, answers = kernel_server()
-        connection.sendall(f"{json.dumps(request)}\n".encode())
-        self.pid = int(answers.readline())
-        home = kwargs["env"].get(paths.HOME_VARIABLE, "")
-        self.process = ForkedKernel(self.pid, home)  # type: ignore[assignment]  # all that is used
+        server = kernel_server()
+        # It ends with its parent, whose pid ipykernel reads from a variable when it is imported.
+        arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={server.pid}"]
+        fork = server.start(
+            "ipykernel.kernelapp:launch_new_instance",
+            argv=arguments,
+            folder=Path(self.cwd),
+            environment=kwargs["env"] | {"JPY_PARENT_PID": str(server.pid)},
+        )
+        self.process = fork  # type: ignore[assignment]  # it has what is used of a Popen
+        self.pid = fork.pid
         self.pgid = self.pid
         return self.connection_info
 
 
 @cache
-def kernel_server() -> tuple[socket, IO[str]]:
-    """Start the process that kernels are forked from, once, and wait until it has loaded all."""
-    ours, theirs = socketpair()
-    file = Path(__file__).with_name("kernel_server.py")
-    # It serves tests of many homes, and is left behind by none of them.
-    environment = {k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE}
-    server = subprocess.Popen(
-        [sys.executable, str(file), str(theirs.fileno())],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[theirs.fileno()],
-        env=environment,
-    )
-    theirs.close()
-    answers = ours.makefile()
-    assert answers.readline() == "ready\n", "it has said why"
-
-    def end() -> None:
-        answers.close()
-        ours.shutdown(SHUT_RDWR)  # a process forked by a test may have it open, too
-        ours.close()
-        server.wait()
-
-    atexit.register(end)
-    return ours, answers
+def kernel_server() -> ForkServer:
+    """Start the process that kernels are forked from, once: it loads for 6 s of CPU."""
+    server = ForkServer(LOADED)
+    atexit.register(server.close)
+    return server
 
 
 def forking(manager: KernelManager) -> KernelManager:

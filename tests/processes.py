@@ -18,11 +18,9 @@ import psutil
 from det_jupyter.autostart import connect, find_master
 from det_jupyter.client import Client
 from det_jupyter.system import paths
+from tests.forks import homes_of_forks
 
 T = TypeVar("T")
-
-# Homes of kernels that were forked: the system tells the environment of their parent only.
-homes_of_forks: dict[psutil.Process, str] = {}
 
 # Extensions that a Jupyter Server loads, for seconds, unless it is told not to.
 OTHER_EXTENSIONS = (

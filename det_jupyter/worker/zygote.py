@@ -119,7 +119,6 @@ def _preload(target: str) -> RankTarget:
             except Exception as error:  # a rank may not need it, and reports the error if it does
                 logger.warning("not preloaded: %s: %s", name, error_text(error))
         run_rank = _load_target(target)
-    gc.collect()
     gc.freeze()  # a collection in a rank must not write to the shared pages, which copies them
     gc.enable()
     return run_rank

@@ -1,6 +1,6 @@
 """`det` in a shell, with a real master: submits a folder, follows it, and steers it.
 
-Most lines are run by forks of one process (tests/det_server.py); one of each kind is started as a
+Most lines are run by forks of one process (tests/forks.py); one of each kind is started as a
 shell does.
 """
 
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,21 @@ import yaml
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
-from det_jupyter.system import paths
+from tests.forks import ForkServer
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 DET = [sys.executable, "-m", "det_jupyter"]
+# What all lines load ([m] 0.2 instead of 0.6 s CPU for a line).
+LOADED = ("det_jupyter.cli.__main__", "det_jupyter.cli.calls", "det_jupyter.cli.table")
 
 
 class Folder:
     """A folder with a trial and its configuration, and a shell in it."""
 
-    def __init__(self, path: Path, server: subprocess.Popen[str]) -> None:
+    def __init__(self, path: Path, server: ForkServer) -> None:
         self.path = path
         self._server = server
         source = TRIAL_SOURCE.replace("        x, y = batch\n        loss",
@@ -52,17 +55,13 @@ class Folder:
     def det(self, line: str, *, status: int = 0) -> str:
         """Return what a line prints; it must end with this status."""
         outputs = [self.path.with_name(name) for name in ("stdout", "stderr")]
-        request = {
-            "words": line.split(),
-            "folder": str(self.path),
-            "environment": dict(os.environ),
-            "outputs": list(map(str, outputs)),
-        }
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(f"{json.dumps(request)}\n")
-        self._server.stdin.flush()
-        ended = int(self._server.stdout.readline())
+        fork = self._server.start(
+            "det_jupyter.cli.__main__:main",
+            argv=["det", *line.split()],
+            folder=self.path,
+            outputs=outputs,
+        )
+        ended = fork.wait(120)
         return self._said(ended, *(file.read_text() for file in outputs), status=status)
 
     def det_afresh(self, line: str, *, status: int = 0) -> str:
@@ -87,21 +86,10 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    file = Path(__file__).parents[1] / "det_server.py"
-    with subprocess.Popen(
-        [sys.executable, str(file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # It is no process of the home, in which none may be left.
-        env={k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE},
-    ) as server:
-        path = tmp_path_factory.mktemp("shell") / "code"
-        path.mkdir()
-        try:
-            yield Folder(path, server)
-        finally:
-            server.kill()  # a process forked by a test may hold its stdin open
+    path = tmp_path_factory.mktemp("shell") / "code"
+    path.mkdir()
+    with closing(ForkServer(LOADED)) as server:
+        yield Folder(path, server)
 
 
 def number_of(said: str) -> int:

@@ -19,10 +19,16 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.errors import CaptureError
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.wire import Capsule
-from tests.integration.rank_forks import RANK_IMPORTS, RankForks
+from tests.integration.rank_forks import RankForks
 
-_RANK = f"""{RANK_IMPORTS}
-root = Path({{root!r}})
+_RANK = """
+import json, sys
+from pathlib import Path
+from det_jupyter.blobs import BlobStore
+from det_jupyter.capsule import cell_labels, load_capsule
+from det_jupyter.wire import Capsule
+sys.path.insert(0, "")  # a rank finds what is in its folder
+root = Path({root!r})
 blobs = BlobStore(root / "blobs")
 capsule = Capsule.model_validate_json((root / "capsule.json").read_text())
 Trial = load_capsule(capsule, blobs, root / "code")

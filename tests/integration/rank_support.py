@@ -49,7 +49,7 @@ from det_jupyter.wire import (
     ZygoteReady,
     ZygoteReport,
 )
-from tests.integration.parallel_ranks import Loader
+from tests.forks import ForkServer
 
 R = TypeVar("R")
 
@@ -119,19 +119,24 @@ class Zygote:
 
 
 @contextmanager
-def running_zygote(folder: Path, loader: Loader) -> Iterator[Zygote]:
+def running_zygote(folder: Path, loader: ForkServer) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
     lifeline = os.pipe()
-    with loader.zygote(folder / "zygote.out", theirs, lifeline[0]) as lifeline_fd:
-        theirs.close()
-        os.close(lifeline[0])
-        zygote = Zygote(ours, lifeline_fd, lifeline[1])
-        try:
-            zygote.wait_ready()
-            yield zygote
-        finally:
-            zygote.close()
+    fork = loader.start(
+        "tests.integration.parallel_ranks:become_zygote",
+        outputs=[folder / "zygote.out"] * 2,
+        descriptors=[theirs.fileno(), lifeline[0]],
+    )
+    theirs.close()
+    os.close(lifeline[0])
+    zygote = Zygote(ours, fork.descriptors[1], lifeline[1])
+    try:
+        zygote.wait_ready()
+        yield zygote
+    finally:
+        zygote.close()
+        assert fork.wait() != -signal.SIGKILL, "the zygote goes on"
 
 
 class Gang:

@@ -18,7 +18,7 @@ from det_jupyter.records import (
     RankFailure,
     RunEnded,
 )
-from tests.integration.parallel_ranks import Loader
+from tests.forks import ForkServer
 from tests.integration.rank_support import Lab, running_zygote
 
 # `act(context)` runs where `place` says, on the rank that `on_rank` says (or on all).
@@ -325,7 +325,7 @@ def test_a_missing_folder_is_a_failure_that_can_be_read(lab: Lab) -> None:
     assert failure.final is True
 
 
-def test_ranks_die_with_their_agent(tmp_path: Path, lab: Lab, loader: Loader) -> None:
+def test_ranks_die_with_their_agent(tmp_path: Path, lab: Lab, loader: ForkServer) -> None:
     with running_zygote(tmp_path, loader) as zygote:
         own = lab.with_zygote(zygote)
         gang = own.start(FRAIL, frail(SLEEP.format(60), "train_batch", on_ranks=(0, 1)))

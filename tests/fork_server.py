@@ -1,0 +1,131 @@
+"""The process that tests fork others from: it has loaded what takes seconds (tests/forks.py)."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from io import BufferedRWPair
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import psutil
+
+REPOSITORY = str(Path(__file__).parents[1])
+
+
+def main() -> None:
+    """Load modules, then fork what is asked for until the other end of the socket is closed."""
+    sys.path[0] = REPOSITORY
+    # Forked from one thread: OpenBLAS and the jemalloc of pyarrow start others when loaded.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends what it has forked, at its own end
+    gc.disable()
+    for name in sys.argv[2:]:
+        import_module(name)
+    gc.freeze()
+    gc.enable()
+    assert psutil.Process().num_threads() == 1, "of several threads, a fork has one"
+    with (
+        socket.socket(fileno=int(sys.argv[1])) as connection,
+        connection.makefile("rwb") as stream,
+    ):
+        connection.set_inheritable(False)
+        answer(stream, "ready")
+        serve(connection, stream)
+
+
+def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
+    """Carry out one request after the other; at the end, kill what was forked and still runs."""
+    forked: set[int] = set()
+    while True:
+        length, descriptors, _, _ = socket.recv_fds(connection, 4, 2)
+        if not length:
+            break
+        request = pickle.loads(stream.read(int.from_bytes(length)))
+        if isinstance(request, dict):
+            if (pid := os.fork()) == 0:
+                stream.close()
+                connection.close()
+                become(descriptors, **request)
+            forked.add(pid)
+            answer(stream, (pid, descriptors))
+        else:
+            pid, status = os.waitpid(request, os.WNOHANG)
+            forked.discard(pid)
+            answer(stream, os.waitstatus_to_exitcode(status) if pid else None)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    for pid in forked:
+        os.kill(pid, signal.SIGKILL)
+
+
+def answer(stream: BufferedRWPair, value: Any) -> None:
+    """Send a value."""
+    pickle.dump(value, stream)
+    stream.flush()
+
+
+def become(
+    descriptors: list[int],
+    target: str,
+    args: bytes,
+    argv: Sequence[str],
+    folder: str,
+    environment: dict[str, str],
+    outputs: Sequence[str],
+) -> NoReturn:
+    """Be a process as if it had been started afresh, in a session of its own.
+
+    Args:
+        descriptors: Open files, its first arguments.
+        target: The function to call, `module:name`; a number that it returns is the exit status.
+        args: Further arguments, pickled: only this process imports what they are made of.
+        argv: The command line.
+        folder: The working directory.
+        environment: All its variables.
+        outputs: Files for stdout and stderr; empty for those of the server.
+    """
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    theirs, ours = environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")
+    assert theirs == ours, "what is imported already was found elsewhere"
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND  # appended: both may be one file
+    for number, file in enumerate(outputs, 1):
+        os.dup2(os.open(file, flags), number)
+    sys.argv = list(argv)
+    sys.modules["__main__"] = ModuleType("__main__")
+    if not target.startswith("tests."):
+        del sys.path[0]
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # else all would draw the same
+    status = 1
+    try:
+        module, _, name = target.partition(":")
+        status = getattr(import_module(module), name)(*descriptors, *pickle.loads(args)) or 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    # As Python ends, but for taking the modules apart ([m] 0.5 s CPU).
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()
