@@ -59,12 +59,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one process make all journeys through JupyterLab, where files run side by side."""
+    """Have files of one room share a process, where they run side by side."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.side_by_side import JourneysInOne
+    from tests.side_by_side import RoomsApart
 
-    return JourneysInOne(config, log)
+    return RoomsApart(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

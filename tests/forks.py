@@ -11,6 +11,7 @@ process does that was started for it. What the server has loaded costs it nothin
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import select
@@ -21,12 +22,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from det_jupyter.system import paths
+from det_jupyter.worker import zygote
 
 # Homes of forks: the system tells the environment of their server only.
 homes_of_forks: dict[psutil.Process, str] = {}
@@ -74,7 +77,6 @@ class ForkServer:
 
     Args:
         modules: What it loads.
-        options: Python's own.
         environment: Its variables; without, those of this process, less the home: it serves tests
             of many homes and must not be taken for a process of one.
     """
@@ -83,20 +85,17 @@ class ForkServer:
         self,
         modules: Sequence[str],
         *,
-        options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        if environment is None:
-            environment = {k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE}
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         file = Path(__file__).with_name("fork_server.py")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *options, str(file), str(theirs.fileno()), *modules],
+                [sys.executable, str(file), str(theirs.fileno()), *modules],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env=_without_home() if environment is None else environment,
             )
         self._answers = self._connection.makefile("rb")
         assert pickle.load(self._answers) == "ready"
@@ -146,6 +145,24 @@ class ForkServer:
         self._process.wait()
 
 
+@cache
+def torch_server() -> ForkServer:
+    """Start, once, what kernels and ranks are forked from: it loads for 4 s of CPU."""
+    server = ForkServer(
+        [
+            *zygote.NEEDED,
+            *zygote.HELPFUL,
+            "det_jupyter.pytorch.parallel",
+            "det_jupyter.worker.rank",
+            "ipykernel.zmqshell",
+            "torch.distributed.fsdp",
+        ],
+        environment=_without_home() | zygote._WHILE_PRELOADING,
+    )
+    atexit.register(server.close)
+    return server
+
+
 def wait_for_all(forks: Iterable[Fork], timeout_s: float) -> None:
     """Wait until all have ended; when one fails or time is up, kill the others."""
     left = {os.pidfd_open(fork.pid): fork for fork in forks if fork.poll() is None}
@@ -158,3 +175,7 @@ def wait_for_all(forks: Iterable[Fork], timeout_s: float) -> None:
         if is_failed or not ended:
             for fork in left.values():
                 fork.kill()
+
+
+def _without_home() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE}

@@ -6,12 +6,10 @@ through JupyterLab, and that of the quickstart, are started as a user's are.
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
-from tests.forks import ForkServer
-
-LOADED = (
-    "ipykernel.kernelapp",
-    "ipykernel.zmqshell",
-    "torch",
-    "torch._dynamo",  # the first optimizer imports it, and so does a trial that is loaded
-    "sklearn.datasets",
-)
+from tests.forks import torch_server
 
 
 @dataclass(slots=True)
@@ -112,7 +102,7 @@ class ForkingProvisioner(LocalProvisioner):
         """Start what `python -m ipykernel_launcher` starts."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        server = kernel_server()
+        server = torch_server()
         # It ends with its parent, whose pid ipykernel reads from a variable when it is imported.
         arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={server.pid}"]
         fork = server.start(
@@ -127,21 +117,13 @@ class ForkingProvisioner(LocalProvisioner):
         return self.connection_info
 
 
-@cache
-def kernel_server() -> ForkServer:
-    """Start the process that kernels are forked from, once: it loads for 6 s of CPU."""
-    server = ForkServer(LOADED)
-    atexit.register(server.close)
-    return server
-
-
 def forking(manager: KernelManager) -> KernelManager:
     """Have a manager start its kernel as a fork.
 
     What it is forked from loads for seconds, and others could take the kernel's ports meanwhile:
     they are chosen when it starts.
     """
-    kernel_server()
+    torch_server()
     manager.provisioner = ForkingProvisioner(
         kernel_id="", kernel_spec=manager.kernel_spec, parent=manager
     )

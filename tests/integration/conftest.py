@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.forks import ForkServer
+from tests.forks import torch_server
 from tests.integration.agent_support import torch_built_for, write_torch
-from tests.integration.parallel_ranks import RankRunner, torch_loader
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.rank_forks import RankForks, rank_forks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 
 
 @pytest.fixture(scope="session")
-def loader() -> Iterator[ForkServer]:
-    """The process that all tests with ranks share: to load torch takes seconds."""
-    with closing(torch_loader()) as loader:
-        yield loader
-
-
-@pytest.fixture(scope="session")
-def zygote(tmp_path_factory: pytest.TempPathFactory, loader: ForkServer) -> Iterator[Zygote]:
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A zygote."""
-    with running_zygote(tmp_path_factory.mktemp("zygote"), loader) as zygote:
+    with running_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
         yield zygote
 
 
 @pytest.fixture(scope="session")
-def run(loader: ForkServer) -> RankRunner:
+def run() -> RankRunner:
     """Runs functions on ranks."""
-    return RankRunner(loader)
+    return RankRunner(torch_server())
 
 
 @pytest.fixture(scope="session")

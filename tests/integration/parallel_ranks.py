@@ -1,10 +1,10 @@
-"""Processes with torch, forked for speed from one that has loaded it, which takes 5 s of CPU.
+"""Ranks and fork servers, forked for speed from a process that has loaded torch (tests/forks.py).
 
-    run = RankRunner(loader)
+    run = RankRunner(torch_server())
     run(function, 2, *args)    [what it returned on rank 0, on rank 1]: real ranks over gloo
 
-The function is one of a test module's own and gets the rank's DistributedContext first. Fork
-servers come from there too; test_zygote.py and all tests with an agent have those of a user.
+The function is one of a test module's own and gets the rank's DistributedContext first.
+test_zygote.py and all tests with an agent have fork servers as a user has them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,6 @@ from det_jupyter.worker import zygote
 from tests.forks import ForkServer, wait_for_all
 
 TIMEOUT_S = 90.0
-LOADED = (
-    *zygote.NEEDED,
-    *zygote.HELPFUL,
-    "det_jupyter.worker.rank",
-    "torch.distributed.fsdp",
-    "det_jupyter.pytorch.parallel",
-)
-
-
-def torch_loader() -> ForkServer:
-    """Start the process that has loaded torch."""
-    # A warning fails a rank's test too.
-    with zygote._environment(zygote._WHILE_PRELOADING):
-        return ForkServer(LOADED, options=("-W", "error"))
 
 
 class RankRunner:
@@ -63,7 +49,6 @@ class RankRunner:
 def become_zygote(connection_fd: int, lifeline_fd: int) -> int:
     """Be the process that an agent starts."""
     os.set_inheritable(lifeline_fd, True)
-    warnings.filters.remove(("error", None, Warning, None, 0))  # type: ignore[attr-defined]  # -W
     del sys.path[0]  # -P
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
@@ -81,6 +66,7 @@ def run_rank(
 
     from det_jupyter.core import DistributedContext
 
+    warnings.simplefilter("error")  # a warning fails a rank's test too
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     os.environ.update({name: str(value) for name, value in place.items()})  # as a launcher does
     try:

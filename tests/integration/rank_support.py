@@ -49,7 +49,7 @@ from det_jupyter.wire import (
     ZygoteReady,
     ZygoteReport,
 )
-from tests.forks import ForkServer
+from tests.forks import torch_server
 
 R = TypeVar("R")
 
@@ -119,11 +119,11 @@ class Zygote:
 
 
 @contextmanager
-def running_zygote(folder: Path, loader: ForkServer) -> Iterator[Zygote]:
+def running_zygote(folder: Path) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
     lifeline = os.pipe()
-    fork = loader.start(
+    fork = torch_server().start(
         "tests.integration.parallel_ranks:become_zygote",
         outputs=[folder / "zygote.out"] * 2,
         descriptors=[theirs.fileno(), lifeline[0]],

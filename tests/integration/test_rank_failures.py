@@ -18,7 +18,6 @@ from det_jupyter.records import (
     RankFailure,
     RunEnded,
 )
-from tests.forks import ForkServer
 from tests.integration.rank_support import Lab, running_zygote
 
 # `act(context)` runs where `place` says, on the rank that `on_rank` says (or on all).
@@ -325,8 +324,8 @@ def test_a_missing_folder_is_a_failure_that_can_be_read(lab: Lab) -> None:
     assert failure.final is True
 
 
-def test_ranks_die_with_their_agent(tmp_path: Path, lab: Lab, loader: ForkServer) -> None:
-    with running_zygote(tmp_path, loader) as zygote:
+def test_ranks_die_with_their_agent(tmp_path: Path, lab: Lab) -> None:
+    with running_zygote(tmp_path) as zygote:
         own = lab.with_zygote(zygote)
         gang = own.start(FRAIL, frail(SLEEP.format(60), "train_batch", on_ranks=(0, 1)))
         gang.wait_until(lambda: gang.records(0) and gang.records(1), "both ranks are up")
