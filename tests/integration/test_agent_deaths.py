@@ -124,6 +124,8 @@ def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(
 ) -> None:
     agent, master = lasting
     started = master.begin(make_plan("1.1.1", [["journal", 5], *FOREVER]))
+    journal = files_of(agent.home, "1.1.1").journal(0)
+    wait_until(lambda: journal.exists() and journal.read_text().count("\n") == 5, "it is written")
     (zygote,) = agent.zygotes()
     zygote.kill()
     ended = master.end_of("1.1.1")

@@ -336,6 +336,7 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
             assert fact["python"] == python
             assert fact["place"]["num_threads"] == len(os.sched_getaffinity(0))
         assert_only_the_ranks_can_meet(facts)
+        wait_until(lambda: master.text("afresh", "output-0"), "rank 0 has printed")
         os.kill(started.ranks[1].pid, signal.SIGTERM)
         ended = master.end_of("afresh")
         assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -15}, 1)
