@@ -77,6 +77,16 @@ class _GuestShell(ZMQInteractiveShell):
     def init_sys_modules(self) -> None:
         """Leave `__main__` to the trainer, whose classes are pickled by that name."""
 
+    def init_environment(self) -> None:
+        """Set no variables of the process: setenv moves the block that another thread may read.
+
+        The C library does not protect getenv, which torch calls in each batch_norm: one rank of
+        2,000 crashed as its kernel started ([m]).
+        """
+
+    def init_virtualenv(self) -> None:
+        """Leave `sys.path` to the trainer, whatever VIRTUAL_ENV says."""
+
 
 class _GuestKernel(IPythonKernel):
     shell_class = _GuestShell

@@ -146,11 +146,26 @@ def test_the_kernel_opens_no_port_to_which_other_users_could_send(lab: Lab) -> N
     ended(lab, gang)
 
 
-def test_main_stays_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
-    gang = lab.start(FRAIL, WAITING)
+# Notes what the process has before its kernel starts, and waits.
+NOTING = frail(
+    """
+import json, os, sys, time
+os.environ["VIRTUAL_ENV"] = "/elsewhere"  # IPython would add its packages to sys.path
+with open("before", "w") as file:
+    json.dump([dict(os.environ), sys.path, sorted(vars(sys.modules["__main__"]))], file)
+while not os.path.exists("go on"): time.sleep(0.02)
+""",
+    "__init__", on_ranks=(0,),
+)  # fmt: skip
+
+
+def test_variables_search_path_and_main_stay_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
+    gang = lab.start(FRAIL, NOTING, ranks=1)
     with client_of(gang, 0) as client:
-        code = "import sys; hasattr(sys.modules['__main__'], 'get_ipython')"
-        assert execute(client, code)[0] == "False"
+        execute(client, "import json, os, sys; before = json.load(open('before'))")
+        main = "sorted(vars(sys.modules['__main__']))"
+        for index, now in enumerate(["dict(os.environ)", "sys.path", main]):
+            assert execute(client, f"before[{index}] == {now}")[0] == "True", now
     ended(lab, gang)
 
 
