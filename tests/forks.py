@@ -1,12 +1,11 @@
 """Processes for tests, forked from one that has loaded what takes seconds.
 
-    server = ForkServer(["torch", "sklearn.datasets"])
-    fork = server.start("module:function", "an argument", folder=folder, outputs=files)
-    fork.wait()      its exit status
-    server.close()   kills what still runs
+    source = fork_source("torch", "pandas")
+    fork = source.start("module:function", "an argument", folder=folder, outputs=files)
+    fork.wait()    its exit status
 
-A fork has its own folder, environment, outputs and session, no input, and calls the function as a
-process does that was started for it. What the server has loaded costs it nothing.
+A fork has its own folder, environment, outputs and session, and no input. It runs the function
+like a new process, but what the source has loaded costs it nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ import psutil
 from det_jupyter.system import paths
 from det_jupyter.worker import zygote
 
-# Homes of forks: the system tells the environment of their server only.
+# Homes of forks: /proc shows the environment of the process that they are forked from.
 homes_of_forks: dict[psutil.Process, str] = {}
 
 
@@ -40,28 +40,29 @@ class Fork:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, server: ForkServer, pid: int, descriptors: list[int]) -> None:
+    def __init__(self, source: ForkSource, pid: int, descriptors: list[int]) -> None:
         self.pid = pid
         self.descriptors = descriptors  # the numbers there of the files that it was sent
-        self._server = server
+        self._source = source
         self._status: int | None = None
 
     def poll(self) -> int | None:
         """Return its exit status; None while it runs."""
         if self._status is None:
-            self._status = self._server.ask(self.pid)
+            self._status = self._source.ask(self.pid)
         return self._status
 
     def wait(self, timeout_s: float = 60.0) -> int:
-        """Return its exit status; kill it if it goes on for longer."""
+        """Return its exit status; kill it and raise TimeoutError if it goes on for longer."""
         wait_for_all([self], timeout_s)
         status = self.poll()
         assert status is not None
         return status
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal; raise ProcessLookupError where it has ended."""
-        os.kill(self.pid, number)
+        """Send it a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it."""
@@ -72,33 +73,33 @@ class Fork:
         self.send_signal(signal.SIGTERM)
 
 
-class ForkServer:
+class ForkSource:
     """A process from which others are forked.
 
     Args:
         modules: What it loads.
-        environment: Its variables; without, those of this process, less the home: it serves tests
-            of many homes and must not be taken for a process of one.
+        variables: Of its environment, beside those of this process.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, modules: Sequence[str], variables: Mapping[str, str]) -> None:
+        environment = {**os.environ, **variables}
+        environment.pop(paths.HOME_VARIABLE, None)  # it belongs to no home
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
-        file = Path(__file__).with_name("fork_server.py")
+        file = Path(__file__).with_name("fork_source.py")
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(file), str(theirs.fileno()), *modules],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=_without_home() if environment is None else environment,
+                env=environment,
             )
         self._answers = self._connection.makefile("rb")
-        assert pickle.load(self._answers) == "ready"
+        try:
+            assert pickle.load(self._answers) == "ready"
+        except EOFError:
+            self.close()
+            raise RuntimeError("the process to fork from has ended; it printed why") from None
 
     @property
     def pid(self) -> int:
@@ -115,7 +116,7 @@ class ForkServer:
         outputs: Sequence[Path] = (),
         descriptors: Sequence[int] = (),
     ) -> Fork:
-        """Fork a process; see `fork_server.become`."""
+        """Fork a process; see `fork_source.become`."""
         environment = dict(os.environ if environment is None else environment)
         request = {
             "target": target,
@@ -130,52 +131,65 @@ class ForkServer:
         return fork
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
-        """Return the server's answer."""
+        """Return the answer to a request."""
         data = pickle.dumps(request)
         with self._lock:
-            socket.send_fds(self._connection, [len(data).to_bytes(4)], descriptors)
-            self._connection.sendall(data)
-            return pickle.load(self._answers)
+            try:
+                socket.send_fds(self._connection, [len(data).to_bytes(4)], descriptors)
+                self._connection.sendall(data)
+                return pickle.load(self._answers)
+            except BaseException:  # else the next request would get the answer to this one
+                self._connection.shutdown(socket.SHUT_RDWR)
+                raise
 
     def close(self) -> None:
         """End it, and what it has forked."""
         self._answers.close()
-        self._connection.shutdown(socket.SHUT_RDWR)  # a process of a test may have it open, too
+        with suppress(OSError):  # it may have ended
+            # A process of a test may have the socket open, too: closing is not enough.
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         self._process.wait()
 
 
 @cache
-def torch_server() -> ForkServer:
-    """Start, once, what kernels and ranks are forked from: it loads for 4 s of CPU."""
-    server = ForkServer(
-        [
-            *zygote.NEEDED,
-            *zygote.HELPFUL,
-            "det_jupyter.pytorch.parallel",
-            "det_jupyter.worker.rank",
-            "ipykernel.zmqshell",
-            "torch.distributed.fsdp",
-        ],
-        environment=_without_home() | zygote._WHILE_PRELOADING,
+def fork_source(*modules: str, **variables: str) -> ForkSource:
+    """Start a source, once; it ends with this process."""
+    source = ForkSource(modules, variables)
+    atexit.register(source.close)
+    return source
+
+
+def torch_source() -> ForkSource:
+    """Return what kernels and ranks are forked from: it loads for 4 s of CPU."""
+    return fork_source(
+        *zygote.NEEDED,
+        *zygote.HELPFUL,
+        "det_jupyter.pytorch.parallel",
+        "det_jupyter.worker.rank",
+        "ipykernel.zmqshell",
+        "torch.distributed.fsdp",
+        **zygote._WHILE_PRELOADING,
     )
-    atexit.register(server.close)
-    return server
 
 
-def wait_for_all(forks: Iterable[Fork], timeout_s: float) -> None:
-    """Wait until all have ended; when one fails or time is up, kill the others."""
+def wait_for_all(forks: Sequence[Fork], timeout_s: float) -> None:
+    """Wait until all have ended; when one fails or time is up, kill the others.
+
+    Raises:
+        TimeoutError: Time was up.
+    """
     left = {os.pidfd_open(fork.pid): fork for fork in forks if fork.poll() is None}
+    is_failed, is_late = any(fork.poll() for fork in forks), False
     deadline = time.monotonic() + timeout_s
     while left:
-        ended = select.select(left, [], [], max(0.1, deadline - time.monotonic()))[0]
-        is_failed = any([left.pop(descriptor).poll() for descriptor in ended])
-        for descriptor in ended:
-            os.close(descriptor)
-        if is_failed or not ended:
+        if is_failed or is_late:
             for fork in left.values():
                 fork.kill()
-
-
-def _without_home() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k != paths.HOME_VARIABLE}
+        ended = select.select(left, [], [], max(0.1, deadline - time.monotonic()))[0]
+        is_late |= not ended and not is_failed
+        is_failed |= any([left.pop(descriptor).poll() for descriptor in ended])
+        for descriptor in ended:
+            os.close(descriptor)
+    if is_late:
+        raise TimeoutError(f"a process went on for more than {timeout_s:g} s")

@@ -19,7 +19,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
-from tests.forks import torch_server
+from tests.forks import torch_source
 
 
 @dataclass(slots=True)
@@ -102,14 +102,14 @@ class ForkingProvisioner(LocalProvisioner):
         """Start what `python -m ipykernel_launcher` starts."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        server = torch_server()
+        source = torch_source()
         # It ends with its parent, whose pid ipykernel reads from a variable when it is imported.
-        arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={server.pid}"]
-        fork = server.start(
+        arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={source.pid}"]
+        fork = source.start(
             "ipykernel.kernelapp:launch_new_instance",
             argv=arguments,
             folder=Path(self.cwd),
-            environment=kwargs["env"] | {"JPY_PARENT_PID": str(server.pid)},
+            environment=kwargs["env"] | {"JPY_PARENT_PID": str(source.pid)},
         )
         self.process = fork  # type: ignore[assignment]  # it has what is used of a Popen
         self.pid = fork.pid
@@ -123,7 +123,7 @@ def forking(manager: KernelManager) -> KernelManager:
     What it is forked from loads for seconds, and others could take the kernel's ports meanwhile:
     they are chosen when it starts.
     """
-    torch_server()
+    torch_source()
     manager.provisioner = ForkingProvisioner(
         kernel_id="", kernel_spec=manager.kernel_spec, parent=manager
     )

@@ -52,10 +52,14 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 def _processes(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
     found = []
-    forks = {each.pid: home for each, home in homes_of_forks.items() if each.is_running()}
+    forks = {
+        each.pid: home
+        for each, home in homes_of_forks.items()
+        if each.is_running() or not psutil.pid_exists(each.pid)  # what it forked may go on
+    }
     for pid in psutil.pids():
         try:
-            home = forks.get(pid) or _home_of(pid)
+            home = forks.get(os.getsid(pid)) or _home_of(pid)
             if pid == os.getpid() or not home or not is_ours(home):
                 continue
             if (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:

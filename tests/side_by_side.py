@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
 LAB = "tests/lab/"
-# The rooms whose files a process takes first, and from which room next; all others come last.
-# Each room shares what takes seconds to start, and e2e the most: a master, an agent and torch.
+# For each worker, the rooms it takes first, in order; all other files come after.
+# Files of a room share what takes seconds to start, e2e the most: a master, an agent and torch.
 ROOMS = (("lab", "browser", "integration", "e2e"), ("e2e", "integration"), ("integration", "e2e"))
 
 
 class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Files side by side, those of a room in one process as far as there are others to run.
+    """Files side by side, those of a room in as few processes as keep all busy.
 
     The journeys through JupyterLab are as if they were one file: they share a master, a server,
     Chromium and its tab, which each process would start, and load, for itself.
@@ -28,7 +27,7 @@ class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
         rooms = ROOMS[number % len(ROOMS)]
 
         def turn(scope: str) -> int:
-            room = PurePath(scope).parts[1]
+            room = scope.removeprefix("tests/").partition("/")[0]
             return rooms.index(room) if room in rooms else len(rooms)
 
         self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)

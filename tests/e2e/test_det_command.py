@@ -12,8 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import yaml
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
-from tests.forks import ForkServer
+from tests.forks import ForkSource, fork_source
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
 
@@ -36,13 +34,13 @@ LOADED = ("det_jupyter.cli.__main__", "det_jupyter.cli.calls", "det_jupyter.cli.
 class Folder:
     """A folder with a trial and its configuration, and a shell in it."""
 
-    def __init__(self, path: Path, server: ForkServer) -> None:
+    def __init__(self, path: Path, source: ForkSource) -> None:
         self.path = path
-        self._server = server
-        source = TRIAL_SOURCE.replace("        x, y = batch\n        loss",
+        self._source = source
+        trial = TRIAL_SOURCE.replace("        x, y = batch\n        loss",
                                       '        print("batch", batch_idx)\n        x, y = batch\n'
                                       "        loss")  # fmt: skip
-        (path / "model_def.py").write_text(source)
+        (path / "model_def.py").write_text(trial)
         self.write("config.yaml", small_config(entrypoint="model_def:SmallTrial"))
         self.write("slow.yaml", slow(0.05, entrypoint="model_def:SmallTrial", name="slow",
                                      searcher={"name": "single", "metric": "error",
@@ -55,7 +53,7 @@ class Folder:
     def det(self, line: str, *, status: int = 0) -> str:
         """Return what a line prints; it must end with this status."""
         outputs = [self.path.with_name(name) for name in ("stdout", "stderr")]
-        fork = self._server.start(
+        fork = self._source.start(
             "det_jupyter.cli.__main__:main",
             argv=["det", *line.split()],
             folder=self.path,
@@ -85,11 +83,10 @@ class Folder:
 
 
 @pytest.fixture(scope="module")
-def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+def folder(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     path = tmp_path_factory.mktemp("shell") / "code"
     path.mkdir()
-    with closing(ForkServer(LOADED)) as server:
-        yield Folder(path, server)
+    return Folder(path, fork_source(*LOADED))
 
 
 def number_of(said: str) -> int:

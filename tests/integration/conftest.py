@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import torch_server
+from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner
-from tests.integration.rank_forks import RankForks, rank_forks
+from tests.integration.rank_forks import RankForks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 
 
@@ -24,14 +24,13 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 @pytest.fixture(scope="session")
 def run() -> RankRunner:
     """Runs functions on ranks."""
-    return RankRunner(torch_server())
+    return RankRunner(torch_source())
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[RankForks]:
+def ranks() -> RankForks:
     """Runs code in processes that load what was captured, all forked from one."""
-    with rank_forks() as ranks:
-        yield ranks
+    return RankForks()
 
 
 @pytest.fixture

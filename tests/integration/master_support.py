@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import queue
@@ -14,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,7 @@ from det_jupyter.wire import (
     RunReport,
     SlotView,
 )
-from tests.forks import Fork, ForkServer
+from tests.forks import Fork, fork_source
 from tests.processes import processes_of, wait_until
 from tests.unit.master.machine_invariants import check_machine
 
@@ -309,7 +307,8 @@ class MasterProcess:
 
     def start(self, **variables: str) -> MasterInfo:
         """Start it and wait until it serves."""
-        self._process = master_server().start(
+        source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
+        self._process = source.start(
             "det_jupyter.master.__main__:main",
             argv=["master", "serve", "--no-agent"],
             environment=self.environ | variables,
@@ -367,14 +366,6 @@ class MasterProcess:
     def is_running(self) -> bool:
         """Whether it was started and not ended by us."""
         return self._process is not None
-
-
-@cache
-def master_server() -> ForkServer:
-    """Start, once, the process that masters are forked from."""
-    server = ForkServer(["det_jupyter.master.__main__", "det_jupyter.master.serve"])
-    atexit.register(server.close)
-    return server
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Ranks and fork servers, forked for speed from a process that has loaded torch (tests/forks.py).
 
-    run = RankRunner(torch_server())
+    run = RankRunner(torch_source())
     run(function, 2, *args)    [what it returned on rank 0, on rank 1]: real ranks over gloo
 
 The function is one of a test module's own and gets the rank's DistributedContext first.
@@ -17,11 +17,12 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from det_jupyter.worker import zygote
-from tests.forks import ForkServer, wait_for_all
+from tests.forks import ForkSource, wait_for_all
 
 TIMEOUT_S = 90.0
 
@@ -29,17 +30,18 @@ TIMEOUT_S = 90.0
 class RankRunner:
     """Runs functions on ranks; the first failure of any is raised with its traceback."""
 
-    def __init__(self, loader: ForkServer) -> None:
-        self._loader = loader
+    def __init__(self, source: ForkSource) -> None:
+        self._source = source
 
     def __call__(self, function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
         name = (function.__module__, function.__qualname__)
         with tempfile.TemporaryDirectory() as folder:
             forks = [
-                self._loader.start(f"{__name__}:run_rank", folder, name, rank, ranks, args)
+                self._source.start(f"{__name__}:run_rank", folder, name, rank, ranks, args)
                 for rank in range(ranks)
             ]
-            wait_for_all(forks, TIMEOUT_S)
+            with suppress(TimeoutError):  # the ranks that failed say more
+                wait_for_all(forks, TIMEOUT_S)
             answers = [_answer(Path(folder, f"answer-{rank}"), rank) for rank in range(ranks)]
         failures = [text for is_good, text in answers if not is_good]
         assert not failures, "\n".join(failures)
@@ -50,8 +52,8 @@ def become_zygote(connection_fd: int, lifeline_fd: int) -> int:
     """Be the process that an agent starts."""
     os.set_inheritable(lifeline_fd, True)
     del sys.path[0]  # -P
-    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
-        del sys.modules[name]
+    for module in [module for module in sys.modules if module.split(".")[0] == "tests"]:
+        del sys.modules[module]
     sys.modules["__main__"] = zygote
     sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.worker.rank:run_rank"]
     return zygote.main()

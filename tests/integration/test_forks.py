@@ -1,0 +1,53 @@
+"""Processes that tests fork (tests/forks.py): what hangs fails, and none is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.system import paths
+from tests.forks import ForkSource, fork_source
+from tests.processes import processes_of, wait_until
+
+
+def fork_and_wait() -> None:
+    os.fork()
+    time.sleep(60)
+
+
+def test_a_fork_that_goes_on_is_killed_and_reported() -> None:
+    fork = fork_source().start("time:sleep", 60.0)
+    with pytest.raises(TimeoutError):
+        fork.wait(0.1)
+    assert fork.poll() == -signal.SIGKILL
+    fork.terminate()  # as of a Popen: it has ended
+
+
+def test_a_fork_says_why_it_exits(tmp_path: Path) -> None:
+    out, err = tmp_path / "out", tmp_path / "err"
+    fork = fork_source().start("sys:exit", "no such trial", outputs=(out, err))
+    assert fork.wait() == 1
+    assert (out.read_text(), err.read_text()) == ("", "no such trial\n")
+
+
+def test_forks_end_with_what_they_are_forked_from() -> None:
+    source = ForkSource([], {})
+    process = psutil.Process(source.start("time:sleep", 60.0).pid)
+    source.close()
+    process.wait(10)
+
+
+def test_what_a_fork_has_forked_is_found_under_its_home(tmp_path: Path) -> None:
+    environment = {**os.environ, paths.HOME_VARIABLE: str(tmp_path)}
+    fork = fork_source().start(f"{__name__}:fork_and_wait", environment=environment)
+    wait_until(lambda: len(processes_of(tmp_path)) == 2, "both run")
+    fork.kill()
+    fork.wait()
+    (left,) = processes_of(tmp_path)
+    left.kill()
+    left.wait(10)
