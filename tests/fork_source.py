@@ -29,9 +29,8 @@ def main() -> None:
     """Load modules, then fork what is asked for until the other end of the socket is closed."""
     sys.path[0] = REPOSITORY
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it starts threads when it is loaded
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C ends the tests, and they close the socket
+    # Ctrl-C ends the tests, which then close the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     for name in sys.argv[2:]:
         import_module(name)
