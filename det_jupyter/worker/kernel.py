@@ -81,7 +81,7 @@ class _GuestShell(ZMQInteractiveShell):
         """Set no variables of the process: setenv moves the block that another thread may read.
 
         The C library does not protect getenv, which torch calls in each batch_norm: one rank of
-        2,000 crashed as its kernel started ([m]).
+        3,400 crashed as its kernel started ([m]).
         """
 
     def init_virtualenv(self) -> None:
