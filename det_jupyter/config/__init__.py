@@ -1,5 +1,6 @@
 """The experiment configuration: what may be written, its defaults, and what is wrong with it."""
 
+from det_jupyter.config.changes import find_undone, nested, read_changes, try_changes
 from det_jupyter.config.checks import find_missing_batch_size
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
@@ -28,20 +29,24 @@ __all__ = [
     "choices",
     "describe",
     "find_missing_batch_size",
+    "find_undone",
     "known_keys",
     "lines_of_paths",
     "merge",
     "merge_variables",
+    "nested",
     "notices",
     "origins",
     "parse_config",
     "parse_part",
     "parse_yaml",
+    "read_changes",
     "read_yaml",
     "sample_hparams",
     "take_template",
     "to_yaml",
     "trial_seed",
+    "try_changes",
     "unwritable_storage",
     "with_default_storage",
     "with_storage",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.hyperparameters import leaves
+from det_jupyter.config.hyperparameters import leaves, ranges_in_lists
 from det_jupyter.config.older import find_wrong_slots
 from det_jupyter.config.paths import dotted, join, look_up, section, shown
 from det_jupyter.config.retired import RETIRED
@@ -20,6 +20,7 @@ from det_jupyter.lengths import UNITS, parse_length
 
 MAX_GRID = 100_000
 _HALVING = ("async_halving", "adaptive_asha")
+_COUNTED = ("int", "double", "log")  # ranges that a grid needs the number of values of
 _FULL_LENGTH = ("single", "random", "grid")
 
 
@@ -185,11 +186,13 @@ def _grid(document: Mapping[str, Any]) -> Iterator[str]:
         return
     points, is_counted = 1, True
     for path, spec in leaves(section(document, "hyperparameters")):
+        place = dotted(("hyperparameters", *path))
+        for inner, constant in ranges_in_lists(spec, place):
+            yield from _uncounted(constant, inner)
         kind = spec.get("type") if isinstance(spec, Mapping) else None
-        if kind in ("int", "double", "log"):
-            if spec.get("count") is None:
-                place = dotted(("hyperparameters", *path))
-                yield f"{place}.count: missing; searcher grid needs the number of its values"
+        if kind in _COUNTED:
+            for problem in _uncounted(spec, place):
+                yield problem
                 is_counted = False
             points *= _count_values(spec)
         elif kind == "categorical" and isinstance(spec.get("vals"), list):
@@ -199,6 +202,11 @@ def _grid(document: Mapping[str, Any]) -> Iterator[str]:
             f"hyperparameters: the grid has {points:,} points, expected at most {MAX_GRID:,}; "
             "lower the counts, or use searcher random"
         )
+
+
+def _uncounted(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    if spec["type"] in _COUNTED and spec.get("count") is None:
+        yield f"{path}.count: missing; searcher grid needs the number of its values"
 
 
 def _count_values(spec: Mapping[str, Any]) -> int:
@@ -223,13 +231,14 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{path}: got {size}, expected at least resources.slots_per_trial ({slots})"
 
 
-def find_missing_batch_size(document: Mapping[str, Any]) -> list[str]:
-    """Return a problem if a trial class could not tell how many batches a length is.
+def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[str]:
+    """Return a problem if a trial class needs a batch size, or its lengths do, and none is given.
 
     It is no part of the other checks: a function may count as it likes.
 
     Args:
         document: The document, merged, not completed.
+        reader: The method of the class that asks for the batch size in every run, if one does.
     """
     hparams = document.get("hyperparameters") or {}
     if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:
@@ -248,4 +257,6 @@ def find_missing_batch_size(document: Mapping[str, Any]) -> list[str]:
         ]
     if "records" in units:
         return [f"{where}; {units['records']} is in records, which are divided by it"]
+    if reader:
+        return [f"{where}; {reader} asks for it: give the batch size of all slots together"]
     return []

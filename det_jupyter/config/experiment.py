@@ -82,7 +82,7 @@ class ExperimentConfig(Section):
     checkpoint_storage: CheckpointStorage = SharedFs.model_construct()
     """Where checkpoints go."""
     on_nan_loss: Literal["warn", "stop"] = "warn"
-    """What happens at the first loss that is NaN or infinite: a warning, or the trial fails."""
+    """At the first loss that is NaN or infinite: warn and train on, or let the trial fail."""
     max_restarts: Count = 5
     """How often a trial that failed is tried again."""
     preemption_timeout: PositiveInt = 3600

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
-from det_jupyter.config.paths import shown
+from det_jupyter.config.paths import dotted, shown
 from det_jupyter.config.seeds import draw_below, draw_between
 
 TYPES = ("const", "int", "double", "log", "categorical")
@@ -63,6 +63,17 @@ def leaves(
                 yield (name, *path), leaf
         else:
             yield (name,), spec
+
+
+def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what looks like a range inside a list, with its path: it is a part of a constant."""
+    for index, item in enumerate(spec if isinstance(spec, list) else ()):
+        for inner, leaf in leaves({"": item}):
+            here = dotted((*inner[1:],))
+            place = f"{path}[{index}]{'.' if here else ''}{here}"
+            if is_drawn(leaf):
+                yield place, leaf
+            yield from ranges_in_lists(leaf, place)
 
 
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[str]:

@@ -3,9 +3,12 @@
 Hyperparameters that are allowed, and probably not what was meant:
 
     lr: {minval: 0.1, maxval: 1}                        no type: a constant that is a dict
-    width: [32, 64], with searcher grid                 one value that is a list, not two values
+    width: [32, 64], with a search                      one value that is a list, not two values
+    width: 32, 64                                       a text
     lr: {type: log, minval: 0.0001, maxval: 0.1}        exponents: from 10^0.0001 to 10^0.1
     no ranges at all, with a search                     all trials train the same
+    layers: [{type: int, minval: 1, maxval: 8}]         a constant that is a list
+    optimizer: None                                     the text "None", not null
 """
 
 from __future__ import annotations
@@ -17,14 +20,20 @@ from typing import Any
 
 from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.hyperparameters import is_drawn, is_nested
+from det_jupyter.config.hyperparameters import is_drawn, is_nested, ranges_in_lists
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.older import counts_in_steps, find_older
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.rungs import whole
 from det_jupyter.lengths import UNITS
+from det_jupyter.words import count
 
 _SCRIPT = re.compile(r"[\w-]+\.py")
+_NAMES_OF_LISTS = re.compile(
+    r"([^s]s|shape|mean|std|range|schedule|list|tuple|vector|kernel|window|crop)(_?\d+)?$", re.I
+)
+_NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*"
+_LISTED_NUMBERS = re.compile(rf"{_NUMBER}(,{_NUMBER})+", re.I)
 _RANGE_KEYS = {"minval", "maxval", "vals", "base", "count"}
 _SEARCHES = ("random", "grid", "async_halving", "adaptive_asha", "optuna")
 
@@ -77,6 +86,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
             "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
         )
     yield from find_traps(document)
+    yield from _find_nones(document)
     yield from _script_alone(document)
 
 
@@ -114,6 +124,29 @@ def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def _find_nones(document: Mapping[str, Any]) -> Iterator[str]:
+    """Look for the text None, which YAML does not read as null; all of them share a notice."""
+    first, *others = [
+        path
+        for section in ("hyperparameters", "data")
+        for path, value in _values(document.get(section), section)
+        if value == "None"
+    ] or [""]
+    if first:
+        more = f" (as in {count(len(others), 'other place')})" if others else ""
+        yield f'{first}: None is the text "None" in YAML{more}; for no value write null.'
+
+
+def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield all values that are no dicts and no lists, with their paths."""
+    if isinstance(value, Mapping | list):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in items:
+            yield from _values(item, join(path, key))
+    else:
+        yield path, value
+
+
 def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a notice for each, as `path: sentence.`"""
     hparams = document.get("hyperparameters") or {}
@@ -125,13 +158,36 @@ def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(spec, Mapping):
             yield from _find_untyped(path, spec)
             yield from _find_plain_ends(path, spec)
-        elif searcher == "grid" and isinstance(spec, list):
+        inner = [place for place, _ in ranges_in_lists(spec, path)]
+        for place in inner:
             yield (
-                f"{path}: a list is one value, the same for every trial; to try each of its "
-                f"entries, write {{type: categorical, vals: {shown(spec)}}}."
+                f"{place}: a range inside a list is part of a constant: every trial gets the "
+                "range itself; give it a key of its own."
             )
+        if searcher in _SEARCHES and not inner:
+            yield from _find_choices(path, spec, is_any=searcher == "grid")
     if searcher in _SEARCHES and not any(map(is_drawn, found.values())):
         yield from _find_same_trials(str(searcher), document)
+
+
+def _find_choices(path: str, spec: Any, *, is_any: bool) -> Iterator[str]:
+    """Look for values to choose from that are one value.
+
+    Args:
+        is_any: Whether every list may be one. Otherwise a list whose name is a plural
+            (`betas`, `hidden_sizes`), or says that it has parts, is taken as meant.
+    """
+    name = path.rpartition(".")[2]
+    if isinstance(spec, list) and spec and (is_any or not _NAMES_OF_LISTS.search(name)):
+        what, entries = "a list is one value", shown(spec)
+    elif isinstance(spec, str) and _LISTED_NUMBERS.fullmatch(spec):
+        what, entries = f"this is the text {spec!r}", f"[{spec.strip()}]"
+    else:
+        return
+    yield (
+        f"{path}: {what}, the same for every trial; to try each of its entries, write "
+        f"{{type: categorical, vals: {entries}}}."
+    )
 
 
 def _walk(hparams: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

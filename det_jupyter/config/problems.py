@@ -45,7 +45,7 @@ _HINTS = {
     "searcher.name": f"; expected one of {', '.join(kinds('searcher'))}",
     "searcher.metric": "; name the validation metric to judge by",
     "searcher.max_length": "; say how long to train, such as {epochs: 6}",
-    "searcher.max_trials": "; say how many trials there shall be",
+    "searcher.max_trials": "; give the number of trials",
     "searcher.num_rungs": "; say at how many lengths trials are compared, such as 3",
     "reproducibility.experiment_seed": "; a whole number from 0 to 2147483647",
 }
@@ -158,6 +158,9 @@ def _explain_unknown(parts: Sequence[str], document: Mapping[str, Any]) -> str:
     if explained := explain_steps(path, document):
         return explained
     *above, key = parts
+    if not above and "." in key:
+        section, _, rest = key.partition(".")
+        return f"unknown key; only changes have dots: write {rest} below {section}"
     if (
         len(above) == 1
         and above[0] in TAGS

@@ -83,7 +83,8 @@ YAML = """\
 
 Where versions of YAML differ, the field decides: `smaller_is_better: no` is false,
 `description: no` is text. Where nothing decides, as in `hyperparameters`, `yes`, `no`, `on`,
-`off`, `None` and `010` are refused with the line and with what to write. `1e-3` is a number,
+`off` and `010` are refused with the line and with what to write. `None` is text in every version
+of YAML, as it was in Determined; a notice says so, and `null` is no value. `1e-3` is a number,
 `1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
 indentation and an anchor inside its own value are refused. What is not YAML hides nothing else:
 the smallest entry with a mistake is left out, and the rest is looked at.

@@ -2,8 +2,9 @@
 
 Plain words and numbers are read as YAML 1.2 reads them: 1e-3 and 0o17 are numbers; 1:30 and
 2024-01-31 are text; keys are always text. Where YAML's versions differ and both readings make
-sense (off, 010, None as a hyperparameter), neither is taken: the problem names the line and what
-to write. Where the field is of a known kind, that decides.
+sense (off, 010), neither is taken: the problem names the line and what to write. Where the field
+is of a known kind, that decides. None is text in all versions, as files of Determined have it;
+notices.py says so.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ class Reader:
         types = types_at(_INDEX.sub("", path).split("."))
         if switch is not None and bool in types:
             return switch
-        return word if types & {str, bool} else self._unread(node, path, _remedy(word, switch))
+        is_text = bool(types & {str, bool}) or (word == "None" and not types)
+        return word if is_text else self._unread(node, path, _remedy(word, switch))
 
     def _unread(self, node: yaml.Node, path: str, problem: str, line: int = 0) -> Unread:
         self.problems.append(f"line {line or line_of_node(node)}: {path}: {problem}")
@@ -213,7 +215,7 @@ class Reader:
 
 def _remedy(word: str, switch: bool | None) -> str:
     if word == "None":
-        return 'None is text in YAML; write null, or "None" if it is text'
+        return "None is text in YAML; write null, or leave the key out"
     if switch is not None:
         meaning = "true" if switch else "false"
         return (

@@ -57,8 +57,7 @@ def test_problems_are_told_with_their_lines(
         "as model_def:MyTrial, or give a command",
         "line 1: searcher.max_length: missing; say how long to train, such as {epochs: 6} "
         "(searcher.name: random)",
-        "line 1: searcher.max_trials: missing; say how many trials there shall be "
-        "(searcher.name: random)",
+        "line 1: searcher.max_trials: missing; give the number of trials (searcher.name: random)",
         "line 3: searcher.metirc: unknown key; did you mean metric?",
         "line 4: max_restarts: got 'five', expected a number",
     ]

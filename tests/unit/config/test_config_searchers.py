@@ -28,7 +28,7 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
     ("searcher", "problems"),
     [
         ({"name": "random", "max_length": 5},
-         ["searcher.max_trials: missing; say how many trials there shall be (searcher.name: "
+         ["searcher.max_trials: missing; give the number of trials (searcher.name: "
           "random)"]),
         ({"name": "random", "max_length": 5, "max_trials": 0},
          ["searcher.max_trials: got 0, expected at least 1"]),
@@ -111,10 +111,12 @@ def test_a_grid_needs_the_number_of_values_everywhere() -> None:
         "a": {"type": "int", "minval": 1, "maxval": 3, "count": 2},
         "b": {"type": "double", "minval": 1, "maxval": 3},
         "c": {"d": {"type": "log", "base": 10, "minval": 1, "maxval": 3}},
+        "e": [[{"f": {"type": "int", "minval": 1, "maxval": 3}}], {"type": "const", "val": 1}],
     }
     assert problems_of({"name": "grid", "max_length": 5}, hyperparameters=hparams) == [
         "hyperparameters.b.count: missing; searcher grid needs the number of its values",
         "hyperparameters.c.d.count: missing; searcher grid needs the number of its values",
+        "hyperparameters.e[0][0].f.count: missing; searcher grid needs the number of its values",
     ]
 
 

@@ -27,6 +27,7 @@ def problems_of(text: str) -> list[str]:
         ("2024-01-31 10:00:00", "2024-01-31 10:00:00"), ("true", True), ("False", False),
         ("null", None), ("~", None), ("", None), ("1.2.3", "1.2.3"), ("=", "="), ("y", "y"),
         ("n", "n"), ('"off"', "off"), ("'010'", "010"), ('"None"', "None"), ("!!str 5", "5"),
+        ("None", "None"), ("[None, 1]", ["None", 1]),
         ("!!float 5", 5.0), ("1e", "1e"), ("e5", "e5"), ("-", [None]), ("0x", "0x"),
     ],
 )  # fmt: skip
@@ -45,6 +46,7 @@ def test_plain_words_and_numbers_are_read_as_they_look(text: str, value: Any) ->
         ("labels: [on, 010, None]", {"labels": ["on", "010", "None"]}),
         ("max_restarts: yes", None),
         ("max_restarts: 010", None),
+        ("max_restarts: None", None),
     ],
 )
 def test_the_field_decides_where_versions_of_yaml_differ(
@@ -67,7 +69,6 @@ def test_the_field_decides_where_versions_of_yaml_differ(
                 "if it is text"),
         ("-09", "-09 is no number in one version of YAML (octal) and -9 in the next; write -9, or "
                 '"-09" if it is text'),
-        ("None", 'None is text in YAML; write null, or "None" if it is text'),
     ],
 )  # fmt: skip
 def test_where_nothing_decides_the_line_and_the_remedy_are_told(value: str, problem: str) -> None:

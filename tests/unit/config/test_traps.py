@@ -27,6 +27,10 @@ def traps_in(hparams: str, searcher: str) -> list[str]:
         ("net: {act: {vals: [relu, gelu]}}", SINGLE, ["hyperparameters.net.act", "categorical"]),
         ("lr: {base: 10, minval: -4, maxval: -1}", SINGLE, ["add type: log"]),
         (f"width: [32, 64], {DRAWN}", GRID, ["hyperparameters.width: a list is one", "[32, 64]"]),
+        (f"d: [32, 64], {DRAWN}", RANDOM, ["hyperparameters.d: a list is one", "vals: [32, 64]}"]),
+        (f"net: {{act: [relu, gelu]}}, {DRAWN}", RANDOM, ["hyperparameters.net.act: a list is"]),
+        (f"betas: [0.9, 0.999], {DRAWN}", GRID, ["hyperparameters.betas: a list is one"]),
+        (f"d: '32, 6.4e1', {DRAWN}", RANDOM, ["is the text '32, 6.4e1'", "vals: [32, 6.4e1]}"]),
         (
             "lr: {type: log, base: 10, minval: 0.0001, maxval: 0.1}",
             RANDOM,
@@ -36,6 +40,16 @@ def traps_in(hparams: str, searcher: str) -> list[str]:
             "lr: {type: log, base: 10, minval: 1e-5, maxval: 3}",
             RANDOM,
             ["write minval: -5, maxval: 0.4771"],
+        ),
+        (
+            f"layers: [{{n: {{type: int, minval: 1, maxval: 8}}}}], {DRAWN}",
+            RANDOM,
+            ["hyperparameters.layers[0].n: a range inside a list", "a key of its own"],
+        ),
+        (
+            f"opt: None, lrs: {{type: categorical, vals: [None, 1]}}, {DRAWN}",
+            RANDOM,
+            ["hyperparameters.opt: None is the text", "as in 1 other place", "write null"],
         ),
         ("lr: 0.1", RANDOM, ["none is a range, so all 4 trials of searcher random"]),
         ("lr: 0.1", GRID, ["none is a range, so the grid has one trial"]),
@@ -51,6 +65,9 @@ def test_a_trap_is_told_with_what_to_write(hparams: str, searcher: str, parts: l
     [
         ("lr: 0.1, betas: [0.9, 0.999]", SINGLE),
         (f"betas: [0.9, 0.999], {DRAWN}", RANDOM),
+        (f"hidden_sizes: [32, 64], input_shape: [3, 32, 32], {DRAWN}", RANDOM),
+        (f"classes: [], note: 'a, b', {DRAWN}", RANDOM),
+        ("d: [32, 64], t: '1, 2'", SINGLE),
         (f"optimizer: {{lr: 0.1, minval: 3}}, {DRAWN}", GRID),
         (f"clip: {{minval: -1, maxval: 1, hard: true}}, {DRAWN}", RANDOM),
         ("lr: {type: log, base: 10, minval: -4, maxval: -1}", RANDOM),

@@ -1,0 +1,301 @@
+"""What the code of a trial reads and reports, as far as its source shows; nothing is run.
+
+context.get_hparam("lr"), hparams["lr"], hparams.get("drop", 0.1), self.hparams.lr      read
+return {"val_loss": ...}, report_validation_metrics(metrics={"val_loss": ...})          reported
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from det_jupyter.context.modules import parse_module
+
+UNKNOWN = object()  # the value of a hyperparameter for which the code has no default
+BATCH_SIZE = "global_batch_size"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Path = tuple[str, ...]
+
+_ASK_BATCH_SIZE = {"get_per_slot_batch_size", "get_global_batch_size"}
+_ALWAYS_RUN = (
+    "__init__", "build_training_data_loader", "build_validation_data_loader", "train_batch",
+)  # fmt: skip
+_EVALUATE = ("evaluate_batch", "evaluate_full_dataset")
+_WRAPPERS = {
+    "AttrDict", "Box", "DotDict", "EasyDict", "Munch", "Namespace", "SimpleNamespace", "copy",
+    "deepcopy", "dict",
+}  # fmt: skip
+_OF_DICTS = {*dir(dict), *dir(object)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a configuration has to give, and can name.
+
+    Args:
+        hparams: Hyperparameters that are read, with the code's default or `UNKNOWN`; nested.
+        metrics: Names of the metrics that a validation reports, as far as they are known.
+    """
+
+    hparams: dict[str, Any]
+    metrics: list[str]
+
+
+def needs_of(sources: Sequence[str], entrypoint: str) -> Needs | None:
+    """Return what a class or function needs; None if the sources do not define it.
+
+    Args:
+        sources: Cells or files, of which a later one's definitions count.
+    """
+    made = _definitions(sources)
+    if entrypoint not in made:
+        return None
+    parts = list(_reached(made, entrypoint))
+    reads = _Reads()
+    for _ in range(2):  # an alias may be made below its use, as in another method
+        for part in parts:
+            reads.visit(part)
+    return Needs(hparams=_as_tree(reads.found), metrics=_metrics(parts))
+
+
+def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> str:
+    """Return the method that needs `global_batch_size` in every run of a trial class; "" if none.
+
+    Args:
+        method_named: Returns the method that the class has under a name, its own or inherited.
+    """
+    queued, seen = list(_ALWAYS_RUN), set(_ALWAYS_RUN)
+    while queued:
+        name = queued.pop(0)
+        method = method_named(name)
+        if method is None:
+            continue
+        nodes = list(ast.walk(method))
+        if any(_is_guarded(node) for node in nodes):
+            return ""  # the code asks whether there is one
+        if any(_reads_batch_size(node) for node in nodes):
+            return name
+        called = [node.func.attr for node in nodes if _is_own_call(node)]  # type: ignore[attr-defined]
+        queued += [each for each in dict.fromkeys(called) if each not in seen]
+        seen.update(called)
+    return ""
+
+
+def _reads_batch_size(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        is_asked = node.func.attr == "get_hparam" and _texts(node.args[:1]) == [BATCH_SIZE]
+        return is_asked or node.func.attr in _ASK_BATCH_SIZE
+    return False
+
+
+def _is_guarded(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return isinstance(node.left, ast.Constant) and node.left.value == BATCH_SIZE
+    return isinstance(node, ast.Try) or getattr(node, "attr", "") == "has_batch_size"
+
+
+def _is_own_call(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "self"
+    )
+
+
+def method_in(sources: Sequence[str], entrypoint: str) -> Callable[[str], Function | None]:
+    """Return what finds the methods of a class, also those of its bases in the same sources."""
+    made = _definitions(sources)
+
+    def find(name: str) -> Function | None:
+        for class_ in _line_of(made, entrypoint):
+            for part in class_.body:
+                if isinstance(part, Function) and part.name == name:
+                    return part
+        return None
+
+    return find
+
+
+def _definitions(sources: Sequence[str]) -> dict[str, Function | ast.ClassDef]:
+    made: dict[str, Function | ast.ClassDef] = {}
+    for source in sources:
+        for part in _parsed(source):
+            if isinstance(part, ast.ClassDef | Function):
+                made[part.name] = part
+    return made
+
+
+def _parsed(source: str) -> list[ast.stmt]:
+    """Return the statements of a cell; those of magics and the shell are left out."""
+    plain = "\n".join(
+        "" if line.lstrip()[:1] in ("%", "!", "?") else line for line in source.splitlines()
+    )
+    for text in (source, plain):
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            return parse_module(text).body
+    return []
+
+
+def _line_of(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.ClassDef]:
+    """Yield a class and its bases, as far as the sources have them."""
+    queued, seen = [name], set()
+    while queued:
+        class_ = made.get(queued[0])
+        seen.add(queued.pop(0))
+        if isinstance(class_, ast.ClassDef):
+            yield class_
+            bases = [each.id for each in class_.bases if isinstance(each, ast.Name)]
+            queued += [each for each in bases if each not in seen]
+
+
+def _reached(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.AST]:
+    """Yield a definition and all that it names, and they name."""
+    queued, seen = [name], {name}
+    while queued:
+        part = made[queued.pop(0)]
+        yield part
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and node.id in made and node.id not in seen:
+                seen.add(node.id)
+                queued.append(node.id)
+
+
+@dataclass(slots=True)
+class _Reads(ast.NodeVisitor):
+    """Finds the hyperparameters that code reads, also by the names that it gives to them."""
+
+    found: dict[Path, Any] = field(default_factory=dict)
+    aliases: dict[str, Path] = field(default_factory=dict)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        path = self._path(node.value)
+        for target in node.targets:
+            if path is not None and isinstance(target, ast.Name | ast.Attribute):
+                self.aliases[ast.unparse(target)] = path
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in _ASK_BATCH_SIZE:
+            self._note((BATCH_SIZE,), UNKNOWN)
+        elif name in ("get", "pop", "setdefault") and isinstance(node.func, ast.Attribute):
+            above = self._path(node.func.value)
+            if above is not None and (key := _texts(node.args[:1])):
+                self._note((*above, *key), _constant(node.args[1:2]))
+        elif name == "getattr" and len(node.args) > 1 and self._path(node.args[0]) == ():
+            self._note((*_texts(node.args[1:2]),), _constant(node.args[2:3]))
+        elif path := self._path(node):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """What a hyperparameter is compared with is one of its values."""
+        path = self._path(node.left)
+        is_equal = isinstance(node.ops[0], ast.Eq)
+        if path and is_equal and isinstance(node.comparators[0], ast.Constant):
+            self._note(path, node.comparators[0].value)
+        self.generic_visit(node)
+
+    def _note(self, path: Path, value: Any) -> None:
+        if path and self.found.get(path, UNKNOWN) is UNKNOWN:
+            self.found[path] = value
+
+    def _path(self, node: ast.expr) -> Path | None:
+        """Return which hyperparameter an expression is; () for all of them."""
+        if (alias := self.aliases.get(ast.unparse(node))) is not None:
+            return alias
+        match node:
+            case ast.Name(id="hparams") | ast.Attribute(attr="hparams"):
+                return ()
+            case ast.Call(func=ast.Attribute(attr="get_hparams")):
+                return ()
+            case ast.Call(
+                func=ast.Attribute(attr="get_hparam"), args=[ast.Constant(value=str(key))]
+            ):
+                return (key,)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _WRAPPERS:
+                inner = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
+                return self._path(inner[0]) if len(inner) == 1 else None
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+                above = self._path(value)
+                return None if above is None else (*above, key)
+            case ast.Attribute(value=value, attr=key) if key not in _OF_DICTS:
+                return (key,) if self._path(value) == () else None
+        return None
+
+
+def _texts(nodes: Sequence[ast.expr]) -> list[str]:
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+def _constant(nodes: Sequence[ast.expr]) -> Any:
+    for node in nodes:
+        with suppress(ValueError, TypeError):
+            return ast.literal_eval(node)
+    return UNKNOWN
+
+
+def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
+    """Return nested hyperparameters; one that has parts is none itself."""
+    tree: dict[str, Any] = {}
+    for path in sorted(found, key=len, reverse=True):
+        section = tree
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+        section.setdefault(path[-1], found[path])
+    order = list(dict.fromkeys(path[0] for path in found))
+    return {name: tree[name] for name in order}
+
+
+def _metrics(parts: Sequence[ast.AST]) -> list[str]:
+    names: list[str] = []
+    nodes = [node for part in parts for node in ast.walk(part)]
+    for node in nodes:
+        if isinstance(node, Function) and node.name in _EVALUATE:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    names += _keys_of(inner.value, node)
+        elif getattr(getattr(node, "func", None), "attr", "") == "report_validation_metrics":
+            given = {each.arg: each.value for each in node.keywords}  # type: ignore[attr-defined]
+            args = [*node.args[1:2], *filter(None, [given.get("metrics")])]  # type: ignore[attr-defined]
+            names += [name for each in args for name in _keys_of(each, *parts)]
+    return list(dict.fromkeys(names))
+
+
+def _keys_of(value: ast.expr, *where: ast.AST) -> list[str]:
+    """Return the keys that a dict is seen to have: written out, or put into the name of one."""
+    match value:
+        case ast.Dict(keys=keys):
+            return _texts([key for key in keys if key is not None])
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            return [each.arg for each in keywords if each.arg is not None]
+        case ast.Name(id=name):
+            return [key for each in where for key in _put_into(name, each)]
+    return []
+
+
+def _put_into(name: str, where: ast.AST) -> Iterator[str]:
+    for node in ast.walk(where):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                match target:
+                    case ast.Name(id=each) if each == name and not isinstance(
+                        node.value, ast.Name
+                    ):
+                        yield from _keys_of(node.value)
+                    case ast.Subscript(value=ast.Name(id=each), slice=key) if each == name:
+                        yield from _texts([key])

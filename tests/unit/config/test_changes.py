@@ -1,0 +1,95 @@
+"""Changes of a configuration: keys with dots mean the same wherever a change is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from det_jupyter.client.client import Client
+from det_jupyter.config import read_changes
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.handles import connection
+from det_jupyter.notebook.handles.templates import templates
+from det_jupyter.notebook.submit import from_python
+from det_jupyter.verbs.overrides import read_overrides
+from tests.unit.client.test_client_cluster import Wired
+from tests.unit.view.view_samples import experiment
+
+CHANGES = {"searcher.max_length.epochs": 3, "slots": 2, "hyperparameters.lr": np.float64(0.5)}
+MEANT = {
+    "searcher": {"max_length": {"epochs": 3}},
+    "resources": {"slots_per_trial": 2},
+    "hyperparameters": {"lr": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "meant"),
+    [
+        (CHANGES, MEANT),
+        ({"data": {"a.b": 1}}, {"data": {"a.b": 1}}),
+        ({"searcher": {"metric": "m"}, "searcher.name": "single"},
+         {"searcher": {"metric": "m", "name": "single"}}),
+        ({}, {}),
+    ],
+)  # fmt: skip
+def test_dots_lead_into_sections(changes: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert read_changes(changes) == meant
+
+
+def test_all_that_is_wrong_with_changes_comes_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_changes({"a..b": 1, "slots": 2, "resources.slots_per_trial": 3, "data.x": object()})
+    assert caught.value.problems == [
+        "config: got 'a..b', expected a key such as searcher.max_length.epochs",
+        "data.x: got an object of type object, expected a number, text, a list or a dict of these",
+        "config: got slots and resources.slots_per_trial, expected only one of them",
+    ]
+
+
+def _forked(changes: Mapping[str, Any], wired: Wired) -> Any:
+    wired.experiment.fork(changes)
+    return wired.asked[-1][2]["config"]
+
+
+def _continued(changes: Mapping[str, Any], wired: Wired) -> Any:
+    wired.experiment.continue_(changes)
+    return wired.asked[-1][2]["config"]
+
+
+def _submitted(changes: Mapping[str, Any], wired: Wired) -> Any:
+    """As arguments, and in the configuration itself."""
+    from_python.submit(None, {}, **changes)
+    from_python.submit(None, changes)
+    first, second = wired.asked
+    assert first == second
+    return first
+
+
+def _kept(changes: Mapping[str, Any], wired: Wired) -> Any:
+    templates.set("name", changes)
+    return wired.asked[-1]
+
+
+def _typed(changes: Mapping[str, Any], _: Wired) -> Any:
+    return read_overrides([f"{key}={value}" for key, value in changes.items()], None)
+
+
+@pytest.mark.parametrize("give", [_forked, _continued, _submitted, _kept, _typed])
+def test_every_way_to_give_a_change_takes_the_same(
+    give: Callable[[Mapping[str, Any], Wired], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wired = Wired(experiments=experiment())
+    keep: Any = lambda draft, _: wired.asked.append(draft.document)  # noqa: E731
+    monkeypatch.setattr(from_python, "submit_draft", keep)
+    monkeypatch.setattr(connection, "client", lambda: wired.client)
+    monkeypatch.setattr(Client, "set_template", lambda _, __, given: wired.asked.append(given))
+    got = give(CHANGES, wired)
+    assert {
+        "searcher": {"max_length": got["searcher"]["max_length"]},
+        "resources": {"slots_per_trial": got["resources"]["slots_per_trial"]},
+        "hyperparameters": {"lr": got["hyperparameters"]["lr"]},
+    } == MEANT
