@@ -59,6 +59,7 @@ class Context:
         self._outer.append(current())
         set_current(self)
         self._set_open(True)
+        self.preempt.awaits_block = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:

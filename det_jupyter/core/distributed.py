@@ -7,7 +7,7 @@ cannot mix with the all-reduce of gradients.
 from __future__ import annotations
 
 import os
-import sys
+import secrets
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from det_jupyter.core.ranks import (
     DEEPSPEED,
     FIELDS,
+    PORT,
     TORCHRUN,
     Meeting,
     Place,
     StarExchange,
     check_group,
     choose_meeting,
-    draw_secret,
+    connect,
+    draw_by_group,
     find_mpi_place,
     gather_mpi,
-    meet,
     read_horovod,
     read_place,
-    secret_of,
 )
+from det_jupyter.system.rundir import STORE_VARIABLE
 
 if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
     import torch
@@ -39,17 +40,21 @@ T = TypeVar("T")
 # chief may evaluate or write a checkpoint for hours while the others wait.
 CONTROL_TIMEOUT = timedelta(days=1)
 _JOIN_TIMEOUT_S = 300.0
-_PUB_PORT, _PULL_PORT = 12360, 12376  # Determined's
+_PULL_PORT = 12376  # Determined's
 
 
 class DistributedContext:
     """Ranks, sizes and collectives. All ranks must call collectives, in the same order.
 
     Without arguments it is that of a single process. With them the constructor is collective: it
-    returns once all ranks have come. Ranks of an experiment, or of one computer, meet at a socket
-    that only their user can reach. Ranks on several computers meet at `chief_ip` and a port:
-    values are unpickled, so either trust all who can reach that port, or set DET_JUPYTER_SECRET
-    to the same long random word on all computers.
+    returns once all ranks have come. By hand, make it after torch's process group on all ranks, or
+    before it on all: the group's store then says which ranks belong together. Without one it is
+    the launcher's name of the run, or the process that has started the ranks.
+
+    Ranks of an experiment, or of one computer, meet at a socket that only their user can reach.
+    Ranks on several computers meet at `chief_ip` and a port: values are unpickled, so either trust
+    all who can reach that port, or set DET_JUPYTER_SECRET to the same long random word on all
+    computers.
 
     A process may make several contexts, if all ranks make them in the same order.
 
@@ -61,8 +66,8 @@ class DistributedContext:
         cross_rank: Index of this computer (a simulated agent counts as one).
         cross_size: Number of computers.
         chief_ip: Address of the computer of rank 0; needed if `local_size` is not `size`.
-        pub_port: Port there. Jobs of one user that start at the same time on a computer, by hand,
-            need different ones.
+        pub_port: Port there, 12360 by default, or a free one that torch's group brings to all.
+            Jobs that one process starts on a computer (a shell, say) need different ones.
         pull_port: Not used; accepted because Determined has it.
         port_offset: Added to `pub_port`.
         force_tcp: Meet at a port (of the loopback interface, without `chief_ip`) in any case.
@@ -74,7 +79,9 @@ class DistributedContext:
     Raises:
         ValueError: Arguments are missing or do not fit, or the ranks do not fit together.
         WaitTimeout: Ranks have not come in time; the message names them.
-        PeerRefused: This process, or what it has met, does not know the secret.
+        PeerRefused: This process, or what it has met, does not know the secret, or is of another
+            job.
+        LaunchError: A job that lives has the same name.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class DistributedContext:
         cross_rank: int | None = None,
         cross_size: int | None = None,
         chief_ip: str | None = None,
-        pub_port: int = _PUB_PORT,
+        pub_port: int | None = None,
         pull_port: int = _PULL_PORT,
         port_offset: int = 0,
         force_tcp: bool = False,
@@ -107,30 +114,36 @@ class DistributedContext:
         self._everyone: StarExchange | None = None
         self._neighbours: StarExchange | None = None
         if place.size > 1:
+            if pub_port is None and port_offset:
+                pub_port = PORT
+            is_named = store or secret or os.environ.get(STORE_VARIABLE)
             meeting = choose_meeting(
                 place,
                 os.environ,
                 chief_ip=chief_ip,
-                port=pub_port + port_offset,
+                port=None if pub_port is None else pub_port + port_offset,
                 force_tcp=force_tcp,
                 store=store,
                 secret=secret,
+                drawn=None if is_named else draw_by_group(place, join_timeout_s),
             )
             self._connect(place, meeting, join_timeout_s, collective_timeout_s)
 
     def _connect(self, place: Place, meeting: Meeting, join_s: float, wait_s: float) -> None:
-        links = meet(meeting, place, timeout_s=join_s)
-        everyone = StarExchange(links, place.rank, range(place.size), wait_s)
+        everyone = connect(meeting, place, join_s=join_s, wait_s=wait_s)
         self._everyone = self._neighbours = everyone
         if place.local_size == place.size:
             return
         self._neighbours = None
         try:
+            word = everyone.broadcast(secrets.token_hex(8))
             homes = everyone.allgather(place.cross_rank)
             ranks = [rank for rank, home in enumerate(homes) if home == place.cross_rank]
             if place.local_size > 1:
-                links = meet(meeting.local(place.cross_rank), place.alone(), timeout_s=join_s)
-                self._neighbours = StarExchange(links, place.local_rank, ranks, wait_s)
+                local = meeting.local(place.cross_rank, word)
+                self._neighbours = connect(
+                    local, place.alone(), join_s=join_s, wait_s=wait_s, ranks=ranks
+                )
         except BaseException:
             everyone.close()
             raise
@@ -151,12 +164,8 @@ class DistributedContext:
             PeerRefused: A rank does not know the secret.
         """
         place = read_place(os.environ, TORCHRUN, "torchrun")
-        if place.size > 1 and _has_process_group():
+        if place.size > 1:
             check_group(place)
-            if options.get("secret") is None and not secret_of(os.environ):
-                options["secret"], port = draw_secret(place)
-                if not {"pub_port", "port_offset"} & options.keys():
-                    options["pub_port"] = port
         return cls._of(place, chief_ip, **options)
 
     @classmethod
@@ -272,11 +281,3 @@ class DistributedContext:
         for exchange in (self._everyone, self._neighbours):
             if exchange is not None:
                 exchange.close()
-
-
-def _has_process_group() -> bool:
-    if "torch" not in sys.modules:  # what has made one has loaded it
-        return False
-    import torch  # waits, if a thread is loading it
-
-    return torch.distributed.is_initialized()

@@ -18,7 +18,9 @@ from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.records import RankFailure, Record, RunEnded
+from det_jupyter.system.room import folder_without_room, is_no_room
 
+_MAKE_ROOM = "make room there, or write to a folder on another disk"
 _ECHO_DELAY_S = 0.5  # meanwhile the agent or a launcher ends this process: the cause is reported
 
 
@@ -48,7 +50,13 @@ def failure_of(
     if is_echo:
         message = f"another rank is gone: {message}"
         time.sleep(_ECHO_DELAY_S)
-    is_others = is_echo or is_lost_worker(error) or isinstance(error, PeerRefused)
+    no_room = is_no_room(error)
+    if no_room:
+        folder = folder_without_room(error)
+        message = (
+            f"no room on the disk{f' of {folder}' if folder else ''}: {message}; {_MAKE_ROOM}"
+        )
+    is_others = no_room or is_echo or is_lost_worker(error) or isinstance(error, PeerRefused)
     return RankFailure(
         at=time.time(),
         rank=rank,
@@ -56,6 +64,7 @@ def failure_of(
         traceback=explanation.traceback,
         where=explanation.where,
         final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
+        no_room=no_room,
     )
 
 

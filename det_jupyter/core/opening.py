@@ -82,11 +82,13 @@ def init(
     elif (run := managed.find_run()) is not None:
         _refuse(given)
         context = _managed(run, distributed)
+        context.preempt.awaits_block = True
         set_current(context)
     else:
         if not isinstance(length, Length):
             length = Length("batches", length or 1)  # the script decides how long it trains
         context = _local(distributed or DistributedContext(), given, length)
+        context.preempt.awaits_block = True
     context.preempt.mode = preempt_mode
     context.train.tensorboard_mode = tensorboard_mode
     return context

@@ -38,6 +38,8 @@ class PreemptContext(Part):
         self._page = page
         self._distributed = distributed
         self.mode = mode
+        # Of a context that core.init() made, until its `with` block begins.
+        self.awaits_block = False
         self._is_acknowledged = False
 
     @property
@@ -60,9 +62,15 @@ class PreemptContext(Part):
                 acknowledgement, a script that ends with exit code 0 has completed its trial.
 
         Raises:
-            RuntimeError: Another rank than the chief asks in the mode ChiefOnly.
+            RuntimeError: The `with` block of the context has not begun, or has ended; or another
+                rank than the chief asks in the mode ChiefOnly.
         """
         self.check_open("preempt.should_preempt")
+        if self.awaits_block:
+            raise RuntimeError(
+                "preempt.should_preempt: the `with` block of this context has not begun; write "
+                "`with core.init() as context:` and call it in there"
+            )
         is_asked = self._ask()
         if is_asked and auto_ack:
             self.acknowledge_preemption_signal()

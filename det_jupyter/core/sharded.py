@@ -37,7 +37,7 @@ from det_jupyter.core.shard_union import (
     without_copies,
 )
 from det_jupyter.core.together import on_all, run_on_chief
-from det_jupyter.errors import CheckpointError
+from det_jupyter.errors import CheckpointError, PartsConflict
 
 _OWN_FOLDERS = ".ranks"  # in the draft, until the ranks' files are put together
 
@@ -173,6 +173,6 @@ class ShardedCheckpoint:
 
 def _refuse(call: str, problems: Sequence[str]) -> None:
     if problems:
-        raise CheckpointError(
+        raise PartsConflict(
             in_lines(f"{call}: the ranks' parts cannot be one checkpoint", problems)
         )

@@ -1,13 +1,14 @@
 """Where a process is among the ranks, how ranks meet, and collectives over sockets."""
 
 from det_jupyter.core.ranks.ended import RankEnded
-from det_jupyter.core.ranks.meeting import Meeting, choose_meeting, meet, secret_of
+from det_jupyter.core.ranks.gathering import connect, meet
+from det_jupyter.core.ranks.meeting import PORT, Meeting, choose_meeting
 from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.core.ranks.programs import (
     DEEPSPEED,
     TORCHRUN,
     check_group,
-    draw_secret,
+    draw_by_group,
     find_mpi_place,
     gather_mpi,
     read_horovod,
@@ -18,6 +19,7 @@ from det_jupyter.core.ranks.star import StarExchange
 __all__ = [
     "DEEPSPEED",
     "FIELDS",
+    "PORT",
     "TORCHRUN",
     "Meeting",
     "Place",
@@ -25,11 +27,11 @@ __all__ = [
     "StarExchange",
     "check_group",
     "choose_meeting",
-    "draw_secret",
+    "connect",
+    "draw_by_group",
     "find_mpi_place",
     "gather_mpi",
     "meet",
     "read_horovod",
     "read_place",
-    "secret_of",
 ]

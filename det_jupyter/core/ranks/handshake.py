@@ -1,7 +1,7 @@
 """The handshake of the chief (host) and another rank (guest), before a frame is sent.
 
     host  → guest   challenge: a word of ours, 16 random bytes, how long the host will wait (s)
-    guest → host    its place and its own 16 random bytes, as JSON; a mark
+    guest → host    its place, job and own 16 random bytes, as JSON; a mark
     host  → guest   once all have come, or it is clear that they will not: the verdict, as JSON;
                     a mark
 
@@ -24,6 +24,7 @@ from typing import Any
 
 from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 
@@ -37,20 +38,19 @@ _VERDICT_S = 5.0  # that a guest waits for it beyond the host's own limit
 _FAILURES = {"conflict": ValueError, "late": WaitTimeout, "refused": PeerRefused}
 
 
-def introduce(
-    sock: socket.socket, place: Place, secret: bytes, deadline: float, where: str
-) -> Link:
+def introduce(sock: socket.socket, place: Place, meeting: Meeting, deadline: float) -> Link:
     """Return the connection with the chief once all ranks have come. Closes nothing.
 
     Args:
         sock: Connected with the chief.
-        secret: The one that it has; the chief may have another.
+        meeting: Its secret and job are those of this process; the chief may have others.
         deadline: Monotonic; the chief's own may be later, and then counts.
 
     Raises:
         EOFError: What has answered did not begin: connect again.
         ValueError, WaitTimeout, PeerRefused, RankEnded, DistNetworkError: See `meet`.
     """
+    secret, where = meeting.secret, str(meeting)
     word, nonce, remaining_s = CHALLENGE.unpack(_read(sock, CHALLENGE.size, deadline, where))
     if word != WORD:
         raise LaunchError(
@@ -58,7 +58,8 @@ def introduce(
             f"at {where}; give all ranks another pub_port"
         )
     own = secrets.token_bytes(16)
-    words = {"place": asdict(place), "name": own_name(), "nonce": own.hex()}
+    job = {"job": meeting.job.key, "origin": meeting.job.origin}
+    words = {"place": asdict(place), "name": own_name(), "nonce": own.hex(), **job}
     sock.sendall(signed(secret, b"hello" + nonce, words))
     late = max(deadline, time.monotonic() + remaining_s + _VERDICT_S)
     try:

@@ -25,12 +25,15 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.place import FIELDS, Place, are_late, find_conflicts
 from det_jupyter.errors import DetError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
 _MOST_STRANGERS = 64  # that are connected and have no place: each takes a descriptor
+_MOST_NAMED = 8  # of them, in messages
+_UNNAMED = "whose job nothing names"
 _QUIET_S = 30.0  # of waiting, before the late ranks are logged
 
 
@@ -58,19 +61,18 @@ class Host:
         self,
         listener: socket.socket,
         place: Place,
-        secret: bytes,
-        where: str,
+        meeting: Meeting,
         deadline: float,
         timeout_s: float,
     ) -> None:
         self._listener = listener
         self._place = place
-        self._secret = secret
-        self._where = where
+        self._meeting = meeting
         self._deadline = deadline
         self._timeout_s = timeout_s
         self._visitors: list[_Visitor] = []
         self._num_refused = 0
+        self._strange: list[str] = []  # ranks of other jobs
         self._warns_at = time.monotonic() + _QUIET_S
         self._selector = selectors.DefaultSelector()
 
@@ -115,10 +117,10 @@ class Host:
     def _who_is_late(self, when: str) -> str:
         here = {member.place.rank for member in self._members() if member.place}
         missing = [rank for rank in range(1, self._place.size) if rank not in here]
-        text = (
-            f"{are_late(missing, self._place.size, self._where)} {when}. Are all ranks started, "
-            "with the same chief_ip and pub_port?"
-        )
+        where = str(self._meeting)
+        text = f"{are_late(missing, self._place.size, where)} {when}. {self._meeting.advice()}"
+        if self._strange:
+            text += f" Refused, because of another job: {'; '.join(self._strange)}."
         if self._num_refused:
             text += (
                 f" {self._num_refused} connections were refused, because they did not know the "
@@ -170,18 +172,37 @@ class Host:
         if len(data) < end + MARK_BYTES:
             return True
         hello, mark = data[LENGTH.size : end], data[end:]
-        if not hmac.compare_digest(mark, mark_of(self._secret, b"hello" + visitor.nonce, hello)):
+        if not hmac.compare_digest(
+            mark, mark_of(self._meeting.secret, b"hello" + visitor.nonce, hello)
+        ):
             self._num_refused += 1
             self._send_verdict(visitor, "refused", "")
             return False
         try:
             words = json.loads(hello)
             visitor.own, visitor.name = bytes.fromhex(words["nonce"]), str(words["name"])
-            visitor.place = Place.of({name: words["place"][name] for name in FIELDS})
+            place = Place.of({name: words["place"][name] for name in FIELDS})
+            key, origin = str(words["job"]), str(words["origin"])
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # without a secret anyone may have sent it
+        if not self._meeting.job.includes(key):
+            self._refuse_stranger(visitor, place, origin)
+            return False
+        visitor.place = place
         self._check()
         return True
+
+    def _refuse_stranger(self, visitor: _Visitor, place: Place, origin: str) -> None:
+        stranger = f"rank {place.rank} of {place.size} ({visitor.name}), {origin or _UNNAMED}"
+        if len(self._strange) < _MOST_NAMED:
+            self._strange.append(stranger)
+        own = self._meeting.job.origin or _UNNAMED
+        text = (
+            f"distributed: {stranger}, has met the rank 0 of another job at {self._meeting} "
+            f"({own_name()}, {own}). Give each job a pub_port of its own; start all ranks of a "
+            "job from one process, or set DET_JUPYTER_STORE for all of them to the same path"
+        )
+        self._send_verdict(visitor, "refused", text)
 
     def _check(self) -> None:
         members = [(self._place, own_name())]
@@ -204,7 +225,7 @@ class Host:
             assert member.place
             self._send_verdict(member, "", f"rank 0 ({own_name()})")
             nonces = member.nonce + member.own
-            keys = keys_of(member.sock, self._secret, nonces, (b"down", b"up"))
+            keys = keys_of(member.sock, self._meeting.secret, nonces, (b"down", b"up"))
             name = f"rank {member.place.rank} ({member.name})"
             links[member.place.rank] = Link(member.sock, name, keys)
         return links
@@ -213,7 +234,7 @@ class Host:
         words = {"kind": kind, "text": text}
         with suppress(OSError):  # it has ended; a collective will notice
             visitor.sock.setblocking(True)
-            visitor.sock.sendall(signed(self._secret, b"verdict" + visitor.own, words))
+            visitor.sock.sendall(signed(self._meeting.secret, b"verdict" + visitor.own, words))
 
     def _refuse_all(self, error: BaseException) -> None:
         kind = "late" if isinstance(error, WaitTimeout) else "ended"

@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from det_jupyter.core.ranks.meeting import Drawn
 from det_jupyter.core.ranks.place import FIELDS, Place
+from det_jupyter.errors import WaitTimeout
 from det_jupyter.system.ports import free_port
 
 _contexts = count()  # all ranks make theirs in the same order
@@ -185,13 +189,17 @@ def _own_address() -> str:
 
 
 def check_group(place: Place) -> None:
-    """Refuse variables that torch's process group contradicts.
+    """Refuse torchrun's variables if torch's process group contradicts them.
 
     Raises:
         ValueError: It has another rank or size.
     """
+    if "torch" not in sys.modules:
+        return
     import torch.distributed as dist
 
+    if not dist.is_initialized():
+        return
     if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
         raise ValueError(
             f"distributed: torch's process group has rank {dist.get_rank()} of "
@@ -199,16 +207,35 @@ def check_group(place: Place) -> None:
         )
 
 
-def draw_secret(place: Place) -> tuple[bytes, int]:
-    """Return a secret and a free port of the chief's, which the group's own store brings to all.
+def draw_by_group(place: Place, timeout_s: float) -> Drawn | None:
+    """Return a word and a free port of the chief's, which torch's group brings to all ranks.
 
-    It is as secret as that store: torchrun's answers every program that reaches its port.
+    None without a group of that size. Collective: its store brings them, and they are as secret as
+    that store: torchrun's answers every program that reaches its port.
+
+    Raises:
+        WaitTimeout: The chief has not come.
     """
-    import torch.distributed as dist
+    if "torch" not in sys.modules:  # what has made a group has loaded it
+        return None
+    import torch.distributed as dist  # waits, if a thread is loading it
 
+    if not dist.is_initialized() or dist.get_world_size() != place.size:
+        return None
     store = dist.distributed_c10d._get_default_store()
     key = f"det_jupyter/ranks/{next(_contexts)}"
     if place.rank == 0:
         store.set(key, f"{secrets.token_hex(32)} {free_port('')}")
-    secret, port = store.get(key).decode().split()
-    return bytes.fromhex(secret), int(port)
+    else:
+        try:
+            store.wait([key], timedelta(seconds=timeout_s))
+        except RuntimeError as error:  # of each kind of store another one
+            if "timeout" not in str(error).lower():
+                raise
+            raise WaitTimeout(
+                f"distributed: rank 0 of {place.size} has not made its DistributedContext within "
+                f"{timeout_s:g} s; rank {place.rank} waits for it in the store of torch's process "
+                "group: all ranks have to make theirs after init_process_group, or all before"
+            ) from None
+    word, port = store.get(key).decode().split()
+    return Drawn(bytes.fromhex(word), int(port))

@@ -10,6 +10,7 @@ collective on the others. There are no threads, so none can keep a process from 
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import select
@@ -28,8 +29,11 @@ from det_jupyter.errors import WaitTimeout
 if TYPE_CHECKING:  # loaded only for reductions
     import torch
 
+logger = logging.getLogger(__name__)
+
 _LENGTH = struct.Struct("<Q")
 _CHIEF_GRACE_S = 2.0  # the chief can name who is late, so its error comes first
+_QUIET_S = 600.0  # of waiting, before the late ranks are logged
 _NUMBERS = 2**32
 _OPEN: weakref.WeakSet[StarExchange] = weakref.WeakSet()
 
@@ -41,10 +45,16 @@ class StarExchange:
         links: By index in the group: connections with all others on the first rank; elsewhere
             with the first. None where there is none. They belong to this object.
         ranks: The ranks of the group, for messages.
+        on_close: Called when the connections are closed, or this object is not used any more.
     """
 
     def __init__(
-        self, links: Sequence[Link | None], index: int, ranks: Sequence[int], timeout_s: float
+        self,
+        links: Sequence[Link | None],
+        index: int,
+        ranks: Sequence[int],
+        timeout_s: float,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._links = {place: link for place, link in enumerate(links) if link is not None}
         self._index = index
@@ -52,6 +62,7 @@ class StarExchange:
         self._timeout_s = timeout_s
         self._number = 0
         self._broken: Exception | None = None
+        self._finalizer = weakref.finalize(self, on_close)
         _OPEN.add(self)
 
     def allgather(self, value: Any) -> list[Any]:
@@ -99,6 +110,7 @@ class StarExchange:
         )
         for link in self._links.values():
             link.close()
+        self._finalizer()
 
     def _share(self, kind: Kind, payload: bytes) -> list[Buffer]:
         """Return the payloads of all ranks, in their order."""
@@ -182,11 +194,16 @@ class StarExchange:
             by_fd[descriptor] = place
             poll.register(descriptor, event)
         grace_s = _CHIEF_GRACE_S if self._index else 0.0
+        warns_at = time.monotonic() + _QUIET_S
         while by_fd:
-            left_s = self._deadline + grace_s - time.monotonic()
+            now = time.monotonic()
+            left_s = self._deadline + grace_s - now
             if left_s <= 0:
-                raise WaitTimeout(self._who_is_late(by_fd.values()))
-            for descriptor, _ in poll.poll(min(left_s * 1000 + 1, 2**30)):
+                raise WaitTimeout(self._who_is_late(by_fd.values(), self._timeout_s))
+            if now >= warns_at:
+                logger.warning("%s", self._who_is_late(by_fd.values(), _QUIET_S))
+                warns_at = self._deadline + grace_s
+            for descriptor, _ in poll.poll(min(left_s, warns_at - now, 2**20) * 1000 + 1):
                 if self._attempt(by_fd[descriptor], is_done):
                     poll.unregister(descriptor)
                     del by_fd[descriptor]
@@ -200,16 +217,16 @@ class StarExchange:
                 f"{self._name}; if it has failed, its own error has the cause"
             ) from None
 
-    def _who_is_late(self, places: Iterable[int]) -> str:
+    def _who_is_late(self, places: Iterable[int], waited_s: float) -> str:
         if self._index:
             chief = self._ranks[0]
             return (
                 f"distributed: rank {chief} has not answered in {self._name} within "
-                f"{self._timeout_s:g} s: it has not called it, or waits for others"
+                f"{waited_s:g} s: it has not called it, or waits for others"
             )
         missing = sorted(self._ranks[place] for place in places)
         return (
-            f"{are_late(missing, len(self._ranks), self._name)} within {self._timeout_s:g} s; see "
+            f"{are_late(missing, len(self._ranks), self._name)} within {waited_s:g} s; see "
             "where that is: all ranks must call the same collectives"
         )
 

@@ -156,7 +156,10 @@ def test_a_block_of_the_same_context_inside_of_another_leaves_it_open(
 
 
 def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
-    assert context.preempt.should_preempt() is False
+    with pytest.raises(RuntimeError, match="block of this context has not begun; write `with"):
+        context.preempt.should_preempt()
+    with context:
+        assert context.preempt.should_preempt() is False
 
 
 @pytest.mark.parametrize(
@@ -239,10 +242,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path
 
 
 def test_a_rank_that_leaves_without_asking_again_says_so(context: core.Context) -> None:
-    assert not context.preempt.should_preempt()
-    assert not context.preempt.is_acknowledged
-    context.preempt.acknowledge_preemption_signal()
-    assert context.preempt.is_acknowledged
+    with context:
+        assert not context.preempt.should_preempt()
+        assert not context.preempt.is_acknowledged
+        context.preempt.acknowledge_preemption_signal()
+        assert context.preempt.is_acknowledged
 
 
 def test_a_trial_may_end_early(context: core.Context) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_only_a_failure_that_repeats_is_final(
     failure = failure_of(error, explanation, rank=0, is_echo=is_echo, is_early=is_early)
     assert failure.final is is_final
     assert failure.error.startswith("another rank is gone: ") is is_echo
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named_and_no_final_failure(tmp_path: Path, number: int) -> None:
+    try:
+        try:
+            raise OSError(number, os.strerror(number), str(tmp_path / "file"))
+        except OSError as cause:
+            raise ValueError("the table cannot be written") from cause
+    except ValueError as error:
+        explanation = explain(CodeNames({}, []), error)
+        failure = failure_of(error, explanation, rank=0, is_echo=False, is_early=True)
+    assert failure.error == (
+        f"no room on the disk of {tmp_path}: ValueError: the table cannot be written; make room "
+        "there, or write to a folder on another disk"
+    )
+    assert (failure.no_room, failure.final) == (True, False)
 
 
 # Uncaught

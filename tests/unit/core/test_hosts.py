@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.core.ranks import host
-from det_jupyter.core.ranks.meeting import Meeting, meet
+from det_jupyter.core.ranks import Meeting, host, meet
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import WaitTimeout
 from tests.processes import wait_until

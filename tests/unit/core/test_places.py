@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,8 @@ from det_jupyter.core.ranks import (
     read_horovod,
     read_place,
 )
+from det_jupyter.core.ranks.job import Job, find_job
+from det_jupyter.core.ranks.meeting import Drawn
 from det_jupyter.core.ranks.place import find_conflicts
 
 TWO = {"rank": 1, "size": 4, "local_rank": 1, "local_size": 2, "cross_rank": 0, "cross_size": 2}
@@ -56,12 +59,46 @@ def test_ranks_of_an_experiment_meet_beside_its_store() -> None:
     assert (str(meeting), meeting.secret) == ("/private/store-1-ranks", b"\xff\x00")
 
 
+TWO_HERE = Place(rank=0, size=2, local_rank=0, local_size=2)
+
+
 def test_jobs_of_one_computer_meet_at_places_of_their_own() -> None:
-    place = Place(rank=0, size=2, local_rank=0, local_size=2)
     jobs: list[dict[str, str]] = [{}, {"MASTER_PORT": "1"}, {"PMIX_NAMESPACE": "7"}]
-    places = {str(choose_meeting(place, job)) for job in jobs}
-    places |= {str(choose_meeting(place, {}, port=port)) for port in (12360, 12361)}
-    assert len(places) == 4
+    places = {str(choose_meeting(TWO_HERE, job)) for job in jobs}
+    places |= {str(choose_meeting(TWO_HERE, {}, port=port)) for port in (12360, 12361)}
+    places |= {str(choose_meeting(TWO_HERE, {}, secret=secret)) for secret in (b"a", b"b")}
+    places |= {str(choose_meeting(TWO_HERE, {}, drawn=Drawn(b"c", port))) for port in (1, 2)}
+    assert len(places) == 8
+
+
+RUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "key"),
+    [
+        (RUN | {"WORLD_SIZE": "2"}, "torchrun none a 29500 -"),
+        (RUN | {"WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "1"}, "torchrun none a 29500 1"),
+        (RUN | {"WORLD_SIZE": "8"}, ""),  # a rank of torchrun's has started a job by hand
+        ({"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "srun 0 5"),
+        ({"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, ""),
+        ({"SLURM_JOB_ID": "5"}, ""),  # of a script in which jobs are started by hand
+        ({"PMIX_NAMESPACE": "9"}, "PMIx 9"),
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "29500"}, ""),
+    ],
+)
+def test_a_launchers_run_names_the_job_and_else_the_parent(
+    variables: dict[str, str], key: str
+) -> None:
+    job = find_job(TWO_HERE, variables)
+    if key:
+        assert (job.key, job.is_by_parent) == (key, False)
+        return
+    assert f" {os.getppid()} " in job.key
+    assert f" {os.getpid()} " in job.key_of_children
+    assert f"started by pid {os.getppid()} (" in job.origin
+    assert [job.includes(known) for known in (job.key, job.key_of_children, "")] == [1, 1, 0]
+    assert find_job(Place(**TWO), variables) == Job(), "computers have no parent in common"
 
 
 TORCHRUNS = {

@@ -26,7 +26,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import DistributedContext, distributed
 from det_jupyter.core.ranks import (
     Meeting,
     Place,
@@ -48,6 +48,7 @@ from det_jupyter.core.ranks.handshake import (
     signed,
 )
 from det_jupyter.core.ranks.link import Kind, Link
+from det_jupyter.core.ranks.meeting import Drawn
 from det_jupyter.core.together import local_chief_first
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 from det_jupyter.system.ports import free_port
@@ -194,8 +195,13 @@ def test_a_closed_exchange_says_so(tmp_path: Path) -> None:
     ("late", "named"), [([1], "rank 1 of 3 has"), ([1, 2], "ranks 1, 2 of 3 have")]
 )
 def test_the_ranks_that_are_late_are_named_on_all(
-    late: list[int], named: str, tmp_path: Path
+    late: list[int],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("det_jupyter.core.ranks.star._QUIET_S", 0.02)
     is_over = threading.Event()
 
     def body(exchange: StarExchange, rank: int) -> None:
@@ -215,6 +221,8 @@ def test_the_ranks_that_are_late_are_named_on_all(
             f"distributed: {named} not come to allgather number 1 within 0.05 s; see where that "
             "is: all ranks must call the same collectives"
         )
+    logged = f"distributed: {named} not come to allgather number 1 within 0.02 s"
+    assert sum(text.startswith(logged) for text in caplog.messages) == 1
 
 
 def test_a_limit_of_years_is_a_limit(tmp_path: Path) -> None:
@@ -394,43 +402,55 @@ def test_torchruns_ranks_meet_by_torchs_group_where_there_is_one(
         DistributedContext.from_torch_distributed(join_timeout_s=0.05)
 
 
-BOTH = {"secret": b"ab", "pub_port": 4242}
+DRAWN = Drawn(b"ab", 4242)
 
 
 @pytest.mark.parametrize(
-    ("given", "drawn"),
+    ("given", "expected"),
     [
-        ({}, BOTH),
-        ({"secret": None}, BOTH),
-        ({"secret": b"mine"}, {}),
-        ({"pub_port": 7}, {"secret": b"ab"}),
-        ({"port_offset": 3}, {"secret": b"ab"}),
-        ({"pull_port": 9}, BOTH),
-        ({"store": "/a/file"}, BOTH),
-        ({"force_tcp": True}, BOTH),
-        ({"join_timeout_s": 1.5}, BOTH),
-        ({"collective_timeout_s": 2.5}, BOTH),
+        ({}, (DRAWN, None)),
+        ({"force_tcp": True, "join_timeout_s": 1.5, "pull_port": 9}, (DRAWN, None)),
+        ({"pub_port": 7}, (DRAWN, 7)),
+        ({"port_offset": 3}, (DRAWN, 12363)),
+        ({"secret": b"mine"}, (None, None)),
+        ({"store": "/a/file"}, (None, None)),
     ],
 )
+@pytest.mark.parametrize("is_by_hand", [True, False])
 def test_what_a_script_gives_takes_precedence_over_what_torchs_group_has_brought(
-    given: dict[str, Any], drawn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any],
+    expected: tuple[Drawn | None, int | None],
+    is_by_hand: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Given(DistributedContext):
-        def __init__(self, **options: Any) -> None:
-            self.options = options
-
+    chosen: dict[str, Any] = {}
+    monkeypatch.setattr(distributed, "choose_meeting", lambda *_, **given: chosen.update(given))
+    monkeypatch.setattr(DistributedContext, "_connect", lambda *_: None)
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "1")
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "2")
-    monkeypatch.delenv("DET_JUPYTER_SECRET", raising=False)
-    store = SimpleNamespace(get=lambda key: b"6162 4242")
+    store = SimpleNamespace(get=lambda key: b"6162 4242", wait=lambda keys, limit: None)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
-    options = Given.from_torch_distributed(**given).options
-    assert {name: options[name] for name in options if name in {*given, *BOTH}} == given | drawn
+    if is_by_hand:
+        DistributedContext(**asdict(place(1, 2)), **given)
+    else:
+        DistributedContext.from_torch_distributed(**given)
+    assert (chosen["drawn"], chosen["port"]) == expected
+
+
+def test_what_torchs_group_has_brought_names_the_job() -> None:
+    abroad = Place(rank=0, size=2, cross_size=2)
+    meeting = choose_meeting(abroad, {}, chief_ip="h", drawn=DRAWN)
+    assert (meeting.address, meeting.secret) == (("h", 4242), b"ab")
+    variables = {"DET_JUPYTER_SECRET": "ff"}
+    kept = choose_meeting(abroad, variables, chief_ip="h", port=7, drawn=DRAWN)
+    assert (kept.address, kept.secret, kept.job) == (("h", 7), b"\xff", meeting.job)
+    assert meeting.job.key.startswith("word ")
+    assert meeting.claim is None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -590,6 +610,7 @@ def connected(meeting: Meeting) -> tuple[socket.socket, bytes]:
 def hello(nonce: bytes, size: int = 2) -> bytes:
     """Return what rank 1 says."""
     words = {"place": asdict(place(1, size)), "name": "by hand", "nonce": bytes(16).hex()}
+    words |= {"job": "", "origin": ""}
     return signed(SECRET, b"hello" + nonce, words)
 
 
@@ -839,13 +860,13 @@ def test_a_chiefs_words_may_come_in_parts_and_each_has_a_limit(
     challenge = CHALLENGE.pack(WORD, bytes(16), of_chief_s)
     sock: Any = Pieces(challenge[:10], challenge[10:] + LENGTH.pack(2) + b"{}" + bytes(32))
     with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not know"):
-        introduce(sock, place(1, 2), SECRET, 1000.0 + own_s, "there")
+        introduce(sock, place(1, 2), Meeting(Path("there"), SECRET), 1000.0 + own_s)
     assert sock.limits_s == limits_s
 
 
 def test_a_connection_that_ends_before_it_begins_is_tried_again() -> None:
     with pytest.raises(EOFError):
-        introduce(Pieces(), place(1, 2), SECRET, time.monotonic(), "there")  # type: ignore[arg-type]  # a fake
+        introduce(Pieces(), place(1, 2), Meeting(Path("there")), time.monotonic())  # type: ignore[arg-type]  # a fake
 
 
 def test_a_long_path_leaves_no_folder_open(tmp_path: Path) -> None:
@@ -877,7 +898,7 @@ def test_the_socket_of_a_chief_that_was_killed_is_in_nobodys_way(tmp_path: Path)
 
 
 def test_where_nothing_can_listen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_jupyter.core.ranks.meeting._OTHER_CHIEF_S", 0.05)
+    monkeypatch.setattr("det_jupyter.core.ranks.gathering._OTHER_CHIEF_S", 0.05)
     server, meeting = answering(b"")
     (busy,) = told(together([comes(meeting, 0, 2)]), LaunchError)
     server.close()
@@ -909,7 +930,8 @@ def test_where_ranks_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (folder / "secret").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == ["secret"]
     abroad = Place(rank=0, size=2, cross_size=2)
-    assert choose_meeting(abroad, {}, chief_ip="h") == Meeting(("h", 12360), b"")
+    there = choose_meeting(abroad, {}, chief_ip="h")
+    assert (there.address, there.secret) == (("h", 12360), b"")
     for port in (0, 65536):
         with pytest.raises(ValueError, match=f"got {port}, expected 1 to 65535"):
             choose_meeting(two, {}, port=port)
@@ -919,9 +941,10 @@ def test_ranks_of_one_computer_meet_at_a_place_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert Meeting(Path("/a/b"), b"x").local(1) == Meeting(Path("/a/b-1"), b"x")
+    beside = Meeting(Path("/a/b"), b"x").local(1, "word")
+    assert beside == Meeting(Path("/a/ranks-word-1"), b"x")
     port = Meeting(("h", 1), b"x")
-    first, second = port.local(0), port.local(1)
-    assert first == port.local(0)
+    first, second = port.local(0, "word"), port.local(1, "word")
+    assert first == port.local(0, "word") != port.local(0, "other")
     assert first.secret == second.secret == b"x"
     assert first.address != second.address
