@@ -2,15 +2,27 @@
 
 A forked process has one thread, and no state of the CUDA driver. If the parent has more of either,
 the child hangs or fails later.
+
+Python 3.12 and later warn of that at each `os.fork()` of a process with several threads. A rank
+always has several, which only wait: its kernel's and the one that watches its agent. Its program
+is warned if it would be warned outside of a rank, because it has started a thread itself.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
+import warnings
+from contextlib import suppress
+from pathlib import Path
 
 _TASKS = "/proc/self/task"
+_OF_ZMQ = "ZMQbg/"  # how the names of its threads begin
+_IS_OWN = "is_pydev_daemon_thread"
+_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of \w+\(\) may lead to deadlocks"
+_IGNORED = ("ignore", re.compile(_WARNING, re.IGNORECASE), DeprecationWarning, None, 0)
 
 
 def why_platform_unsafe() -> str:
@@ -22,9 +34,9 @@ def why_platform_unsafe() -> str:
 
 def why_unsafe() -> str:
     """Return why a fork is not safe now; "" if it is."""
-    threads = _thread_names()
+    threads = sorted(_threads().values())
     if len(threads) > 1:
-        return f"the zygote has {len(threads)} threads: {', '.join(sorted(threads))}"
+        return f"the zygote has {len(threads)} threads: {', '.join(threads)}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "the zygote has initialised CUDA"
@@ -64,12 +76,48 @@ def torch_cuda_version() -> str | None:
     return version
 
 
-def _thread_names() -> list[str]:
-    """Return the names of all threads, also of those that Python did not start."""
+def start_own(thread: threading.Thread) -> None:
+    """Start a daemon thread of a rank that is no thread of the user's.
+
+    It is marked as ipykernel marks those that debuggers leave alone.
+    """
+    thread.daemon = True
+    setattr(thread, _IS_OWN, True)
+    thread.start()
+
+
+def warn_of_users_threads() -> None:
+    """Have Python warn of threads at a fork only if one of them is the user's."""
+    if sys.version_info >= (3, 12):
+        os.register_at_fork(before=_choose_warning)
+
+
+def _choose_warning() -> None:
+    """Ignore the warning of the fork that follows, or not, whatever filters the program has set.
+
+    Filters are changed only where it is necessary: after each change Python repeats the warnings
+    that it shows once.
+    """
+    if not _has_users_threads():
+        if warnings.filters[:1] != [_IGNORED]:
+            warnings.filterwarnings("ignore", _WARNING, DeprecationWarning)
+    elif _IGNORED in warnings.filters:
+        warnings.filters.remove(_IGNORED)  # type: ignore[attr-defined]  # it is a list
+
+
+def _has_users_threads() -> bool:
+    """Return whether there is a thread besides this one and the rank's own."""
+    own = {threading.get_native_id()}
+    own |= {t.native_id or 0 for t in threading.enumerate() if hasattr(t, _IS_OWN)}
+    return any(t not in own and not name.startswith(_OF_ZMQ) for t, name in _threads().items())
+
+
+def _threads() -> dict[int, str]:
+    """Return the names of all threads by their id, also of those that Python did not start."""
     if not os.path.isdir(_TASKS):
-        return [thread.name for thread in threading.enumerate()]
-    names = []
+        return {thread.native_id or 0: thread.name for thread in threading.enumerate()}
+    names = {}
     for task in os.listdir(_TASKS):
-        with open(f"{_TASKS}/{task}/comm", encoding="utf-8") as file:
-            names.append(file.read().strip())
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            names[int(task)] = Path(f"{_TASKS}/{task}/comm").read_text(encoding="utf-8").strip()
     return names

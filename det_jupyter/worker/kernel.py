@@ -39,6 +39,7 @@ from IPython.core import history, interactiveshell
 from IPython.core.magics import script
 
 from det_jupyter.system.paths import write_private
+from det_jupyter.worker.fork_safety import start_own
 
 _SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]
@@ -94,6 +95,18 @@ class _GuestKernel(IPythonKernel):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)  # type: ignore[no-untyped-call]
         self._thread = threading.get_ident()  # where cells run
+        self.namespace: Namespace = dict
+
+    @property
+    def banner(self) -> str:  # type: ignore[override]  # shown by consoles
+        """Say what a console is attached to, and which names it has now."""
+        names = self.namespace()
+        mine = ", ".join(sorted(name for name in names if not name.startswith("_")))
+        return (
+            f"Rank {names.get('rank')} of {names.get('world_size')}. It trains on while you look; "
+            "restarting or closing\nthis console changes nothing in it. det_stack() says where it "
+            f"is.\nNames, as they are when a cell begins: {mine}\n"
+        )
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Reply, and stay."""
@@ -138,15 +151,23 @@ class _GuestIOPubThread(IOPubThread):
 
 
 class _StreamByThread:
-    """A text stream that writes to `theirs` in one thread, and to `ours` in all others."""
+    """A text stream that is `theirs` in one thread, and `ours` in all others.
+
+    Attributes are set there too: IPython replaces `write` while it runs a cell.
+    """
+
+    _ours: TextIO
+    _theirs: Any
+    _thread_id: int
 
     def __init__(self, ours: TextIO, theirs: Any, thread_id: int) -> None:
-        self._ours = ours
-        self._theirs = theirs
-        self._thread_id = thread_id
+        vars(self).update(_ours=ours, _theirs=theirs, _thread_id=thread_id)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._current(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._current(), name, value)
 
     def _current(self) -> Any:
         return self._theirs if threading.get_ident() == self._thread_id else self._ours
@@ -208,6 +229,9 @@ def _serve(connection_file: Path, namespace: Namespace) -> None:
 
     shell.events.register("pre_execute", refresh)
     refresh()
+    kernel = app.kernel
+    assert isinstance(kernel, _GuestKernel)
+    kernel.namespace = namespace
     app.start()  # type: ignore[no-untyped-call]
 
 
@@ -226,14 +250,12 @@ class RankKernel:
         self._started = threading.Lock()  # taken by the first call of `start`, and never released
 
     def start_soon(self) -> None:
-        timer = threading.Timer(_SOON_S, self.start)
-        timer.daemon = True
-        timer.start()
+        start_own(threading.Timer(_SOON_S, self.start))
 
     def start(self) -> None:
         """Start, unless it has started. Any thread may call."""
         if self._started.acquire(blocking=False):
-            threading.Thread(target=self._serve, name="kernel", daemon=True).start()
+            start_own(threading.Thread(target=self._serve, name="kernel"))
 
     def _serve(self) -> None:
         asyncio.set_event_loop(asyncio.new_event_loop())

@@ -34,6 +34,7 @@ from det_jupyter.system.pdeathsig import die_with
 from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
+from det_jupyter.worker.fork_safety import start_own, warn_of_users_threads
 from det_jupyter.worker.variables import set_variables
 
 _OF_TORCHRUN = (
@@ -130,6 +131,7 @@ def _text(descriptor: int, mode: str) -> TextIO:
 def prepare_python(spec: RankSpec) -> None:
     """Set what the interpreter of a rank does with crashes, SIGINT, temporary files, `display`."""
     faulthandler.enable()
+    warn_of_users_threads()
     signal.signal(signal.SIGINT, _stay)
     _keep_temporary_files(Path(spec.socket_dir, f"pymp-{spec.place.rank}"))
     builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
@@ -164,9 +166,7 @@ def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) 
     agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
     What a program has started dies too, also in other process groups.
     """
-    threading.Thread(
-        target=_watch, args=(spec, after_s, then), name="lifeline", daemon=True
-    ).start()
+    start_own(threading.Thread(target=_watch, args=(spec, after_s, then), name="lifeline"))
 
 
 def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:

@@ -4,9 +4,10 @@
 
 One CPU thread for each rank; a tiny step, where the loop is what one sees, and one of about 5 ms.
 Contenders take turns, round after round; what counts is the median of the ratios to the bare loop
-that ran in the same process just before or after (loop_contender.py). Each ratio is given twice:
-of the wall's time, and of the processes' own (keys with `_cpu`), which is the one to look at on a
-machine that others use too, though not for two ranks, which wait for each other.
+that ran in the same process just before or after (loop_contender.py), and of the differences to it
+in microseconds a batch (keys with `us_`). Each is given twice: of the wall's time, and of the
+processes' own (keys with `_cpu`), which is the one to look at on a machine that others use too,
+though not for two ranks, which wait for each other.
 
 The bare loop has torch's DataLoader, of the same TensorDataset. Ours picks the rows of such a
 dataset at once, which saves more than the whole loop costs; "with our data" therefore gives the
@@ -55,7 +56,7 @@ WORDS = {
 
 
 Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
-FULL: Size = {"tiny": (500, 9), "5ms": (60, 5)}
+FULL: Size = {"tiny": (300, 11), "5ms": (100, 5)}  # short rounds: a machine's speed changes
 QUICK: Size = {"tiny": (200, 1), "5ms": (100, 1)}
 TINY_ONLY = ("ours_rows", "ours_dataset")  # beginnings: where the step hides what is measured
 
@@ -127,7 +128,7 @@ def rivals_python(folder: Path) -> str:
 
 
 def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
-    """Measure contenders in turn, and print the table; return the ratios by their keys.
+    """Measure contenders in turn, and print the table; return ratios and differences by keys.
 
     Args:
         size: How much is measured.
@@ -136,7 +137,10 @@ def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
     with ExitStack() as on_exit:
         found = [on_exit.enter_context(started(*item)) for item in pythons.items()]
         present = [process for process in found if is_there(process, process.answer())]
-        print(f"{'':45}{'step':>6}{'bare us':>10}{'own us':>10}{'ratio':>8}{'quartiles':>16}")
+        print(
+            f"{'':45}{'step':>6}{'bare us':>10}{'own us':>10}{'more us':>10}{'ratio':>8}"
+            f"{'quartiles':>16}"
+        )
         ratios: dict[str, float] = {}
         for step, (batches, rounds) in size.items():
             for _ in range(rounds):
@@ -155,7 +159,7 @@ def is_there(process: Process, answer: dict[str, Any]) -> bool:
 
 
 def show(name: str, step: str, costs: list[tuple[Cost, Cost]]) -> dict[str, float]:
-    """Print two lines of the table, and return their ratios by their keys.
+    """Print two lines of the table, and return their ratios and differences by their keys.
 
     Args:
         costs: Of a batch, bare and as the contender trains it.
@@ -166,11 +170,12 @@ def show(name: str, step: str, costs: list[tuple[Cost, Cost]]) -> dict[str, floa
         pairs = [(getattr(bare, clock), getattr(own, clock)) for bare, own in costs]
         bare, own = (median(times) for times in zip(*pairs, strict=True))
         each = sorted(own / bare for bare, own in pairs)
-        ratio = median(each)
+        ratio, more = median(each), median(own - bare for bare, own in pairs)
         spread = f"{each[len(each) // 4]:.3f}-{each[-1 - len(each) // 4]:.3f}"
         words = f"{WORDS[name]:40} {clock:4}{step:>6}"
-        print(f"{words}{bare:10.1f}{own:10.1f}{ratio:8.3f}{spread:>16}", flush=True)
+        print(f"{words}{bare:10.1f}{own:10.1f}{more:10.1f}{ratio:8.3f}{spread:>16}", flush=True)
         found[f"{key}{ending}"] = round(ratio, 4)
+        found[f"{key.replace('ratio', 'us')}{ending}"] = round(more, 1)
     return found
 
 

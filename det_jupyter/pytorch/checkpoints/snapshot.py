@@ -17,6 +17,8 @@ from typing import Any
 import numpy
 import torch
 
+from det_jupyter.words import class_name
+
 Path = tuple[Hashable, ...]  # of keys and indices, from the outermost in
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype})
@@ -96,7 +98,7 @@ class Snapshot:
         if isinstance(value, (numpy.ndarray, numpy.generic)):
             return self._numpy(value, path)
         if not _is_safe(value):
-            self.unsafe.append((path, f"{kind.__module__}.{kind.__qualname__}"))
+            self.unsafe.append((path, class_name(kind)))
             return None
         return copy.deepcopy(value)
 
@@ -113,9 +115,7 @@ class Snapshot:
         copied = copy.copy(value)  # an OrderedDict of a model has attributes
         for key, item in value.items():
             if not _is_safe_key(key):
-                kind = type(key)
-                named = f"{kind.__module__}.{kind.__qualname__} as a key"
-                self.unsafe.append(((*path, repr(key)), named))
+                self.unsafe.append(((*path, repr(key)), f"{class_name(type(key))} as a key"))
             copied[key] = self.take(item, (*path, key))
         return copied
 

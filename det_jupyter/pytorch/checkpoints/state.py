@@ -12,8 +12,10 @@ it. Models are saved as the user made them, without DDP's `module.` in their nam
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory
 from det_jupyter.pytorch.rng import get_states
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.system.room import why_no_room
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3
@@ -156,10 +159,11 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     try:
         torch.save(state, file)
     except RuntimeError as error:  # torch does not give the cause
-        free = shutil.disk_usage(path).free
-        if free >= _LITTLE:
+        free = shutil.disk_usage(path).free  # of the whole disk, not of what the user may use
+        if free >= _LITTLE and not why_no_room(path):
             raise
-        raise OSError(f"no space left in {path.parent} ({free} bytes free)") from error
+        why = f"{os.strerror(errno.ENOSPC)} ({free} bytes free)"
+        raise OSError(errno.ENOSPC, why, str(path.parent)) from error
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
 
 

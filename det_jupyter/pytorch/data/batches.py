@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy
 import torch
 from torch.nn.utils.rnn import PackedSequence
+
+from det_jupyter.words import class_name
+
+logger = logging.getLogger(__name__)
+_told_of: set[type] = set()
 
 TorchData: TypeAlias = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 
@@ -20,11 +25,13 @@ def data_length(data: Any) -> int:
     (3, 2)
 
     Raises:
-        ValueError: There is nothing in it that has a length.
+        TypeError: It is nothing that could hold records: a number, a text, None.
+        ValueError: It could, and there is nothing in it that has a length.
     """
     length = _length(data)
     if length is None:
-        raise ValueError(
+        is_batch = isinstance(data, (torch.Tensor, numpy.ndarray, Mapping, list, tuple))
+        raise (ValueError if is_batch else TypeError)(
             f"get_batch_length: got a batch of type {type(data).__name__}, expected tensors, or "
             "dicts, lists and tuples of them; override get_batch_length(batch) in the trial"
         )
@@ -44,7 +51,7 @@ def _length(data: Any) -> int | None:
     return len(data) if hasattr(data, "__len__") and not isinstance(data, (str, bytes)) else None
 
 
-def to_device(data: Any, device: torch.device, warn: Callable[[type], None] | None = None) -> Any:
+def to_device(data: Any, device: torch.device, warned_types: set[type] | None = None) -> Any:
     """Return the data on the device: tensors, arrays and what has `.to`, in dicts, lists, tuples.
 
     Copies from pinned memory to a GPU do not wait for it.
@@ -52,28 +59,33 @@ def to_device(data: Any, device: torch.device, warn: Callable[[type], None] | No
     Args:
         data: Anything a data loader yields.
         device: Where to.
-        warn: Told the type of what cannot be moved and stays where it is; by default a Python
-            warning says so.
+        warned_types: Types of which was logged already that they cannot be moved and stay where
+            they are; by default those of this process.
     """
     kind = type(data)
     if kind is torch.Tensor:  # `to` costs 1 us even if there is nothing to do
         return data if data.device == device else data.to(device, non_blocking=True)
-    if kind is list:
-        return [to_device(item, device, warn) for item in data]
+    if kind is list:  # [m] a call for each tensor that is there already would double the cost
+        return [
+            item
+            if type(item) is torch.Tensor and item.device == device
+            else to_device(item, device, warned_types)
+            for item in data
+        ]
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
     if callable(getattr(data, "to", None)):  # first: it may be a mapping or a tuple as well
         return data.to(device)
     if isinstance(data, dict):
-        return {name: to_device(item, device, warn) for name, item in data.items()}
+        return {name: to_device(item, device, warned_types) for name, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return kind(*(to_device(item, device, warn) for item in data))
+        return kind(*(to_device(item, device, warned_types) for item in data))
     if isinstance(data, (list, tuple)):
-        return kind(to_device(item, device, warn) for item in data)
+        return kind(to_device(item, device, warned_types) for item in data)
     if isinstance(data, numpy.ndarray) and data.dtype.kind in "fciub":
         return torch.from_numpy(data).to(device, non_blocking=True)
     if not isinstance(data, (str, int, float)):
-        (warn or _warn)(kind)
+        _log_once(kind, _told_of if warned_types is None else warned_types)
     return data
 
 
@@ -90,8 +102,7 @@ def pin(data: Any) -> Any:
     return data
 
 
-def _warn(kind: type) -> None:
-    warnings.warn(
-        f"to_device: cannot move a {kind.__module__}.{kind.__qualname__}; it stays as it is",
-        stacklevel=3,
-    )
+def _log_once(kind: type, told_of: set[type]) -> None:
+    if kind not in told_of:
+        told_of.add(kind)
+        logger.warning("to_device: cannot move a %s; it stays as it is", class_name(kind))

@@ -15,6 +15,7 @@ are selected in one operation per batch, and several small batches of them are l
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy
@@ -27,6 +28,7 @@ from torch.utils.data import (
     default_collate,
     get_worker_info,
 )
+from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from det_jupyter.pytorch.data import generator_states
 from det_jupyter.pytorch.data.division import Indices
@@ -34,6 +36,12 @@ from det_jupyter.pytorch.data.draws import beginning
 from det_jupyter.pytorch.rng import derive_seed
 
 _AT_ONCE, _AT_ONCE_BYTES = 32, 1 << 16
+
+# Of records and their parts, in the table of torch's collate function; users may add more.
+_KINDS = {
+    *(torch.Tensor, numpy.ndarray, float, int, str, bytes),
+    (numpy.bool_, numpy.number, numpy.object_),
+}
 
 Collate = Callable[[list[Any]], Any]
 
@@ -68,6 +76,8 @@ class Fetch:
         is_plain = self._collate is default_collate
         self._is_quiet = is_plain and draws_nothing(dataset)
         self._columns = Columns.of(dataset) if is_plain else None
+        if is_plain and default_collate_fn_map.keys() <= _KINDS:
+            self._collate = collate_records
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -116,6 +126,27 @@ class Fetch:
         fetch = getattr(self.dataset, "__getitems__", None)
         records = fetch(indices) if fetch else [self.dataset[index] for index in indices]
         return self._collate(records)
+
+
+def collate_records(records: Any) -> Any:
+    """Return what `default_collate` returns, of tuples in three quarters of its time.
+
+    In workers it puts tensors into shared memory, and users may replace what it does with tensors:
+    it is called in all but the usual case.
+    """
+    if (
+        type(records[0]) is tuple
+        and get_worker_info() is None
+        and len(default_collate_fn_map) == len(_KINDS)
+        and default_collate_fn_map[torch.Tensor] is collate_tensor_fn
+    ):
+        with suppress(ValueError):  # of different lengths: its own message is better
+            columns: list[Any] = list(zip(*records, strict=True))
+            return [
+                torch.stack(column) if _is_simple(column[0]) else default_collate(column)
+                for column in columns
+            ]
+    return default_collate(records)
 
 
 class Columns:
@@ -176,9 +207,14 @@ def as_is(batch: Any) -> Any:
     return batch
 
 
-def _is_simple(tensor: torch.Tensor) -> bool:
-    is_dense = tensor.layout == torch.strided and not tensor.is_quantized
-    return type(tensor) is torch.Tensor and is_dense
+def _is_simple(value: Any) -> bool:
+    """Return whether this is a tensor of the usual kind."""
+    return (
+        type(value) is torch.Tensor
+        and value.layout == torch.strided
+        and not value.is_quantized
+        and not value.is_nested
+    )
 
 
 def _listed(indices: Indices) -> list[int]:

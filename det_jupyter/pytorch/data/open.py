@@ -14,6 +14,7 @@ from det_jupyter.pytorch.data.order import length_of
 from det_jupyter.pytorch.data.other_loaders import PlainStream
 from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
 from det_jupyter.pytorch.messages import warn_user
+from det_jupyter.words import class_name
 
 _TRAINING = "build_training_data_loader"
 _VALIDATION = "build_validation_data_loader"
@@ -115,7 +116,7 @@ class _Facts:
 
     @classmethod
     def of(cls, loader: Any, seed: int) -> _Facts:
-        kind = f"{type(loader).__module__}.{type(loader).__qualname__}"
+        kind = class_name(type(loader))
         if not isinstance(loader, DataLoader):
             return cls(kind=kind, length=length_of(loader))
         order = loader.order

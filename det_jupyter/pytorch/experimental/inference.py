@@ -14,8 +14,10 @@ undone: batches since the last checkpoint are processed again after a kill.
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,11 +49,13 @@ from det_jupyter.pytorch.experimental.setup import (
     Start,
     begin,
     find_argument_problems,
-    find_context,
+    open_context,
 )
 from det_jupyter.pytorch.ranks.agreement import Agreement
 
 _METADATA_VERSION = 1
+_until_exit = ExitStack()  # a second inference, and what follows, may use the process group
+atexit.register(_until_exit.close)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +114,19 @@ def torch_batch_process(
     ]
     if problems:
         raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
-    context = find_context(distributed_context)
-    begin(context)
-    if batch_size is None:
-        batch_size = 1
-        if context.distributed.is_chief:
-            warnings.warn("torch_batch_process: batch_size is 1; give a larger one", stacklevel=2)
-    batches = Batches.of(dataset, batch_size, max_batches, arguments)
-    start = Start.of(context, latest_checkpoint, batches)
-    with open_workspace(
-        context.checkpoint, context.distributed, start.done, start.stretches
-    ) as workspace:
+    with ExitStack() as stack:
+        context = open_context(distributed_context, stack, _until_exit)
+        begin(context)
+        if batch_size is None:
+            batch_size = 1
+            if context.distributed.is_chief:
+                text = "torch_batch_process: batch_size is 1; give a larger one"
+                warnings.warn(text, stacklevel=2)
+        batches = Batches.of(dataset, batch_size, max_batches, arguments)
+        start = Start.of(context, latest_checkpoint, batches)
+        workspace = stack.enter_context(
+            open_workspace(context.checkpoint, context.distributed, start.done, start.stretches)
+        )
         inference = _Inference(batch_processor_cls, context, batches, workspace, start)
         return inference.run(dataset, arguments, checkpoint_interval)
 

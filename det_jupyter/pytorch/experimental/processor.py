@@ -53,7 +53,7 @@ class TorchBatchProcessorContext:
 
     def to_device(self, data: Any) -> Any:
         """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
-        return to_device(data, self.device, self._warn_unmovable)
+        return to_device(data, self.device, self._unmovable)
 
     def prepare_model_for_inference(self, model: Model) -> Model:
         """Return the model on this rank's device, set to evaluate."""
@@ -111,11 +111,6 @@ class TorchBatchProcessorContext:
         else:
             folder = tensorboard_folder(info.data_dir, info.experiment_id, info.trial_id)
         return TensorBoard(folder, self.distributed.rank).path
-
-    def _warn_unmovable(self, kind: type) -> None:
-        if kind not in self._unmovable:
-            self._unmovable.add(kind)
-            print(f"to_device: cannot move a {kind.__name__}; left as it is")
 
 
 class TorchBatchProcessor:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.core import DistributedContext, read_metadata
@@ -15,6 +13,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental.batches import Batches
 from det_jupyter.pytorch.experimental.outputs import METADATA, Stretch, stretches_in
 from det_jupyter.pytorch.experimental.processor import TorchBatchProcessor
+from det_jupyter.pytorch.ranks.groups import choose_device, grouped, joined
 
 _begun_in: core.Context | None = None
 
@@ -82,11 +81,25 @@ def begin(context: core.Context) -> None:
     _begun_in = context
 
 
-def find_context(distributed: DistributedContext | None) -> core.Context:
-    """Return the rank's context, that of the surrounding `with core.init()`, or a new one."""
+def open_context(
+    distributed: DistributedContext | None, during: ExitStack, until_exit: ExitStack
+) -> core.Context:
+    """Return the rank's context, that of the surrounding `with core.init()`, or a new one.
+
+    Several ranks have a process group, as with Determined; processors may use it.
+
+    Args:
+        during: Closed after the inference.
+        until_exit: Closed at the end of the process.
+    """
     context = core.current()
     if context is None:
-        return core.init(distributed=distributed or _torchrun_ranks())
+        device = choose_device()
+        if distributed is None:
+            distributed = until_exit.enter_context(joined(device, "torch_batch_process"))
+        elif distributed.size > 1:
+            until_exit.enter_context(grouped(device))
+        return during.enter_context(core.init(distributed=distributed))
     if distributed is not None and distributed.size != context.distributed.size:
         raise ConfigError(
             [
@@ -94,18 +107,7 @@ def find_context(distributed: DistributedContext | None) -> core.Context:
                 f"context of this process has {context.distributed.size}; leave it out"
             ]
         )
+    if context.distributed.size > 1:
+        device = context.info.device if context.info else choose_device()
+        until_exit.enter_context(grouped(device))
     return context
-
-
-def _torchrun_ranks() -> DistributedContext | None:
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
-        return None
-    if not dist.is_initialized():
-        raise ConfigError(
-            [
-                f"torch_batch_process: torchrun has started {size} ranks; call "
-                "torch.distributed.init_process_group() first"
-            ]
-        )
-    return DistributedContext.from_torch_distributed()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Literal
 
 import torch
 
 from det_jupyter.core import DistributedContext, RecordSink
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
+from det_jupyter.words import GOES_ON
 
-_ADVICE = (
-    "a lower learning rate, clipped gradients (clip_grads) or bf16 in place of fp16 often help; "
-    "torch.autograd.set_detect_anomaly(True) finds the operation it comes from"
-)
+_ADVICE = "Try a lower learning rate, clip_grads, or bf16 instead of fp16."
 
 
 class LossWatch:
@@ -65,16 +64,13 @@ class LossWatch:
         batch, rank, name = is_bad_RNB.permute(2, 0, 1).nonzero()[0].tolist()  # the earliest batch
         value = values_RNB[rank, watched[name], batch].item()
         steps = first_step + batch
-        found = (
-            f"train_batch: rank {ranks[rank]}, batch {steps - 1}: {names[watched[name]]} is "
-            f"{value}, the first that is not finite (steps_completed {steps})"
-        )
+        word = "NaN" if isnan(value) else "infinite"
+        found = f"{names[watched[name]]} became {word} at batch {steps - 1} on rank {ranks[rank]}"
         if self.policy == "stop":
-            raise TrialMistake("train_batch", f"{found}; on_nan_loss is stop; {_ADVICE}")
+            raise TrialMistake(
+                "train_batch", f"train_batch: {found}; on_nan_loss is stop. {_ADVICE}"
+            )
         self._has_warned = True
         if len(ranks) == 1 or self._distributed.is_chief:
-            text = (
-                f"{found}; training continues, and this is reported once (`on_nan_loss: stop` in "
-                f"the configuration ends the trial instead); {_ADVICE}"
-            )
+            text = f"{found[0].upper()}{found[1:]}. {GOES_ON} {_ADVICE}"
             give_notice(text, self._distributed.rank, self._sink, is_alarm=True)

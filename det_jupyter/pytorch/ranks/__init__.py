@@ -1,1 +1,1 @@
-"""Agreement between ranks."""
+"""Agreement between ranks, and their process group."""

@@ -157,7 +157,8 @@ class Stepping:
             raise TrialMistake("train_batch", CREATE_GRAPH)
         for model in self._untrained:
             check_untrained(model)
-        loss = self.precision.scale(loss)
+        if self.precision.scaler is not None:
+            loss = self.precision.scale(loss)
         if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
         for replica in self._replicas:

@@ -27,6 +27,7 @@ from det_jupyter.pytorch.trial.definition import (
     check_searcher_metric,
     check_trial_class,
 )
+from det_jupyter.words import class_name
 
 
 def build_trial(
@@ -77,9 +78,8 @@ def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str)
         context.accepts_any_loader and isinstance(loader, Iterable)
     ):
         return loader
-    kind = type(loader)
     raise ConfigError(
-        f"{method}: returned a {kind.__module__}.{kind.__qualname__}, "
+        f"{method}: returned a {class_name(type(loader))}, "
         "expected a det_jupyter.pytorch.DataLoader, which can be sharded and resumed "
         "(context.experimental.disable_dataset_reproducibility_checks() allows other loaders)"
     )

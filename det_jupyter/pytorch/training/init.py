@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, parse_config
@@ -18,6 +16,7 @@ from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
+from det_jupyter.pytorch.ranks.groups import choose_device, grouped, joined
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -61,8 +60,8 @@ def init(
     with ExitStack() as stack:
         context = _rank_context(hparams, distributed, stack)
         if context is None:
-            device = _choose_device()
-            distributed = distributed or stack.enter_context(_joined(device))
+            device = choose_device()
+            distributed = distributed or stack.enter_context(joined(device, "pytorch.init"))
             context = _local_context(
                 hparams, exp_conf, distributed, device, seed, checkpoint_storage
             )
@@ -86,12 +85,12 @@ def _rank_context(
         if core.get_cluster_info() is None:
             return None
         if distributed is None:
-            distributed = stack.enter_context(_joined(_choose_device()))
+            distributed = stack.enter_context(joined(choose_device(), "pytorch.init"))
         rank = stack.enter_context(core.init(distributed=distributed))
     assert rank.info is not None
     info = rank.info
     if rank.distributed.size > 1:  # the ranks of a script exchange objects without a group
-        stack.enter_context(_grouped(info.device))
+        stack.enter_context(grouped(info.device))
     return PyTorchTrialContext(
         core=rank,
         device=info.device,
@@ -129,47 +128,6 @@ def _local_context(
     )
     context.has_searcher = "searcher" in (exp_conf or {})
     return context
-
-
-def _choose_device() -> torch.device:
-    """Return this process's device: the GPU of its local rank, or the CPU if there are too few."""
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    needed = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if not torch.cuda.is_available() or torch.cuda.device_count() < needed:
-        return torch.device("cpu")
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    return device
-
-
-@contextmanager
-def _joined(device: torch.device) -> Iterator[core.DistributedContext]:
-    """Yield this process's place among the ranks. Collective if torchrun's variables are set."""
-    is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized()
-    with _grouped(device, is_needed=not is_alone):
-        place = core.DistributedContext
-        distributed = place() if is_alone else place.from_torch_distributed()
-        yield distributed
-        distributed.close()  # after an error it might wait for ranks that are gone
-
-
-@contextmanager
-def _grouped(device: torch.device, *, is_needed: bool = True) -> Iterator[None]:
-    """Have a process group, over which replicas exchange gradients. Collective.
-
-    A group that the script has made is used and left open. One that is made in the block is
-    destroyed: a process that exits with an open group may be aborted by the group's threads.
-    """
-    had_group = dist.is_initialized()
-    try:
-        if is_needed and not had_group:
-            is_gpu = device.type == "cuda"
-            backend = "nccl" if is_gpu else "gloo"
-            dist.init_process_group(backend, device_id=device if is_gpu else None)
-        yield
-    finally:
-        if not had_group and dist.is_initialized():
-            dist.destroy_process_group()
 
 
 @contextmanager

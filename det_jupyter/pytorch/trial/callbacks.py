@@ -54,9 +54,6 @@ class Callbacks:
         }
         self._calls["on_trial_shutdown"].reverse()
         self._adapt_older_forms()
-        for hook in ("on_training_batch_start", "on_training_batch_end"):
-            if not self._calls[hook]:
-                setattr(self, hook, _do_nothing)  # 60 ns in place of 400, twice a batch
 
     def time(self, timed: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
         """Run the hooks of a training by what `timed` makes of the function that does."""
@@ -177,10 +174,6 @@ class Callbacks:
 
 
 _HOOKS = tuple(name for name in vars(PyTorchCallback) if name.startswith("on_"))
-
-
-def _do_nothing(*args: Any) -> None:
-    pass
 
 
 def _overrides(callback: PyTorchCallback, hook: str) -> bool:

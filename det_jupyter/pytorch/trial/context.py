@@ -283,12 +283,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
 
     def to_device(self, data: Any) -> Any:
         """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
-        return to_device(data, self.device, self._warn_unmovable)
-
-    def _warn_unmovable(self, kind: type) -> None:
-        if kind not in self._unmovable:
-            self._unmovable.add(kind)
-            warnings.warn(f"to_device: cannot move a {kind.__name__}; left as it is", stacklevel=2)
+        return to_device(data, self.device, self._unmovable)
 
     def make_tuner(self) -> BucketTuner | None:
         """Return what finds the size of DDP's buckets, if that is wanted (called by the loop)."""

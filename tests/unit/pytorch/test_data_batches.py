@@ -37,9 +37,13 @@ def test_a_batch_has_as_many_records_as_its_first_tensor_has_rows(data: Any, len
     assert data_length(data) == length
 
 
-@pytest.mark.parametrize("data", [5, None, "text", {}, [], torch.tensor(1.0), {"x": 3}])
-def test_what_has_no_length_is_told_how_to_get_one(data: Any) -> None:
-    with pytest.raises(ValueError, match="override get_batch_length"):
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(0, TypeError), (5, TypeError), (None, TypeError), ("text", TypeError), ({}, ValueError),
+     ([], ValueError), (torch.tensor(1.0), ValueError), ({"x": 3}, ValueError)],
+)  # fmt: skip
+def test_what_has_no_length_is_told_how_to_get_one(data: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="override get_batch_length"):
         data_length(data)
 
 
@@ -55,13 +59,18 @@ def test_nested_data_is_moved_and_keeps_its_shape() -> None:
     assert moved["n"] == 4
 
 
-def test_what_cannot_be_moved_stays_and_is_told() -> None:
-    thing = object()
-    told: list[type] = []
-    assert to_device([thing], META, told.append) == [thing]
-    assert told == [object]
-    with pytest.warns(UserWarning, match=r"cannot move a builtins\.object"):
-        to_device(thing, META)
+def test_what_cannot_be_moved_stays_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Thing:
+        pass
+
+    thing, told_of = Thing(), set[type]()
+    for _ in range(3):
+        assert to_device([thing, {"x": thing}], META) == [thing, {"x": thing}]
+    assert to_device(thing, META, told_of) is thing
+    assert told_of == {Thing}
+    (message, again) = [record.getMessage() for record in caplog.records]
+    assert message == again
+    assert "Thing; it stays as it is" in message
 
 
 def test_a_tensor_that_is_there_already_is_not_copied() -> None:

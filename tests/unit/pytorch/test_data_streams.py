@@ -28,11 +28,12 @@ from torch.utils.data import (
     default_collate,
 )
 from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.fetch import Columns, Fetch, draws_nothing
+from det_jupyter.pytorch.data.fetch import Columns, Fetch, collate_records, draws_nothing
 from det_jupyter.pytorch.data.loader import init_worker
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import RecipeStream
@@ -445,3 +446,51 @@ def test_workers_that_are_not_forked_can_be_sent_what_they_need() -> None:
 def test_torchs_own_collate_function_may_be_named() -> None:
     named = taken(training(DataLoader(numbers(9), 2, collate_fn=default_collate)), 3)
     assert named == taken(training(DataLoader(numbers(9), 2)), 3)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether these are of the same types, and hold the same bits."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        one, other = list(one.items()), list(other.items())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(torch.tensor([i, 2.0]), torch.tensor(i), i, float(i), "text", [i, i]) for i in range(3)],
+        [(numpy.float32(i), numpy.arange(2) + i, (torch.ones(2), {"a": i})) for i in range(2)],
+        [(torch.nn.Parameter(torch.ones(2)),) for _ in range(2)],
+        [(), ()],
+        [[torch.ones(2), 1], [torch.zeros(2), 2]],
+        [torch.ones(2), torch.zeros(2)],
+    ],
+)
+def test_records_are_put_together_as_torch_does(records: list[Any]) -> None:
+    assert same(collate_records(records), default_collate(records))
+
+
+def test_records_that_torch_refuses_are_refused_in_its_words() -> None:
+    with pytest.raises(RuntimeError, match="each element in list of batch should be of equal"):
+        collate_records([(torch.ones(1), 1), (torch.ones(1),)])
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        collate_records([(torch.ones(1),), (torch.ones(2),)])
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, tuple])
+def test_what_a_user_has_taught_torchs_collate_function_counts(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taught(batch: Any, *, collate_fn_map: Any = None) -> str:
+        return "taught"
+
+    monkeypatch.setitem(default_collate_fn_map, kind, taught)
+    records = [(torch.ones(1),)]
+    assert same(collate_records(records), default_collate(records))
+    assert "taught" in collate_records(records)

@@ -354,13 +354,10 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
     metrics.flush(first_step=15)
     metrics.look()
     told = capsys.readouterr().err
-    assert told.startswith(
-        "train_batch: rank 0, batch 12: loss is inf, the first that is not finite "
-        "(steps_completed 13); training continues, and this is reported once"
+    assert told == (
+        "Loss became infinite at batch 12 on rank 0. Training continues. "
+        "Try a lower learning rate, clip_grads, or bf16 instead of fp16.\n"
     )
-    assert "on_nan_loss: stop" in told
-    assert "set_detect_anomaly" in told
-    assert told.count("\n") == 1
     (notice,) = journal.records
     assert isinstance(notice, Notice)
     assert notice.is_alarm
@@ -371,7 +368,9 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
 def test_on_request_such_a_loss_ends_the_trial(name: str) -> None:
     metrics = watched("stop", 1.0, NAN, name=name)
     assert metrics.flush()[name][0] == 1.0  # what is told of these batches comes first
-    with pytest.raises(TrialMistake, match=f"rank 0, batch 1: {name} is nan, .*on_nan_loss is"):
+    with pytest.raises(
+        TrialMistake, match=f"{name} became NaN at batch 1 on rank 0; on_nan_loss is stop"
+    ):
         metrics.look()
 
 
@@ -409,12 +408,12 @@ def test_a_rank_whose_loss_ends_the_trial_ends_it_everywhere(average: bool) -> N
 
     for outcome in run_ranks(3, train):
         assert isinstance(outcome, TrialMistake)
-        assert "rank 1, batch 1: loss is nan" in str(outcome)
+        assert "loss became NaN at batch 1 on rank 1" in str(outcome)
 
 
-@pytest.mark.parametrize(("average", "tellers"), [(True, "rank 1"), (False, "rank 1")])
+@pytest.mark.parametrize("average", [True, False])
 def test_one_rank_tells_of_another_ones_loss(
-    capsys: pytest.CaptureFixture[str], average: bool, tellers: str
+    capsys: pytest.CaptureFixture[str], average: bool
 ) -> None:
     def train(rank: ThreadRank) -> None:
         metrics = TrainingMetrics(
@@ -426,5 +425,5 @@ def test_one_rank_tells_of_another_ones_loss(
 
     results(2, train)
     told = capsys.readouterr().err
-    assert told.startswith(f"train_batch: {tellers}, batch 0: loss is nan")
+    assert told.startswith("Loss became NaN at batch 0 on rank 1. ")
     assert told.count("\n") == 1

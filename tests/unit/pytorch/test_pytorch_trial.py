@@ -204,11 +204,12 @@ def test_captured_code_with_another_module_lies_elsewhere() -> None:
     assert code_key(one) == code_key(one.model_copy())
 
 
-def test_data_that_cannot_be_moved_is_named_once() -> None:
+def test_data_that_cannot_be_moved_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     one = context()
-    with pytest.warns(UserWarning, match="cannot move a set"):
-        one.to_device({"x": {1, 2}})
+    one.to_device({"x": {1, 2}})
     one.to_device({"x": {3}})
+    (record,) = caplog.records
+    assert record.getMessage() == "to_device: cannot move a builtins.set; it stays as it is"
 
 
 def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
