@@ -84,7 +84,7 @@ def _core_waits(facts: Facts, setting: Setting) -> Advised:
         return [], []
     rank = max(waits, key=waits.__getitem__)
     return [f"rank {rank} waits for a core {waits[rank]:.0f} % of the time"], [
-        "end other programs on that computer, or train with fewer slots: its CPU is shared"
+        "close other programs or use fewer slots: the CPU is full"
     ]
 
 

@@ -102,9 +102,15 @@ class Growth:
     rank: int
     of: str  # `rank` or `workers`, as samples call it
     name: str  # what was measured
+    memory: str  # which memory it is: of a machine, or of a GPU
     at: tuple[float, ...]
     num_bytes: tuple[float, ...]
-    free_bytes: float | None  # how much is left on that machine
+    free: tuple[float | None, ...]  # how much was left of it, each time
+
+    @property
+    def free_bytes(self) -> float | None:
+        """How much was left when it was last measured."""
+        return next((free for free in reversed(self.free) if free is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

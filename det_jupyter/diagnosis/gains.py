@@ -1,35 +1,88 @@
 """What a change gains: throughput beside that of the trial as it is, and how far to trust it.
 
-Recipes run in rounds, A B C A B C, so each run has one of the trial as it is beside it. The gain
-is the median of the rounds' ratios. It counts if every round agrees on its sign, and if it is
-larger than the noise: the most by which the trial as it is differs from itself, or 3 %.
+Recipes run in rounds, every other one backwards, and each has the trial as it is in its round:
+
+    A B C  C B A  A B C        ratios of B: b1/a1, b2/a2, b3/a3
+
+A machine that is slower in one round is so for both runs of a pair: it cancels out of the ratio.
+One that becomes slower from run to run makes the second run of each pair the slower one, which
+each time is the other one. So the noise is what the ratios differ by, not what rates do over time.
+
+    interval   t-interval of the ratios' logarithms, 90 %
+    gain       all of it is above 1, and the ratios' median exceeds 3 %; loss: below
+    unclear    neither, and it reaches further than 20 % from 1: such a gain may be there
+    none       else
+
+Of changes that change nothing, 5 % at most are called a gain, and 5 % a loss, however loud the
+machine is (tests/unit/diagnosis/test_gains.py has the simulation, and the power).
+
+Prior art: the t-interval for few runs of Georges et al., "Statistically rigorous Java performance
+evaluation" (OOPSLA 2007), of the ratio itself as in Kalibera and Jones, "Rigorous benchmarking in
+reasonable time" (ISMM 2013).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Literal
+from math import exp, inf, log, sqrt
+from statistics import fmean, median, stdev
+from typing import Literal, TypeVar
 
-LEAST_NOISE = 0.03
+LEAST_GAIN = 0.03
+HIDDEN = 0.2  # a gain that an interval may reach to, and still be "none"
 
-Sign = Literal["gain", "loss", "none"]
+# The 95th percentile of Student's t, by degrees of freedom from 1 on; the last one for all above.
+_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+
+Sign = Literal["gain", "loss", "none", "unclear"]
 Rates = Mapping[int, float]  # records per second, by round
+_T = TypeVar("_T")
+
+
+def in_turns(each: Sequence[_T], rounds: range) -> Iterator[tuple[int, _T]]:
+    """Yield what runs in each round: in this order, backwards in every other one.
+
+    >>> "".join(one for _, one in in_turns("ABC", range(3, 6)))
+    'ABCCBAABC'
+    """
+    for place, turn in enumerate(rounds):
+        yield from ((turn, one) for one in (each[::-1] if place % 2 else each))
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of the rounds' ratios, and the lowest and highest."""
+    """The median of the rounds' ratios, the lowest and highest, and the interval of the truth."""
 
     middle: float
     low: float
     high: float
+    at_least: float = 0.0
+    at_most: float = inf
 
     @property
     def text(self) -> str:
         """The numbers, for a cell of a table."""
         return str(self).replace(" times", "")
+
+    @property
+    def variation(self) -> float:
+        """By what fraction the rounds differ.
+
+        >>> ratio_of({0: 20.0, 1: 30.0}, {0: 10.0, 1: 10.0}).variation
+        0.5
+        """
+        return self.high / self.low - 1
+
+    @property
+    def sign(self) -> Sign:
+        """Whether it is a gain."""
+        if self.at_least > 1 and self.middle > 1 + LEAST_GAIN:
+            return "gain"
+        if self.at_most < 1 and self.middle < 1 / (1 + LEAST_GAIN):
+            return "loss"
+        is_close = self.at_least >= 1 / (1 + HIDDEN) and self.at_most <= 1 + HIDDEN
+        return "none" if is_close else "unclear"
 
     def __str__(self) -> str:
         spread = "" if self.low == self.high else f" ({self.low:.2f} to {self.high:.2f})"
@@ -43,27 +96,24 @@ def ratio_of(one: Rates, other: Rates, times: float = 1.0) -> Ratio | None:
     2.10 times (2.00 to 2.20)
     """
     ratios = [one[turn] / (times * other[turn]) for turn in one if other.get(turn)]
-    return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+    if not ratios:
+        return None
+    return Ratio(median(ratios), min(ratios), max(ratios), *_interval(ratios))
 
 
-def noise_of(as_it_is: Rates) -> float:
-    """Return by how much one thing differs from itself, as a fraction.
+def _interval(ratios: Sequence[float]) -> tuple[float, float]:
+    if len(ratios) < 2:
+        return 0.0, inf
+    logs = [log(ratio) for ratio in ratios]
+    student = _STUDENT[min(len(logs) - 1, len(_STUDENT)) - 1]
+    middle, reach = fmean(logs), student * stdev(logs) / sqrt(len(logs))
+    return exp(middle - reach), exp(middle + reach)
 
-    >>> noise_of({0: 100.0, 1: 110.0}), noise_of({0: 100.0, 1: 101.0})
-    (0.1, 0.03)
+
+def variation_of(rates: Rates) -> float:
+    """Return by how much one thing differs from itself over time, as a fraction.
+
+    >>> variation_of({0: 100.0, 1: 110.0})
+    0.1
     """
-    rates = as_it_is.values()
-    return max(LEAST_NOISE, round(max(rates) / min(rates) - 1, 4))
-
-
-def sign_of(ratio: Ratio, noise: float) -> Sign:
-    """Return whether a ratio is a gain.
-
-    >>> [sign_of(Ratio(*r), 0.1) for r in ((1.3, 1.2, 1.4), (1.3, 0.9, 1.4), (1.09, 1.08, 1.1))]
-    ['gain', 'none', 'none']
-    """
-    if ratio.low > 1 and ratio.middle > 1 + noise:
-        return "gain"
-    if ratio.high < 1 and 1 / ratio.middle > 1 + noise:
-        return "loss"
-    return "none"
+    return round(max(rates.values()) / min(rates.values()) - 1, 4)

@@ -1,23 +1,42 @@
 """Memory that creeps: it grows steadily, and will be full.
 
-Medians of the quarters of at least three minutes, after the first minute (caches fill, allocators
-settle): each is larger than the one before, and the second half grew at least half as much as the
-first one. What levels off is no creep. Growth counts from 32 MiB on, and from 1 % of what there
-was. Of workers that come and go with each epoch the quarters go up and down.
+Medians of the quarters of the time after the start (a minute, or a quarter of a shorter time:
+caches fill, allocators settle): each is larger than the one before, and the second half grew at
+least half as much as the first one. What levels off is no creep. Growth counts from 32 MiB on, and
+from 1 % of what there was. Of workers that come and go with each epoch the quarters go up and
+down. Named is what grew so for three minutes; sooner, what did for as long as it has left:
+
+    memory    .             left         at t it has grown by as much as is left, which has
+              |         .                become less by that: it will be full at 2 t
+    free      |     .
+              | .  grown
+              +---------+---------+      time
+              0         t         2 t
+
+That takes an even growth (EVEN): a cache that fills like 1 - exp(-t / T) is even for 0.5 T, and
+still takes 0.8 T times its rate, which is more than is left; few large steps are not even. What is
+free must have become less, too: pages of a file that are mapped count as memory, and are no loss.
+No growth is named so before 3/7 of what was free is taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from det_jupyter.diagnosis.facts import Growth
 from det_jupyter.words import size
 
 WARM_UP_S = 60.0
+WARM_UP = 0.25  # of the time, if that is less
 MIN_S = 180.0
 MIN_POINTS = 16
+SOON_S = 30.0  # of memory that is full after another such time
+SOON_POINTS = 8
+EVEN = 0.04  # of the growth, by which points are off a straight line in the mean
+SOON_TAKEN = 0.5  # of the growth: by so much at least what is free has become less
 MIN_GROWTH_BYTES = 32 * 2**20
 MIN_GROWTH = 0.01
 STEADY = 0.5  # growth of the second half, of the first half's
@@ -40,34 +59,84 @@ class Creep:
         return f"{what} of {whose} {self.growth.rank} grows by {rate}"
 
 
-def find_creep(growths: tuple[Growth, ...]) -> Creep | None:
+@dataclass(frozen=True, slots=True)
+class _Trend:
+    """Steady growth after the start."""
+
+    growth: Growth
+    bytes_per_s: float
+    seconds: float
+    points: int
+    unevenness: float  # by how much points are off a straight line, of the growth
+    taken_per_s: float | None  # by how much what is free has become less
+
+
+def find_creep(growths: Iterable[Growth]) -> Creep | None:
     """Return the memory that grows fastest, if some creeps."""
-    found = [
-        Creep(growth, rate, None if growth.free_bytes is None else growth.free_bytes / rate)
-        for growth in growths
-        if (rate := creep_rate(growth))
-    ]
+    trends = [trend for growth in growths if (trend := _trend_of(growth))]
+    found = []
+    for trend in trends:
+        free = trend.growth.free_bytes
+        left_s = None if free is None else free / _rate_of(trend.growth.memory, trends)
+        if _is_certain(trend, left_s):
+            found.append(Creep(trend.growth, trend.bytes_per_s, left_s))
     return max(found, key=lambda creep: creep.bytes_per_s, default=None)
 
 
-def creep_rate(growth: Growth) -> float:
-    """Return by how many bytes a second this memory creeps; 0 if it does not."""
-    points = [
-        (at, num)
-        for at, num in zip(growth.at, growth.num_bytes, strict=True)
-        if at - growth.at[0] >= WARM_UP_S
-    ]
-    if len(points) < MIN_POINTS or (span := points[-1][0] - points[0][0]) < MIN_S:
-        return 0.0
-    quarter = len(points) / 4
-    levels = [
-        median(num for _, num in points[int(i * quarter) : int((i + 1) * quarter)])
-        for i in range(4)
-    ]
-    first, second = levels[1] - levels[0], levels[3] - levels[2]
-    grown = levels[3] - levels[0]
-    if not all(a < b for a, b in pairwise(levels)) or second < STEADY * first:
-        return 0.0
+def _rate_of(memory: str, trends: Iterable[_Trend]) -> float:
+    """Return how fast all of the run's processes together fill a memory."""
+    rates: dict[tuple[int, str], float] = {}  # of one process it may be measured in two ways
+    for trend in trends:
+        if trend.growth.memory == memory:
+            whose = (trend.growth.rank, trend.growth.of)
+            rates[whose] = max(trend.bytes_per_s, rates.get(whose, 0.0))
+    return sum(rates.values())
+
+
+def _is_certain(trend: _Trend, left_s: float | None) -> bool:
+    if trend.seconds >= MIN_S and trend.points >= MIN_POINTS:
+        return True
+    return (
+        left_s is not None
+        and trend.seconds >= max(SOON_S, left_s)
+        and trend.unevenness <= EVEN
+        and trend.taken_per_s is not None
+        and trend.taken_per_s >= SOON_TAKEN * trend.bytes_per_s
+    )
+
+
+def _trend_of(growth: Growth) -> _Trend | None:
+    """Return how memory grows, if it does so steadily."""
+    start_s = min(WARM_UP_S, WARM_UP * (growth.at[-1] - growth.at[0]))
+    first = next(i for i, at in enumerate(growth.at) if at - growth.at[0] >= start_s)
+    seconds, points = growth.at[-1] - growth.at[first], len(growth.at) - first
+    if points < SOON_POINTS:
+        return None
+    at, num_bytes = growth.at[first:], growth.num_bytes[first:]
+    middles, levels = _quarters(at), _quarters(num_bytes)
+    if not all(a < b for a, b in pairwise(levels)):
+        return None
+    if levels[3] - levels[2] < STEADY * (levels[1] - levels[0]):
+        return None
+    grown, span_s = levels[3] - levels[0], middles[3] - middles[0]
     if grown < max(MIN_GROWTH_BYTES, MIN_GROWTH * levels[0]):
-        return 0.0
-    return grown / (0.75 * span)
+        return None
+    rate = grown / span_s
+    line = (levels[0] + rate * (when - middles[0]) for when in at)
+    off = fmean(abs(num - even) for num, even in zip(num_bytes, line, strict=True))
+    free = [each for each in growth.free[first:] if each is not None]
+    frees = _quarters(free) if len(free) >= SOON_POINTS else None
+    return _Trend(
+        growth=growth,
+        bytes_per_s=rate,
+        seconds=seconds,
+        points=points,
+        unevenness=off / grown,
+        taken_per_s=None if frees is None else (frees[0] - frees[3]) / span_s,
+    )
+
+
+def _quarters(values: Sequence[float]) -> list[float]:
+    """Return the medians of the quarters."""
+    num = len(values) / 4
+    return [median(values[int(i * num) : int((i + 1) * num)]) for i in range(4)]

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from det_jupyter.diagnosis.facts import Setting
 from det_jupyter.diagnosis.rules import NOTABLE, find
-from det_jupyter.diagnosis.sentences import UNKNOWN, put
+from det_jupyter.diagnosis.sentences import TOO_EARLY, TOO_SHORT, put
 from det_jupyter.diagnosis.waiting import has_too_few_slices
 from det_jupyter.diagnosis.window import Window
 from det_jupyter.records import StepTimes
@@ -19,6 +19,7 @@ from det_jupyter.wire.gangs import SystemSample
 from det_jupyter.wire.verdict import Verdict
 
 STILL = 0.04
+TOO_FEW = "too few intervals to tell a slow rank from uneven steps"
 
 
 class RunVerdict:
@@ -50,11 +51,13 @@ class RunVerdict:
         if not missing and not is_last and not self._is_known:
             missing = self._window.unclear(NOTABLE)
         if missing:
-            return self._say_unknown(at, missing)
+            return self._say_unknown(
+                at, TOO_SHORT if is_last else TOO_EARLY.format(missing=missing)
+            )
         facts = self._window.facts()
         causes = () if self.verdict is None else self.verdict.causes
         if not is_last and has_too_few_slices(facts):
-            return self._say_unknown(at, "too few intervals to tell a slow rank from uneven steps")
+            return self._say_unknown(at, TOO_EARLY.format(missing=TOO_FEW))
         found = find(facts, self.setting, {cause.kind for cause in causes})
         verdict = Verdict(
             kind=found.kind,
@@ -70,10 +73,9 @@ class RunVerdict:
     def _is_known(self) -> bool:
         return self.verdict is not None and self.verdict.kind != "unknown"
 
-    def _say_unknown(self, at: float, missing: str) -> Verdict | None:
+    def _say_unknown(self, at: float, sentence: str) -> Verdict | None:
         if self._is_known:
             return None
-        sentence = f"{UNKNOWN.format(missing=missing)}."
         return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))
 
     def _is_settled(self, verdict: Verdict) -> bool:

@@ -38,7 +38,8 @@ FURTHER: Mapping[CauseKind, str] = {
     "residual": "{share} is in no part that is measured",
 }
 LITTLE = "Little to gain here: {share} of the time is compute, and no other part takes much"
-UNKNOWN = "Not enough seen yet: {missing}"
+TOO_EARLY = "Too early to judge: {missing}."
+TOO_SHORT = "Too short to judge."  # of a run that has ended
 NEXT = "Next: {advice}"
 TRIED = "experiment.diagnose() measures what that gains"
 TRIABLE: frozenset[CauseKind] = frozenset({"input", "communication", "uneven"})

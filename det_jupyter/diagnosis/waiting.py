@@ -17,9 +17,15 @@ Why a rank is slow:
                 another kind; its computer's CPU is full, and that of the others is not
     compute     else: it does more, or runs slower for a reason that is not seen
 
-On a computer whose CPU is full, a rank whose training thread waits for a core, and by that loses
-what it is late, is no straggler either: it may be another rank a minute later. Where that is not
-measured, it is a rank that uses no more CPU time than the others.
+On a computer whose CPU is full, a rank is late that does more, or that gets less:
+
+    CPU time    cpu_wait                        of the late rank, beside the others
+    1.3 times   any                             it does more: ranks train equally many batches, and
+                                                to do more is to wait for a core more, too
+    about as    more, by half of what it is     it gets less: no straggler, as another rank may be
+    much        late, or not measured           late a minute later
+    about as    about as much                   slow for a reason that is not seen
+    much
 """
 
 from __future__ import annotations
@@ -39,8 +45,7 @@ WORTH_A_WORD = 0.1  # of the time: below, waiting is no cause anyway
 MIN_LAST_SLICES = 3  # of a run that has ended
 EXPLAINS = 0.5  # of the difference
 CPU_FULL = 90.0  # %
-MORE_CPU = 15.0  # % of a core
-MORE_CPU_TIMES = 1.3  # or so many times as much: on a machine that others fill, all have little
+MORE_CPU_TIMES = 1.3  # as much as the others: on a machine that others fill, all have little
 LOWER_CLOCK = 0.9  # of the others'
 THROTTLED = 0.2  # of the time, more than the others
 
@@ -154,10 +159,8 @@ def _only_gets_less_cpu(
     full = facts.host(place.agent_id, "cpu_util_simple")
     if place.gpu or full is None or full < CPU_FULL:
         return False
-    own, rest = own_and_rest("cpu_wait")
-    if own is not None and rest is not None:
-        return own - rest >= EXPLAINS * 100 * share
     own, rest = own_and_rest("cpu_util")
-    if own is None or rest is None:
-        return True
-    return own - rest < MORE_CPU and own < MORE_CPU_TIMES * rest
+    if own is not None and rest is not None and own >= MORE_CPU_TIMES * rest > 0:
+        return False
+    own, rest = own_and_rest("cpu_wait")
+    return own is None or rest is None or own - rest >= EXPLAINS * 100 * share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import fmean
 
 from det_jupyter.diagnosis.facts import Facts, Growth, Setting
@@ -26,7 +26,7 @@ class Window:
         self.setting = setting
         self._ranks = [RankTimes() for _ in setting.places]
         self._samples: deque[tuple[str, SystemSample]] = deque()
-        self._memory: dict[tuple[int, str, str], deque[tuple[float, float]]] = {}
+        self._memory: dict[tuple[int, str, str], deque[tuple[float, float, float | None]]] = {}
         self._sampled_at: dict[str, float] = {}
         self._memory_at: dict[str, float] = {}
         self._own = {
@@ -64,20 +64,28 @@ class Window:
             if "memory_pss" in names and "memory_rss" in names:
                 names.remove("memory_rss")
             for name in names:
+                memory, free = self._memory_of(rank, name)
                 points = self._memory.setdefault((rank, of, name), deque(maxlen=_MAX_MEMORY))
-                points.append((sample.at, values[name]))
+                left = sample.values.get(memory, {}).get(free)
+                points.append((sample.at, values[name], left))
+
+    def _memory_of(self, rank: int, name: str) -> tuple[str, str]:
+        """Return the source that a rank's memory is part of, and what of it is left there."""
+        if name == "gpu_memory":
+            return f"gpu:{self.setting.places[rank].gpu}", "gpu_free_memory"
+        return "host", "memory_free"
 
     def missing(self) -> str:
         """Return what there is too little of to say anything, or nothing."""
         silent = [str(i) for i, times in enumerate(self._ranks) if not times.recent]
         if silent:
             num = f"rank {silent[0]}" if len(silent) == 1 else f"{len(silent)} ranks"
-            return f"no times of {num} after the first interval"
+            return f"{num} reported no times after the first interval"
         batches = min(times.batches for times in self._ranks)
         if batches == 0:  # perhaps never: the loop of a function is its own
-            return "no batch after the first interval that a PyTorchTrial or Trainer has timed"
+            return "no batch of a PyTorchTrial or Trainer after the first interval"
         if batches < MIN_BATCHES:
-            return f"{batches} batches after the first interval, {MIN_BATCHES} are needed"
+            return f"{batches} of {MIN_BATCHES} batches after the first interval"
         if min(len(times.recent) for times in self._ranks) < MIN_INTERVALS:
             return "only one interval after the first"
         if min(times.seconds for times in self._ranks) < MIN_SECONDS:
@@ -87,7 +95,7 @@ class Window:
     def unclear(self, least: float) -> str:
         """Return which checkpoint or validation takes that share and has no period yet."""
         kinds = [kind for times in self._ranks for kind in times.unclear(least)]
-        return f"one {kinds[0]} so far, and not how often it happens" if kinds else ""
+        return f"only one {kinds[0]} so far" if kinds else ""
 
     def facts(self) -> Facts:
         """Return what the rules look at; only if nothing is missing."""
@@ -117,25 +125,17 @@ class Window:
 
     def _growths(self) -> Iterable[Growth]:
         for (rank, of, name), points in self._memory.items():
-            place = self.setting.places[rank]
-            last = self._last(place.agent_id)
-            source, free = (
-                (f"gpu:{place.gpu}", "gpu_free_memory")
-                if name == "gpu_memory"
-                else ("host", "memory_free")
-            )
+            at, num_bytes, free = zip(*points, strict=True)
+            memory, _ = self._memory_of(rank, name)
             yield Growth(
                 rank=rank,
                 of=of,
                 name=name,
-                at=tuple(at for at, _ in points),
-                num_bytes=tuple(num_bytes for _, num_bytes in points),
-                free_bytes=last.get(source, {}).get(free),
+                memory=f"{self.setting.places[rank].agent_id} {memory}",
+                at=at,
+                num_bytes=num_bytes,
+                free=free,
             )
-
-    def _last(self, agent_id: str) -> Mapping[str, Mapping[str, float]]:
-        found = (sample.values for agent, sample in reversed(self._samples) if agent == agent_id)
-        return next(found, {})
 
 
 def _means(samples: Iterable[tuple[str, SystemSample]]) -> dict[tuple[str, str], dict[str, float]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from det_jupyter.diagnosis import Place, RunVerdict, Setting
+from det_jupyter.diagnosis.facts import Growth
+from det_jupyter.diagnosis.memory import find_creep
 from det_jupyter.records import PartTimes, StepTimes
 from det_jupyter.wire import SystemSample, Verdict
 
@@ -97,3 +99,9 @@ def run(
 def verdict_of(current: RunVerdict) -> Verdict:
     assert current.verdict is not None
     return current.verdict
+
+
+def creep_rate(growth: Growth) -> float:
+    """Return by how many bytes a second this memory creeps; 0 if it does not."""
+    creep = find_creep([growth])
+    return creep.bytes_per_s if creep else 0.0

@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from det_jupyter.diagnosis.outcome import (
-    Found,
-    Row,
-    build_rows,
-    conclude,
-    not_worth_it,
-    yaml_lines,
-)
+from det_jupyter.diagnosis.conclusion import conclude
+from det_jupyter.diagnosis.outcome import Found, Row, build_rows, not_worth_it, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
+from det_jupyter.wire.verdict import Cause, Verdict
 
 Rates = dict[str, tuple[float, ...]]
 
@@ -91,16 +86,16 @@ def test_what_the_trial_does_already_is_left_out() -> None:
     assert left_out(sharding="fsdp").keys() == of_replicas
 
 
-def test_a_gain_inside_the_noise_is_none() -> None:
-    rows = rows_of({"as_it_is": (100, 115, 105), "replay": (110, 126, 116)})
-    row = rows["replay"]
-    assert row.ratio is not None
-    assert row.sign == "none", "10 % more, where the trial differs from itself by 15 %"
-    assert row.verdict == "nothing: +10 % is inside the noise of 15 %"
+def test_a_gain_in_every_round_counts_though_the_machine_drifts() -> None:
+    """Measured: a gain of 1.82 to 1.98 where the trial as it is differs by 134 % over time."""
+    rows = rows_of({"as_it_is": (100, 55, 129), "workers": (182, 105, 255)})
+    assert rows["as_it_is"].verdict == "the baseline; runs vary by 135 %"
+    assert (rows["workers"].sign, rows["workers"].verdict) == ("gain", "faster by 91 %")
 
 
-def test_a_gain_that_a_round_contradicts_is_none() -> None:
-    assert rows_of({"as_it_is": STEADY, "replay": (200, 210, 99)})["replay"].sign == "none"
+def test_a_gain_that_a_round_contradicts_is_unclear() -> None:
+    row = rows_of({"as_it_is": STEADY, "replay": (200, 187, 87)})["replay"]
+    assert (row.sign, row.verdict) == ("unclear", "unclear: +83 %, runs vary by 132 %")
     assert rows_of({"as_it_is": STEADY, "replay": (200, 210, 199)})["replay"].sign == "gain"
     assert rows_of({"as_it_is": STEADY, "fp16": (50, 51, 52)})["fp16"].sign == "loss"
 
@@ -119,10 +114,12 @@ def test_a_remedy_is_tried_only_for_a_cost_that_was_found() -> None:
     reasons = {name: not_worth_it(recipe, found) for name, recipe in every.items()}
     assert reasons["replay"] is None
     why = {name: item.why for name, item in reasons.items() if item}
-    assert why["workers"] == (
-        "recorded batches gained nothing beyond the noise of 3 %, so this cannot"
-    )
+    assert why["workers"] == "recorded batches gained nothing, so this cannot"
     assert why["fp16"] == "aggregation_1000 was not measured"
+    found = measured({"as_it_is": STEADY, "replay": (201, 101, 101)})
+    left = not_worth_it(every["workers"], found)
+    assert left is not None
+    assert left.why == "it is unclear whether recorded batches would gain anything"
 
 
 def test_a_recipe_that_failed_is_a_row_that_says_why() -> None:
@@ -140,7 +137,8 @@ def test_a_recipe_that_failed_is_a_row_that_says_why() -> None:
         (
             {"replay": (101, 101, 101), "aggregation_1000": (100, 100, 101)},
             "compute",
-            "neither input nor the exchange of gradients costs anything",
+            "Its own computation takes the time: loading data takes at most 3 % of it and "
+            "exchanging gradients, with the optimizer's steps, takes at most 3 % of it.",
         ),
         (
             {"replay": STEADY, "aggregation_1000": STEADY, "one_slot": (90, 90, 90)},
@@ -156,14 +154,76 @@ def test_what_limits_the_trial(rates: Rates, kind: str, words: str) -> None:
     assert words in found[1]
 
 
-def test_where_runs_differ_widely_nothing_is_said_to_cost_nothing() -> None:
-    loud: Rates = {"as_it_is": (100.0, 150.0, 120.0), "replay": (110.0, 140.0, 150.0)}
-    kind, sentence = verdict_of(loud)
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        (
+            {"replay": (90.0, 142.8, 111.1), "aggregation_1000": STEADY},
+            "Exchanging gradients, with the optimizer's steps, takes at most 3 % of the time. "
+            "Whether loading data costs time is unclear, as runs vary by 56 %: wait until the "
+            "computer does less else, or give more rounds and seconds.",
+        ),
+        (
+            {"replay": (80.0, 140.0, 150.0), "aggregation_1000": (100.0, 140.0, 101.0)},
+            "Whether loading data or exchanging gradients, with the optimizer's steps, costs "
+            "time is unclear, as runs vary by 86 %: ",
+        ),
+        (
+            {"replay": STEADY},
+            "Loading data takes at most 3 % of the time. Exchanging gradients, with the "
+            "optimizer's steps, was not measured.",
+        ),
+        ({}, "Nothing was measured that shows what limits it."),
+    ],
+)
+def test_what_was_not_measured_or_is_unclear_is_not_said_to_cost_nothing(
+    rates: Rates, words: str
+) -> None:
+    kind, sentence = verdict_of({"as_it_is": STEADY, **rates})
     assert kind == "unknown"
-    assert sentence.startswith("Runs of the trial as it is differ by 50 %, so a smaller cost ")
-    assert verdict_of(loud | {"replay": (500.0, 600.0, 550.0)})[0] == "input", "a large one can"
-    for second, kind in ((120.0, "compute"), (121.0, "unknown")):
-        assert verdict_of({"as_it_is": (100.0, second), "replay": (100.0, second)})[0] == kind
+    assert sentence.startswith(words)
+    large: Rates = {"as_it_is": (100.0, 150.0, 120.0), "replay": (500.0, 600.0, 550.0)}
+    assert verdict_of(large)[0] == "input", "a large one is seen all the same"
+
+
+def test_a_recipe_that_failed_in_its_second_round_was_not_measured() -> None:
+    found = measured({"as_it_is": STEADY, "replay": (200.0,)}, replay="OSError")
+    verdict = conclude(build_rows([*recipes(1).values()], found, 1), found, 1, at=1.0)
+    assert verdict.sentence == "Nothing was measured that shows what limits it."
+    left = not_worth_it(recipes()["workers"], found)
+    assert left is not None
+    assert left.why == "replay was not measured"
+
+
+SLOW = Cause(kind="straggler", share=0.42, rank=1, because="data", advice=["look at its data"])
+
+
+def live(*causes: Cause) -> Verdict:
+    return Verdict(kind="straggler", sentence="s", causes=list(causes), at=0.0, batches=9)
+
+
+def test_a_straggler_that_was_named_while_the_trial_trained_is_said() -> None:
+    words = (
+        "While it trained, rank 1 was a straggler because of its data: the others waited for it "
+        "40 % of the time. Look at its data."
+    )
+    found = measured({"as_it_is": STEADY, "replay": STEADY, "aggregation_1000": STEADY})
+    found.note_live(None)
+    found.note_live(live(Cause(kind="input", share=0.2), SLOW))
+    found.note_live(live(SLOW.model_copy(update={"share": 0.5})))
+    rows = build_rows([*recipes().values()], found, 2)
+    verdict = conclude(rows, found, 2, at=1.0)
+    assert (verdict.kind, verdict.sentence) == ("straggler", words)
+    found.rates["aggregation_1000"] = {0: 200.0, 1: 204.0, 2: 202.0}
+    verdict = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0)
+    assert [cause.kind for cause in verdict.causes] == ["communication", "straggler"]
+    assert verdict.sentence.endswith(words)
+    assert "that includes waiting for rank 1" in verdict.causes[0].evidence
+    found.rates["replay"] = {0: 100.0, 1: 180.0, 2: 90.0}
+    del found.rates["aggregation_1000"]
+    verdict = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0)
+    assert verdict.kind == "straggler"
+    assert "Whether loading data costs time is unclear" in verdict.sentence
 
 
 def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
@@ -180,6 +240,13 @@ def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
     assert sentence.endswith("times (1.50 to 1.50) as fast."), "nothing was tried against it"
     rates["workers"] = STEADY
     assert verdict_of(rates)[1].endswith("No remedy that was tried gained anything.")
+    rates["workers"] = (100, 200, 150)
+    assert (
+        "Whether more loader workers gains anything is unclear, as runs vary by 96 %: wait until"
+    ) in verdict_of(rates)[1]
+    assert verdict_of(rates, workers="no")[1].endswith(
+        "These could not be measured: more loader workers."
+    )
 
 
 def test_an_exchange_is_told_from_the_steps_that_are_saved_with_it() -> None:
@@ -248,7 +315,14 @@ def test_lines_of_changes_that_all_change_the_optimization_are_comments() -> Non
     assert yaml.safe_load(text) is None
     assert "# optimizations:" in text
     nothing = yaml_lines([*rows_of({"as_it_is": STEADY}).values()])
-    assert nothing == "# nothing that was tried gained anything\n"
+    assert nothing == "# no change was tried\n"
+    nothing = yaml_lines([*rows_of({"as_it_is": STEADY, "bf16": STEADY}).values()])
+    assert nothing == "# no change that was tried gained anything\n"
+    tried = rows_of({"as_it_is": STEADY, "bf16": (100, 180, 90)}, workers="OSError")
+    assert yaml_lines([*tried.values()]).splitlines() == [
+        "# more loader workers: failed: OSError",
+        "# gradient_compression: bf16: unclear: +0 %, runs vary by 98 %",
+    ]
 
 
 def test_gains_losses_and_noise_are_said_in_percent() -> None:
@@ -257,8 +331,8 @@ def test_gains_losses_and_noise_are_said_in_percent() -> None:
     )
     assert rows["bf16"].verdict == "faster by 50 %"
     assert rows["fp16"].verdict == "slower by 20 %"
-    assert rows["workers"].verdict == "nothing: +0 % is inside the noise of 3 %"
-    assert rows["as_it_is"].verdict == "the others are compared with it; noise 3 %"
+    assert rows["workers"].verdict == "nothing: +0 %, runs vary by 0 %"
+    assert rows["as_it_is"].verdict == "the baseline; runs vary by 2 %"
     assert rows["bf16"].records_per_s == 151
 
 
@@ -266,7 +340,7 @@ def test_a_diagnostic_that_gains_says_what_its_cost_takes() -> None:
     rates: Rates = {"as_it_is": STEADY, "replay": (200, 204, 202), "aggregation_1000": STEADY}
     rows = rows_of(rates)
     assert rows["replay"].verdict == "loading data takes 50 % of the time"
-    assert rows["aggregation_1000"].verdict == "nothing: +0 % is inside the noise of 3 %"
+    assert rows["aggregation_1000"].verdict == "nothing: +0 %, runs vary by 0 %"
 
 
 def test_of_a_change_of_two_keys_the_gain_is_beside_the_first() -> None:
@@ -300,23 +374,25 @@ def test_of_two_changes_of_one_key_only_the_best_is_live() -> None:
 def test_a_cost_counts_from_three_percent_on(optimizer: float, kind: str) -> None:
     found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202)})
     found.shares["optimizer"] = optimizer
+    found.rates["replay"] = dict(enumerate(STEADY))
     verdict = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0)
     assert verdict.kind == kind
 
 
 def test_efficiency_that_is_poor_needs_both_diagnostics() -> None:
     rates: Rates = {"as_it_is": STEADY, "replay": STEADY, "one_slot": (90, 90, 90)}
-    assert verdict_of(rates)[0] == "compute"
+    assert verdict_of(rates)[0] == "unknown"
     rates["aggregation_1000"] = STEADY
     for alone, kind in ((59.0, "compute"), (60.0, "residual")):
         rates["one_slot"] = (alone, alone, alone)
         assert verdict_of(rates)[0] == kind
-    rates |= {name: (85.0,) for name in ("as_it_is", "replay", "aggregation_1000")}
+    rates |= {name: (85.0, 85.0) for name in ("as_it_is", "replay", "aggregation_1000")}
     for alone, kind in ((50.0, "compute"), (50.1, "residual")):
-        assert verdict_of(rates | {"one_slot": (alone,)})[0] == kind
-    only = verdict_of({"as_it_is": STEADY, "replay": STEADY})[1]
+        assert verdict_of(rates | {"one_slot": (alone, alone)})[0] == kind
+    only = verdict_of({"as_it_is": STEADY, "replay": STEADY}, slots=1)
     assert only == (
-        "Its own computation takes the time: input costs nothing that could be measured."
+        "compute",
+        "Its own computation takes the time: loading data takes at most 3 % of it.",
     )
 
 

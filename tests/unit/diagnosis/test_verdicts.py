@@ -275,12 +275,24 @@ def test_on_a_full_machine_a_late_rank_that_does_not_wait_for_a_core_is_a_stragg
     assert verdict.causes[0].kind == kind
 
 
+def test_on_a_full_machine_a_rank_that_does_more_waits_for_a_core_more_and_is_named() -> None:
+    """Measured: rank 1 computes twice as much, while two other programs use both cores."""
+    samples = {
+        "host": {"cpu_util_simple": 100.0},
+        f"rank:{RUN}:0": {"cpu_util": 11.0, "cpu_wait": 42.0},
+        f"rank:{RUN}:1": {"cpu_util": 23.0, "cpu_wait": 70.0},
+    }
+    own = together([HEALTHY, {**HEALTHY, "forward": 18.0}])
+    cause = verdict_of(run(own, samples=lambda _: samples)).causes[0]
+    assert (cause.kind, cause.rank, cause.because) == ("straggler", 1, "compute")
+
+
 def test_programs_that_keep_a_computing_rank_off_the_cpu_are_something_to_gain() -> None:
     samples = {"host": {"cpu_util_simple": 99.0}, f"rank:{RUN}:0": {"cpu_wait": 45.0}}
     verdict = alone(HEALTHY, samples=lambda _: samples)
     assert verdict.kind == "compute"
     assert "rank 0 waits for a core 45 % of the time" in verdict.causes[0].evidence
-    assert "end other programs on that computer" in verdict.sentence
+    assert "close other programs or use fewer slots" in verdict.sentence
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])
@@ -344,7 +356,7 @@ def test_a_gpu_that_is_idle_half_of_the_time_has_too_little_to_do() -> None:
 def test_a_start_is_not_enough(intervals: int) -> None:
     verdict = alone(INPUT, num_intervals=intervals)
     assert verdict.kind == "unknown"
-    assert verdict.sentence.startswith("Not enough seen yet: ")
+    assert verdict.sentence.startswith("Too early to judge: ")
     assert (verdict.batches, verdict.causes, verdict.shares) == (0, [], {})
 
 

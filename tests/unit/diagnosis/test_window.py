@@ -35,15 +35,15 @@ ENOUGH = [times(1), times(2)]
 @pytest.mark.parametrize(
     ("of_ranks", "words"),
     [
-        ([ENOUGH, []], "no times of rank 1 after the first interval"),
-        ([[], ENOUGH, []], "no times of 2 ranks after the first interval"),
+        ([ENOUGH, []], "rank 1 reported no times after the first interval"),
+        ([[], ENOUGH, []], "2 ranks reported no times after the first interval"),
         (
             [ENOUGH, [times(1, 0), times(2, 0)]],
-            "no batch after the first interval that a PyTorchTrial or Trainer has timed",
+            "no batch of a PyTorchTrial or Trainer after the first interval",
         ),
         (
             [ENOUGH, [times(1, 9), times(2, 10)]],
-            "19 batches after the first interval, 20 are needed",
+            "19 of 20 batches after the first interval",
         ),
         ([ENOUGH, [times(1)]], "only one interval after the first"),
         (
@@ -81,7 +81,7 @@ def test_what_takes_a_share_once_is_unclear() -> None:
     found = window([times(1), times(2, validation=0.2), times(3)])
     assert found.unclear(0.1) == ""
     found = window([times(1), times(2, validation=0.31), times(3)])
-    assert found.unclear(0.1) == "one validation so far, and not how often it happens"
+    assert found.unclear(0.1) == "only one validation so far"
     found = window([times(1), times(2, validation=0.25)])
     assert [found.unclear(least) != "" for least in (0.125, 0.126)] == [True, False]
 
