@@ -13,6 +13,7 @@ import sys
 
 from det_jupyter.agent.launch.zygote_process import RANK_TARGET, start_zygote
 from det_jupyter.system import paths
+from det_jupyter.system.locks import take_lock
 from det_jupyter.system.programs import raise_file_limit
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
-    lock = paths.take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
+    lock = take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
         return 0
     most_files, problem = raise_file_limit()  # each mapped blob keeps a file open

@@ -1,12 +1,13 @@
 """The folder of IPC sockets. Its path is short, because theirs are limited to about 100 bytes.
 
-It is in the folder of temporary files, unless every user can replace entries there (some
-containers have a /tmp of mode 0777). A file in the runtime folder has its path, so that the next
-agent can remove it if this one is killed.
+It is in the folder of temporary files, unless its path is too long (TMPDIR may name any folder),
+or every user can replace entries there (some containers have a /tmp of mode 0777). A file in the
+runtime folder has its path, so that the next agent can remove it if this one is killed.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -17,7 +18,10 @@ from pathlib import Path
 from det_jupyter.system import paths
 from det_jupyter.system.ownership import find_problem_above
 
+logger = logging.getLogger(__name__)
+
 _PREFIX = "det-"
+_MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")  # of 103 to 107
 
 
 @contextmanager
@@ -34,10 +38,23 @@ def socket_folder() -> Iterator[Path]:
 
 
 def _place() -> str:
-    for place in (tempfile.gettempdir(), "/dev/shm"):
-        if os.access(place, os.W_OK | os.X_OK) and not find_problem_above(Path(place, "det")):
+    for place in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
+        is_usable = _is_short(place) and os.access(place, os.W_OK | os.X_OK)
+        if is_usable and not find_problem_above(Path(place, "det")):
             return place
-    return str(paths.runtime_dir())
+    place = str(paths.runtime_dir())
+    if not _is_short(place):
+        logger.error(
+            "sockets in %s have paths that are too long, so ranks have no kernels; set TMPDIR to "
+            "a folder whose path has at most %d bytes, and start the agent again",
+            place,
+            _MOST_BYTES,
+        )
+    return place
+
+
+def _is_short(place: str) -> bool:
+    return len(os.fsencode(place)) <= _MOST_BYTES
 
 
 def _remove_noted(note: Path) -> None:

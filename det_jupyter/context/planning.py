@@ -76,6 +76,7 @@ def plan_context(
     *,
     include: Sequence[Path | str] = (),
     scripts: Mapping[str, str] | None = None,
+    follow_links: bool = False,
 ) -> ContextPlan:
     """Find what would travel, and all that is wrong with it.
 
@@ -83,12 +84,13 @@ def plan_context(
         folder: The context directory; None: there are only the others.
         include: Files and folders to add at its root, by their own names.
         scripts: Texts of files, by path; they take precedence over files of the folder.
+        follow_links: Whether what links outside of the folder lead to travels in their places.
     """
     plan = ContextPlan()
     if folder is not None:
-        _add_folder(plan, Path(folder).expanduser())
+        _add_folder(plan, Path(folder).expanduser(), follow_links=follow_links)
     for path in include:
-        _add_included(plan, Path(path).expanduser())
+        _add_included(plan, Path(path).expanduser(), follow_links=follow_links)
     for name, text in (scripts or {}).items():
         _add_script(plan, name, text)
     plan.entries = dict(sorted(plan.entries.items()))
@@ -97,10 +99,10 @@ def plan_context(
     return plan
 
 
-def _add_folder(plan: ContextPlan, folder: Path) -> None:
+def _add_folder(plan: ContextPlan, folder: Path, *, follow_links: bool) -> None:
     if os.path.isdir(folder):  # False also where it may not be looked at
         plan.folder = os.path.abspath(folder)
-        _merge(plan, Walk(folder))
+        _merge(plan, Walk(folder, follow_links=follow_links))
         return
     reason = "it is not a folder" if os.path.lexists(folder) else "there is no such folder"
     place = ""
@@ -114,7 +116,7 @@ def _add_folder(plan: ContextPlan, folder: Path) -> None:
     )
 
 
-def _add_included(plan: ContextPlan, path: Path) -> None:
+def _add_included(plan: ContextPlan, path: Path, *, follow_links: bool) -> None:
     name = os.path.basename(os.path.abspath(path))
     if not os.path.exists(path):
         plan.problems.append(f"include: {shown(str(path))}: there is no such file or folder")
@@ -126,7 +128,7 @@ def _add_included(plan: ContextPlan, path: Path) -> None:
             "them, or name the one of the context in its .detignore"
         )
     else:
-        _merge(plan, Walk(path, at=name))
+        _merge(plan, Walk(path, at=name, follow_links=follow_links))
 
 
 def _add_script(plan: ContextPlan, name: str, text: str) -> None:

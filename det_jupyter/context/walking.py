@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from det_jupyter.context.ignoring import IGNORE_FILE, ignore_rules
+from det_jupyter.context.ignoring import IGNORE_FILE, TooSlow, ignore_rules, too_slow
 from det_jupyter.words import printable
 
 _MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
@@ -98,9 +98,10 @@ class Walk:
     Args:
         root: The folder or file; it may be a link.
         at: The path in the context that it gets; "": it is the context.
+        follow_links: Whether what links outside of the root lead to travels in their places.
     """
 
-    def __init__(self, root: Path, *, at: str = "") -> None:
+    def __init__(self, root: Path, *, at: str = "", follow_links: bool = False) -> None:
         self.entries: dict[str, Entry] = {}
         self.ignored: list[str] = []
         self.problems: list[str] = []
@@ -108,6 +109,9 @@ class Walk:
         self._root = os.path.abspath(root)
         self._real = os.path.realpath(root)
         self._at = at
+        self._follow_links = follow_links
+        # By path below the root: the folders that links on the way to it lead to.
+        self._followed: dict[str, tuple[str, ...]] = {}
         # Each of these becomes one line, however many paths it has.
         self._outside: list[str] = []
         self._unreadable: list[str] = []
@@ -120,7 +124,10 @@ class Walk:
             self._rules = ignore_rules(Path(self._root), self.problems)
             if self._at:
                 self.entries[self._at] = Entry(kind="folder", source=self._root)
-            self._walk()
+            try:
+                self._walk()
+            except TooSlow:
+                self.problems.append(too_slow(shown(self._root)))
         else:
             self._add_file(self._at, self._root, os.stat(self._root))
         self._report()
@@ -130,9 +137,9 @@ class Walk:
         where = shown(self._root)
         if self._outside:
             self.problems.append(
-                f"context: links lead out of {where}: {_listed(self._outside)}; replace each by "
-                f"what it leads to, or write it as a line of {IGNORE_FILE} and use the absolute "
-                "path"
+                f"context: links lead out of {where}: {_listed(self._outside)}; --follow-links "
+                "(in Python follow_links=True) sends what they lead to; or write each as a line "
+                f"of {IGNORE_FILE} and use the absolute path"
             )
         if self._unreadable:
             self.problems.append(
@@ -185,8 +192,7 @@ class Walk:
             self._odd.append(str(os.fsencode(name)))
             return False
         if found.is_symlink():
-            self._add_link(name, found.path)
-            return False
+            return self._add_link(name, found.path)
         if is_folder:
             self.entries[self._path(name)] = Entry(kind="folder", source=found.path)
             return True
@@ -210,21 +216,50 @@ class Walk:
                 is_executable=bool(state.st_mode & stat.S_IXUSR),
             )
 
-    def _add_link(self, name: str, path: str) -> None:
+    def _add_link(self, name: str, path: str) -> bool:
+        """Note a link; return whether it is one to a folder that travels, to walk into."""
         target = os.readlink(path)
         real = os.path.realpath(path)
-        if real != self._real and not real.startswith(os.path.join(self._real, "")):
+        followed = self._followed_above(name)
+        if not _is_in(real, self._real):
+            if self._follow_links:
+                return self._follow(name, path, real, followed)
             self._outside.append(f"{shown(name)} → {shown(target)}")
-            return
+            return False
         folder = os.path.dirname(name)
         spelled = os.path.normpath(os.path.join(folder, target))
-        if os.path.isabs(target) or spelled == ".." or spelled.startswith(f"..{os.sep}"):
+        is_above = spelled == ".." or spelled.startswith(f"..{os.sep}")
+        if os.path.isabs(target) or is_above or followed:
             # It leads back in, by a path that the copy does not have.
-            target = os.path.relpath(real, os.path.realpath(os.path.dirname(path)))
+            target = os.path.relpath(os.path.relpath(real, self._real), folder or os.curdir)
         if not _is_utf8(target):
             self._odd.append(str(os.fsencode(target)))
-            return
+            return False
         self.entries[self._path(name)] = Entry(kind="link", source=path, link=target)
+        return False
+
+    def _follow(self, name: str, path: str, real: str, followed: tuple[str, ...]) -> bool:
+        """Note what a link leads to in its place; return whether it is a folder to walk into."""
+        if not os.path.isdir(real):
+            try:
+                self._add_file(self._path(name), path, os.stat(path))
+            except OSError as error:
+                self._cannot(name, error.strerror or str(error))
+            return False
+        around = (self._real, os.path.realpath(os.path.dirname(path)), *followed)
+        if any(_is_in(each, real) for each in around):
+            self.problems.append(
+                f"context: {shown(path)} leads to {shown(real)}, which holds the link itself; "
+                f"write it as a line of {IGNORE_FILE}"
+            )
+            return False
+        self.entries[self._path(name)] = Entry(kind="folder", source=path)
+        self._followed[name] = (*followed, real)
+        return True
+
+    def _followed_above(self, name: str) -> tuple[str, ...]:
+        above = (str(each) for each in Path(name).parents)
+        return next((self._followed[each] for each in above if each in self._followed), ())
 
     def _is_lost(self, name: str, link: str) -> bool:
         target = os.path.normpath(os.path.join(os.path.dirname(name), link))
@@ -252,6 +287,10 @@ class Walk:
             f"{largest}); give the folder with your code, or write what the training does not "
             f"need as lines of its {IGNORE_FILE}"
         )
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from det_jupyter.system import paths
+from det_jupyter.system.locks import is_locked
 from det_jupyter.system.ownership import open_own
 
 
@@ -39,4 +40,4 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
 
 def is_agent_running() -> bool:
     """Return whether an agent holds the lock of this computer and user."""
-    return paths.is_locked(paths.agent_lock())
+    return is_locked(paths.agent_lock())

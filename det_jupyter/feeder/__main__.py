@@ -15,12 +15,16 @@ import signal
 import sys
 from contextlib import suppress
 
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
+from det_jupyter.errors import DetError
+from det_jupyter.feeder.listening import BoundedServer
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.server import Feeder, make_application
+from det_jupyter.system import paths
+from det_jupyter.system.locks import is_locked, take_lock
 
+_BACKLOG = 2048  # connections that the system makes for us until we come to them
 _FIRST_LOOK_S = 2.0  # the folder may be on a drive that is slow or gone
 
 
@@ -42,23 +46,35 @@ def main() -> int:
 
 async def _serve(token: str, *, may_start: bool) -> None:
     feeder = Feeder(token, MasterLine(may_start=may_start))
-    sockets = bind_sockets(0, "127.0.0.1")
-    server = HTTPServer(make_application(feeder))
+    sockets = bind_sockets(0, "127.0.0.1", backlog=_BACKLOG)
+    server = BoundedServer(make_application(feeder), waiting=feeder.waiting)
     server.add_sockets(sockets)
     with suppress(TimeoutError):  # else the first frame says `starting`
         await asyncio.wait_for(feeder.look(), _FIRST_LOOK_S)
     watching = asyncio.create_task(feeder.watch())
+    holding = asyncio.create_task(asyncio.to_thread(_hold_lock))
     print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
     await _end_of_input()
     watching.cancel()
+    holding.cancel()
     server.stop()
     feeder.close()
 
 
+def _hold_lock() -> None:
+    """Be found by `det master stop --everything`; blocks as long as the folder does."""
+    with suppress(DetError, OSError):
+        for path in paths.feeder_locks():
+            if not is_locked(path):
+                path.unlink(missing_ok=True)
+        take_lock(paths.feeder_lock(os.getpid()), timeout_s=0)
+
+
 async def _end_of_input() -> None:
-    """Return when standard input has ended; what comes there before is ignored."""
+    """Return at SIGTERM, or when standard input has ended; what comes there before is ignored."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
     fd = sys.stdin.fileno()
 
     def read() -> None:

@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 
+from tornado.http1connection import HTTP1Connection
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter._version import __version__
 from det_jupyter.feeder.codec import to_text
 from det_jupyter.feeder.hub import Hub
+from det_jupyter.feeder.listening import make_waiting
 from det_jupyter.feeder.master import MasterLine, MasterState
 from det_jupyter.feeder.tab import Questions, Tab
 from det_jupyter.wire.pages import PAGE_PROTOCOL
@@ -33,6 +35,7 @@ class Feeder:
         self._token = token
         self._line = line
         self.tabs: set[Callable[[str], None]] = set()  # are told what becomes of the master
+        self.waiting = make_waiting()
         self.instance = uuid.uuid4().hex
         self.hub = Hub(line)
         self.questions = Questions(line)
@@ -89,6 +92,8 @@ class Socket(WebSocketHandler):
         if not is_known or "Origin" in self.request.headers:
             self.set_status(403)
             self.finish()
+        elif isinstance(connection := self.request.connection, HTTP1Connection):
+            self._feeder.waiting.remove(connection.stream)
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)

@@ -5,9 +5,10 @@
                                (of hard links only their folder: see `_sync_tree`)
 
 A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
-leftover can be told from work in progress, and the next writer removes it. The lock belongs to the
-open folder, which a process forked meanwhile, a data worker say, has open as well; it closes it at
-once, or it could outlive the writer and keep the lock.
+leftover can be told from work in progress, and is removed: by the next writer, when the master
+starts, and when an experiment is deleted. The lock belongs to the open folder, which a process
+forked meanwhile, a data worker say, has open as well; it closes it at once, or it could outlive
+the writer and keep the lock.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class LocalStorage:
         """Return a draft of a checkpoint. If the process dies with it, it never existed."""
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._remove_leftovers()
+        self.remove_leftovers()
         scratch = self.root / f"{_SCRATCH}{uuid}"
         return LocalDraft(scratch, final, _make_locked(scratch))
 
@@ -168,7 +169,8 @@ class LocalStorage:
             raise CheckpointError(f"checkpoint {uuid!r}: this is not the name of a checkpoint")
         return self.root / uuid
 
-    def _remove_leftovers(self) -> None:
+    def remove_leftovers(self) -> None:
+        """Remove what writers that were killed have left; what is being written stays."""
         for scratch in self.root.glob(f"{_SCRATCH}*"):
             lock = None
             with suppress(OSError):  # it cannot be told whether someone is still writing there

@@ -1,6 +1,6 @@
 """The paths of our files. Folders have mode 0700, files 0600.
 
-    runtime_dir()   master.json                                      gone after a reboot
+    runtime_dir()   master.json feeder-PID.lock                      gone after a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
 
 The locks are beside what they protect, so that no second master can open the database.
@@ -10,18 +10,14 @@ The locks are beside what they protect, so that no second master can open the da
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Literal
 
 from det_jupyter.errors import DetError
 from det_jupyter.system.ownership import make_private, open_own
+from det_jupyter.system.room import why_no_room
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
-_LOCK_POLL_S = 0.02
-_ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lines
 
 
 def _private(folder: Path) -> Path:
@@ -97,6 +93,16 @@ def agent_lock() -> Path:
     return data_dir() / "agent.lock"
 
 
+def feeder_lock(pid: int) -> Path:
+    """Return the file that a Jupyter Server's feeder holds locked while it lives."""
+    return runtime_dir() / f"feeder-{pid}.lock"
+
+
+def feeder_locks() -> list[Path]:
+    """Return the locks of all feeders, also of those that have ended."""
+    return sorted(runtime_dir().glob("feeder-*.lock"))
+
+
 def pools_file() -> Path:
     """Return the file in which the user defines resource pools."""
     return data_dir() / "pools.yaml"
@@ -105,59 +111,12 @@ def pools_file() -> Path:
 def find_full_folder() -> str:
     """Return which of our folders has no space, and what to do; "" if all have."""
     for folder in (data_dir, log_dir, runtime_dir):
-        try:
-            with TemporaryFile(dir=folder()) as file:
-                file.write(bytes(_ROOM_BYTES))
-                file.flush()
-        except OSError as error:
+        if why := why_no_room(folder()):
             return (
-                f"nothing can be written in {folder()} ({error.strerror}); make room there, or "
-                f"set {HOME_VARIABLE} to a folder on another disk"
+                f"nothing can be written in {folder()} ({why}); make room there, or set "
+                f"{HOME_VARIABLE} to a folder on another disk"
             )
     return ""
-
-
-def take_lock(
-    path: Path, *, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
-) -> int | None:
-    """Return a descriptor that holds the lock while this process lives; None if another has it.
-
-    A timeout is needed because `is_locked` holds the lock for an instant, and a process that ends
-    for a moment.
-
-    Args:
-        is_hopeless: Returns whether the present holder will keep it.
-    """
-    import fcntl  # Windows has none; only the training library runs there
-
-    descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except BlockingIOError:
-            if is_hopeless() or time.monotonic() > deadline:
-                os.close(descriptor)
-                return None
-            time.sleep(_LOCK_POLL_S)
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process holds this lock file."""
-    import fcntl
-
-    try:
-        descriptor = open_own(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)  # this also releases the lock
-    return False
 
 
 def private_opener(path: str, flags: int) -> int:

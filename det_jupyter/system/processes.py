@@ -7,14 +7,50 @@ On Linux the birth is in ticks since the computer started, with the id of that s
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+_POLL_S = 0.02
 _ENDED = ("Z", "X")
 _STOPPED = ("T", "t")  # by a signal, by a debugger
 _STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after the name
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, and no later one with its pid."""
+
+    pid: int
+    birth: str
+
+    @property
+    def is_alive(self) -> bool:
+        return birth_of(self.pid) == self.birth
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether it has ended in time."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def end(self, timeout_s: float) -> bool:
+        """Terminate it, kill it after the timeout or if it is stopped; return whether it ended."""
+        patience_s = 0.0 if is_frozen(self.pid) else timeout_s
+        return self._send(signal.SIGTERM, patience_s) or self._send(signal.SIGKILL, timeout_s)
+
+    def _send(self, number: signal.Signals, patience_s: float) -> bool:
+        if self.is_alive:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(self.pid, number)
+        return self.wait(patience_s)
 
 
 def birth_of(pid: int) -> str | None:
@@ -27,6 +63,8 @@ def birth_of(pid: int) -> str | None:
         if not fields or fields[_STATE] in _ENDED:
             return None
         return f"{fields[_START_TICKS]}@{_boot_id()}"
+    import psutil  # not at the top: see locks.py
+
     try:
         process = psutil.Process(pid)
         is_over = process.status() == psutil.STATUS_ZOMBIE
@@ -40,6 +78,8 @@ def is_frozen(pid: int) -> bool:
     if sys.platform == "linux":
         fields = _stat(pid)
         return bool(fields) and fields[_STATE] in _STOPPED
+    import psutil
+
     try:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:

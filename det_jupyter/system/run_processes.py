@@ -27,9 +27,21 @@ def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
 
     Takes 0.1 ms per process of the computer.
     """
+    return _end_all(str(run.path), os.fsencode(run.control), timeout_s)
+
+
+def end_all_below(runs: Path, timeout_s: float = 5.0) -> list[int]:
+    """Kill every process of all runs but the calling one; return their pids.
+
+    Their agent must have ended, as it has the control pages in its memory, too.
+    """
+    return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s)
+
+
+def _end_all(folder: str, mapped: bytes, timeout_s: float) -> list[int]:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while (found := processes_of(run, psutil.pids())) and time.monotonic() < deadline:
+    while (found := _find(folder, mapped, psutil.pids())) and time.monotonic() < deadline:
         for process in found:
             with suppress(psutil.Error):
                 process.kill()
@@ -40,18 +52,28 @@ def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
 
 def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:
     """Return those of these processes that belong to the run, without the calling one."""
+    return _find(str(run.path), os.fsencode(run.control), pids)
+
+
+def _find(folder: str, mapped: bytes, pids: Iterable[int]) -> list[psutil.Process]:
     found = []
     for pid in pids:
         with suppress(psutil.Error, OSError):  # of another user, or it has ended
             process = psutil.Process(pid)
-            if pid != os.getpid() and _belongs(process, run):
+            if pid != os.getpid() and _belongs(process, folder, mapped):
                 found.append(process)
     return found
 
 
-def _belongs(process: psutil.Process, run: RunDir) -> bool:
-    if process.environ().get(RUN_VARIABLE) == str(run.path):
+def _belongs(process: psutil.Process, folder: str, mapped: bytes) -> bool:
+    """Return whether the process works in a folder of runs, or has a file of it in memory.
+
+    Args:
+        folder: A run's; if it ends with a separator, all runs' in it.
+    """
+    named = process.environ().get(RUN_VARIABLE, "")
+    if named == folder or (folder.endswith(os.sep) and named.startswith(folder)):
         return True
     with suppress(FileNotFoundError):  # not Linux
-        return os.fsencode(run.control) in Path(f"/proc/{process.pid}/maps").read_bytes()
+        return mapped in Path(f"/proc/{process.pid}/maps").read_bytes()
     return False

@@ -132,9 +132,21 @@ class Run:
             )
 
     def with_circumstances(self, exited: GangExited) -> GangExited:
-        """Add the last batch and output of the rank that ended first."""
+        """Add the last batch and output of the rank that ended first, or why none can be told."""
+        if exited.killed or exited.lost:
+            return exited
         rank = exited.first_ended
-        if rank is None or exited.killed or exited.lost:
+        if rank is not None and not self.dir.path.is_dir():  # then no rank could report its end
+            error = (
+                f"the run's folder was removed while it trained: {self.dir.path}; leave "
+                f"{self.dir.path.parent} alone while something runs"
+            )
+            return exited.model_copy(update={"error": error, "error_is_final": False})
+        has_failed = exited.first_failed is not None or bool(exited.error)
+        if has_failed and (full := paths.find_full_folder()):  # nothing of it could be written
+            why = {"error": full, "error_is_final": False, "no_room": True}
+            return exited.model_copy(update=why)
+        if rank is None:
             return exited
         try:
             with self._page() as page:

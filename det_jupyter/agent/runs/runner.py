@@ -206,7 +206,7 @@ class Runner:
             run.prepare()
         except OSError as error:
             gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
-            self._finish(active, gang.to_report(time.time()))
+            self._finish(active, run.with_circumstances(gang.to_report(time.time())))
             return
         self._active[run.id] = active
         active.task = asyncio.create_task(self._carry(active))

@@ -134,7 +134,7 @@ def test_all_links_that_lead_out_are_one_problem(folder: Path, tmp_path: Path) -
     (folder / "etc").symlink_to("/etc/passwd")
     (problem,) = plan_context(folder).problems
     assert f"links lead out of {folder}: chain → data, data → {outside.parent}, " in problem
-    assert "etc → /etc/passwd, package/one.csv → ../../elsewhere/data.csv; replace" in problem
+    assert "etc → /etc/passwd, package/one.csv → ../../elsewhere/data.csv; --follow" in problem
     write(folder, ".detignore", "chain\n/data\n*.csv\n/etc\n")
     assert plan_context(folder).problems == []
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.client.startup_hook import find_unrun_hook
 from det_jupyter.context import (
     context_files,
+    ignoring,
     pack_context,
     plan_context,
     unpack_context,
 )
 from det_jupyter.context.modules import find_syntax_error
+from det_jupyter.entrypoints import Command, parse_entrypoint
 from det_jupyter.errors import CaptureError
 
 
@@ -85,7 +89,97 @@ def test_a_folder_whose_name_begins_alike_is_outside(folder: Path, tmp_path: Pat
     write(tmp_path, "model-data/x.csv")
     link(folder / "data", "../model-data")
     (problem,) = plan_context(folder).problems
-    assert f"links lead out of {folder}: data → ../model-data; replace each" in problem
+    assert f"links lead out of {folder}: data → ../model-data; --follow-links" in problem
+
+
+def test_links_that_lead_out_are_followed_on_request(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path, "lib/deep/a.py")
+    write(tmp_path, "other/b.py")
+    write(tmp_path, "lib/__pycache__/a.pyc")
+    link(folder / "lib", tmp_path / "lib")
+    link(folder / "b.py", "../other/b.py")
+    link(tmp_path / "lib/b", "../other/b.py")  # inside of what is followed, and leads on
+    link(tmp_path / "lib/back.py", f"../{folder.name}/train.py")
+    link(tmp_path / "lib/pipe", "/dev/null")
+    plan = plan_context(folder, follow_links=True)
+    assert plan.problems == []
+    assert plan.notices == ["context: lib/pipe (device) do not travel"]
+    kinds = {name: each.kind for name, each in plan.entries.items()}
+    assert kinds["b.py"] == kinds["lib/b"] == kinds["lib/deep/a.py"] == "file"
+    assert kinds["lib"] == "folder"
+    assert "lib/__pycache__" not in kinds
+    assert plan.entries["lib/back.py"].link == "../train.py"
+    assert plan.read("lib/deep/a.py") == (tmp_path / "lib/deep/a.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "started"),
+    [
+        ("model_def:Trial", "-m det_jupyter.launch.torch_distributed --trial model_def:Trial"),
+        ("python3 train.py --note 'a b'", "train.py --note a b"),
+        (
+            "python3 -m det_jupyter.launch.deepspeed --trial model_def:Trial",
+            "-m det_jupyter.launch.deepspeed --trial model_def:Trial",
+        ),
+    ],
+)
+def test_a_startup_hook_is_not_run_and_the_notice_has_what_would_run_it(
+    folder: Path, entrypoint: str, started: str
+) -> None:
+    write(folder, "model_def.py", "class Trial(pytorch.PyTorchTrial): pass\n")
+    write(folder, "startup-hook.sh", "#!/bin/bash\n# packages\n[[ -d . ]] && export HOOKED=yes\n")
+    [notice] = find_unrun_hook(plan_context(folder), entrypoint)
+    assert "startup-hook.sh is not run" in notice
+    assert "([[ -d . ]] && export HOOKED=yes)" in notice
+    line = notice.partition("entrypoint: ")[2]
+    python = write(folder, "bin/python3", '#!/bin/sh\necho "$HOOKED" "$@"\n')
+    python.chmod(0o755)
+    path = f"{python.parent}:{os.environ['PATH']}"
+    assert isinstance(parse_entrypoint(line), Command)
+    command = ["sh", "-c", line]
+    ran = subprocess.run(command, cwd=folder, env={"PATH": path}, capture_output=True, text=True)
+    assert ran.stdout == f"yes {started}\n"
+    write(folder, "startup-hook.sh", "set -e\nfalse\n")
+    failed = subprocess.run(command, cwd=folder, env={"PATH": path}, capture_output=True)
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert list(find_unrun_hook(plan_context(folder), line)) == []  # it is run
+
+
+@pytest.mark.parametrize(
+    ("name", "has_line"),
+    [("main", False), ("Plain", False), ("Other", False), ("Base", True), ("Derived", True)],
+)
+def test_a_startup_hook_is_put_before_trial_classes_only(
+    folder: Path, name: str, has_line: bool
+) -> None:
+    write(
+        folder,
+        "model_def.py",
+        "from elsewhere import Other\ndef main(): pass\nclass Plain: pass\n"
+        "class Base(PyTorchTrial): pass\nclass Derived(Plain, Base): pass\n",
+    )
+    write(folder, "startup-hook.sh", "pip install x\n")
+    [notice] = find_unrun_hook(plan_context(folder), f"model_def:{name}")
+    assert "(pip install x); run it yourself before" in notice
+    assert ("entrypoint: " in notice) is has_line
+
+
+def test_links_around_what_holds_them_are_refused(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path, "one/x.py")
+    write(tmp_path, "two/y.py")
+    link(folder / "one", tmp_path / "one")
+    link(folder / "above", "..")
+    link(folder / "gone", tmp_path / "nowhere")
+    link(tmp_path / "one/two", tmp_path / "two")
+    link(tmp_path / "two/one", tmp_path / "one")
+    problems = plan_context(folder, follow_links=True).problems
+    assert [problem for problem in problems if "holds the link itself" in problem] == [
+        f"context: {folder}/above leads to {tmp_path}, which holds the link itself; write it as "
+        "a line of .detignore",
+        f"context: {folder}/one/two/one leads to {tmp_path}/one, which holds the link itself; "
+        "write it as a line of .detignore",
+    ]
+    assert "gone (No such file or directory)" in problems[-1]
 
 
 def test_links_of_an_included_folder_are_seen_from_there(folder: Path, tmp_path: Path) -> None:
@@ -362,3 +456,39 @@ def test_texts_are_shown_up_to_a_size_each_and_together(
 
 def test_a_program_that_is_too_deep_cannot_be_read() -> None:
     assert find_syntax_error("-" * 100_000 + "1", "t.py").startswith("t.py cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (os.mkfifo, "it is no regular file"),
+        (lambda file: file.symlink_to("/dev/zero"), "it is a link that leads out of the folder"),
+        (lambda file: file.write_text("x\n" * 40_000), "it has more than 64 KiB"),
+    ],
+)
+def test_a_detignore_that_would_be_read_for_ever_is_refused(
+    folder: Path, make: Callable[[Path], object], problem: str
+) -> None:
+    file = folder / ".detignore"
+    make(file)
+    assert f"{file}: {problem}; it holds patterns" in plan_context(folder).problems[0]
+
+
+def test_a_detignore_may_be_a_link_to_a_file_beside_it(folder: Path) -> None:
+    write(folder, "ignored", "train.py\n")
+    (folder / ".detignore").symlink_to("ignored")
+    plan = plan_context(folder)
+    assert (plan.problems, "train.py" in plan.entries) == ([], False)
+
+
+def test_patterns_that_take_too_long_are_refused_in_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ignoring, "_MOST_S", 0.2)
+    write(folder, ".detignore", "# * * * a comment\n\n" + "*a" * 40 + "b\n")
+    assert plan_context(folder).problems == []
+    write(folder, "a" * 200, "")
+    assert plan_context(folder).problems == [
+        f"{folder}/.detignore: its patterns took over 0.2 s; write simpler ones, with at most 2 "
+        "`*` or `**` each"
+    ]

@@ -16,6 +16,7 @@ from det_jupyter.autostart import find_master
 from det_jupyter.errors import ProtocolMismatch
 from det_jupyter.system import paths
 from det_jupyter.system.clock import ClockWatch
+from det_jupyter.system.locks import take_lock
 from det_jupyter.system.processes import birth_of, is_frozen
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import PROTOCOL, MasterInfo
@@ -126,7 +127,7 @@ def test_a_master_that_has_ended_and_is_not_reaped_is_none() -> None:
 def test_a_master_of_another_version_is_known_by_its_lock_and_named() -> None:
     announce(os.getpid(), birth=None, protocol=3)
     assert find_master() is None
-    lock = paths.take_lock(paths.master_lock(), timeout_s=0)
+    lock = take_lock(paths.master_lock(), timeout_s=0)
     assert lock is not None
     with pytest.raises(ProtocolMismatch, match=rf"process {os.getpid()}\) is det_jupyter 0 "):
         find_master()

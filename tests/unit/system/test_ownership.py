@@ -6,6 +6,7 @@ The tests that run as root give things to a user who is not there, and so play t
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.agent import sockets
 from det_jupyter.agent.sockets import socket_folder
 from det_jupyter.errors import CaptureError, DetError
 from det_jupyter.master.service.store import Store
 from det_jupyter.system import paths
+from det_jupyter.system.locks import take_lock
 
 STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -123,17 +126,33 @@ def test_a_users_home_is_used_as_it_is(
 
 
 def test_sockets_are_not_where_every_user_can_replace_their_folder(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp").chmod(0o1777)
-    with socket_folder() as folder:
-        assert folder.parent == tmp_path / "tmp"
-    (tmp_path / "tmp").chmod(0o777)
-    with socket_folder() as folder:
-        assert folder.parent in (Path("/dev/shm"), home / "runtime")
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as temporary:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        Path(temporary).chmod(0o1777)
+        with socket_folder() as folder:
+            assert folder.parent == Path(temporary)
+        Path(temporary).chmod(0o777)
+        with socket_folder() as folder:
+            assert folder.parent == Path("/tmp")
+            assert mode(folder) == 0o700
+
+
+def test_paths_of_sockets_are_short_though_tmpdir_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A path of 108 bytes or more cannot be a socket's: ranks had no kernels."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
+    (tmp_path / ("long" * 40)).mkdir()
+    with socket_folder() as folder, socket.socket(socket.AF_UNIX) as deepest:
+        deepest.bind(f"{folder}/12345-pymp-999-listener-12345678")
         assert mode(folder) == 0o700
+    monkeypatch.setattr(sockets, "find_problem_above", lambda _: "others can replace it")
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    with socket_folder() as folder:  # there is no good place
+        assert folder.parent == paths.runtime_dir()
+    assert "set TMPDIR to a folder whose path has at most 54 bytes" in caplog.text
 
 
 def test_a_home_is_the_same_in_every_working_directory(
@@ -198,7 +217,7 @@ def test_what_others_left_in_a_folder_that_they_could_write_to_is_refused(home: 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda path: paths.take_lock(path, timeout_s=0),
+        lambda path: take_lock(path, timeout_s=0),
         lambda path: paths.read_private(path),
         lambda path: open(path, "w", opener=paths.private_opener).close(),
         lambda path: Store(path),

@@ -7,24 +7,39 @@ import stat
 from pathlib import Path
 
 from det_jupyter.system import paths
+from det_jupyter.system.locks import holder_of, take_lock
+from det_jupyter.system.processes import Process, birth_of
 
 
 def test_lock_has_one_holder_until_it_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    held = paths.take_lock(path, timeout_s=0)
+    held = take_lock(path, timeout_s=0)
     assert held is not None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert paths.take_lock(path, timeout_s=0) is None
-    assert paths.take_lock(path, timeout_s=3600, is_hopeless=lambda: True) is None
+    assert take_lock(path, timeout_s=0) is None
+    assert take_lock(path, timeout_s=3600, is_hopeless=lambda: True) is None
     os.close(held)
-    again = paths.take_lock(path, timeout_s=0)
+    again = take_lock(path, timeout_s=0)
     assert again is not None
     os.close(again)
 
 
+def test_lock_names_its_holder_while_it_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert holder_of(path) is None
+    path.write_text("what an older version, or one that takes the lock just now, has there")
+    held = take_lock(path, timeout_s=0)
+    assert held is not None
+    assert holder_of(path) == Process(os.getpid(), birth_of(os.getpid()) or "")
+    path.write_text(f'{{"pid": {os.getpid()}, "birth": "of an earlier process"}}')
+    assert holder_of(path) is None
+    os.close(held)
+    assert holder_of(path) is None
+
+
 def test_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    held = paths.take_lock(path, timeout_s=0)
+    held = take_lock(path, timeout_s=0)
     assert held is not None
     looks = iter([False, False, True])
 
@@ -34,7 +49,7 @@ def test_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
         os.close(held)
         return False
 
-    taken = paths.take_lock(path, timeout_s=3600, is_hopeless=let_go_at_the_second_look)
+    taken = take_lock(path, timeout_s=3600, is_hopeless=let_go_at_the_second_look)
     assert taken is not None
     os.close(taken)
 

@@ -1,0 +1,57 @@
+"""Disks without room (ENOSPC), or whose user has used their share of them (EDQUOT).
+
+Standard library only, as ranks and launchers use it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE_FULL = 13  # SQLITE_FULL, which sqlite3 names since Python 3.11
+_ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lines
+
+
+def why_no_room(folder: str | os.PathLike[str]) -> str:
+    """Return why nothing can be written in a folder; "" if something can."""
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM_BYTES))
+            file.flush()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Return whether a disk without room is the cause of an error."""
+    return any(_says_no_room(each) for each in _chain(error))
+
+
+def folder_without_room(error: BaseException) -> str:
+    """Return the folder that such an error names; "" if it names none."""
+    for each in _chain(error):
+        if isinstance(each, OSError) and each.errno in _NO_ROOM and each.filename:
+            path = Path(os.fsdecode(each.filename))
+            return str(path if path.is_dir() else path.parent)
+    return ""
+
+
+def _says_no_room(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == _SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
