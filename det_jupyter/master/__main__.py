@@ -13,6 +13,7 @@ import sys
 from det_jupyter.engine.local import is_agent_running, start_agent
 from det_jupyter.errors import DetError
 from det_jupyter.system import paths
+from det_jupyter.system.locks import take_lock
 
 _TURN_S = 20.0  # how long a master may take to come up or to leave
 
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     # A lock without a master's file is one of a master that comes up or leaves; only time tells.
-    lock = paths.take_lock(
+    lock = take_lock(
         paths.master_lock(), timeout_s=_TURN_S, is_hopeless=paths.master_file().exists
     )
     if lock is None:

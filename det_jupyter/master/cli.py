@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from contextlib import closing
 from typing import Any
 
 from det_jupyter.autostart import announced_master, ensure_master, find_master
-from det_jupyter.engine.local import is_agent_running
 from det_jupyter.errors import DetError
+from det_jupyter.master.stopping import end_everything, end_master, lonely_agent
 from det_jupyter.session import Session
 from det_jupyter.system import paths
+from det_jupyter.wire import GangPlan
 
 _NOT_RUNNING = 3  # as `systemctl status` has it
-_END_S = 30.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,24 +34,17 @@ def start(options: argparse.Namespace) -> int:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """End the master, of whatever version it is."""
-    info = announced_master()  # of another version, too: to upgrade, one has to stop it
-    if info is None:
-        print("No master runs.")
+    """End the master, of whatever version it is; on request with everything of its home."""
+    if options.everything:
+        ended = end_everything()
+        print(f"Ended: {', '.join(ended)}; nothing runs now." if ended else "Nothing runs.")
         return 0
-    with closing(Session(info)) as session:
-        session.post("/master/stop", {"everything": options.everything})
-    deadline = time.monotonic() + _END_S
-    while paths.is_locked(paths.master_lock()):  # its very last act is to die
-        if time.monotonic() > deadline:
-            print(
-                f"The master (pid {info.pid}) was asked to stop and still runs.", file=sys.stderr
-            )
-            return 1
-        time.sleep(0.02)
-    print("The master has stopped.")
-    if is_agent_running():
-        print("Running trials go on; their agent will find the next master.")
+    info = end_master()
+    print("No master runs." if info is None else "The master has stopped.")
+    if next_one := announced_master():
+        print(f"Another one has started since: pid {next_one.pid}.")
+    elif agent := lonely_agent():
+        print(_agent_in_words(*agent))
     return 0
 
 
@@ -60,12 +52,31 @@ def status(options: argparse.Namespace) -> int:
     """Say whether the master runs, and what; return 0 if it does, else 3."""
     info = find_master()
     if info is None:
-        print("null" if options.json else f"No master runs.\n{_places()}")
+        agent = lonely_agent()
+        if options.json:
+            print(json.dumps(agent and _agent_as_json(*agent), indent=2))
+        else:
+            lines = [_agent_in_words(*agent)] if agent else []
+            print("\n".join(["No master runs.", *lines, _places()]))
         return _NOT_RUNNING
     with closing(Session(info)) as session:
         status = session.get("/status")
     print(json.dumps(status, indent=2) if options.json else f"{_in_words(status)}\n{_places()}")
     return 0
+
+
+def _agent_in_words(pid: int, gangs: list[GangPlan]) -> str:
+    trials = ", ".join(f"trial {g.trial_id} of experiment {g.experiment_id}" for g in gangs)
+    name = f"An agent (pid {pid})" if pid else "An agent"
+    return (
+        f"{name} runs without a master and trains {trials or 'nothing'}. It connects to the next "
+        "master; `det master stop --everything` ends it and what it trains."
+    )
+
+
+def _agent_as_json(pid: int, gangs: list[GangPlan]) -> dict[str, Any]:
+    trials = [{"experiment_id": g.experiment_id, "trial_id": g.trial_id} for g in gangs]
+    return {"master": None, "agent": {"pid": pid or None, "trials": trials}}
 
 
 def _places() -> str:

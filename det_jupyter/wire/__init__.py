@@ -120,6 +120,7 @@ from det_jupyter.wire.views import (
     AllocationView,
     BracketView,
     CheckpointView,
+    Divergence,
     ExperimentView,
     FailureView,
     FeedItem,

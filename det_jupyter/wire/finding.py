@@ -9,6 +9,7 @@ from pydantic import Field
 from det_jupyter.bounds import Moment, Whole
 from det_jupyter.direction import Direction
 from det_jupyter.wire.states import AllocationState, State, Wire
+from det_jupyter.wire.status import Status
 
 Pattern = Annotated[str, Field(max_length=1000)]
 MAX_IDS = 200
@@ -41,7 +42,7 @@ class ExperimentRow(Wire):
     id: int
     name: str
     state: State
-    status: str  # its state, in which RUNNING or QUEUED stands for ACTIVE
+    status: Status
     progress: float
     metric: str
     smaller_is_better: bool
@@ -55,12 +56,17 @@ class ExperimentRow(Wire):
     notebook: str | None = None
     created_at: float
     ended_at: float | None = None
+    held_s: float = 0.0  # seconds in which any trial held slots, but for those that do now
     is_archived: bool = False
     gangs: list[AllocationState] = []  # the states that allocations of its trials are in now
     num_slots: int = 0  # that its trials hold now
     failure: str = ""  # why it failed; empty if it did not
+    alarm: str = ""  # what makes its training useless, while it goes on
     pool: str = ""
+    priority: int = 42
+    position: float = 0.0  # its place in the queue among those of its priority
     parent_id: int | None = None  # it was forked from that experiment
+    is_quiet: bool = False  # its end is not notified: what submitted it reports
 
     @property
     def direction(self) -> Direction:

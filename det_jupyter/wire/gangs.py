@@ -204,6 +204,7 @@ class GangExited(Wire):
     lost: bool = False  # the ranks died with their agent or fork server: not the trial's fault
     error: Words = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
+    no_room: bool = False  # a disk was full: not the trial's fault
 
 
 class DevicesSeen(Wire):

@@ -28,6 +28,7 @@ class CreateExperiment(Wire):
     queue_anyway: bool = False  # though no pool can run it now: slots may come
     is_paused: bool = False  # it waits to be activated, and holds no slots before
     parent_id: Whole | None = None  # it is a fork of this experiment
+    is_quiet: bool = False  # its end is not notified: what submits it waits for it, and reports
     key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
 
 

@@ -67,6 +67,7 @@ class FailureView(Wire):
     at: float
     batch: int | None = None  # that the rank which ended first had begun
     times: int = 1  # that it came in the same way, one after the other
+    no_room: bool = False  # a disk was full
 
 
 class CheckpointView(Wire):
@@ -81,6 +82,17 @@ class CheckpointView(Wire):
     created_at: float
     searcher_metric: float | None = None  # of the validation at the same step
     state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+
+
+class Divergence(Wire):
+    """A metric that is NaN or infinite: a loss since that batch, a validation's after so many."""
+
+    metric: str
+    value: Literal["NaN", "infinite"]
+    since: int
+
+    def __str__(self) -> str:
+        return f"{self.metric} is {self.value} since batch {self.since}"
 
 
 class TrialView(Wire):
@@ -107,10 +119,12 @@ class TrialView(Wire):
     failure: FailureView | None = None  # of the last run that failed
     notices: list[str] = []  # notices that its ranks wrote
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
+    divergence: Divergence | None = None  # the first one that lasts
     verdict: Verdict | None = None  # where its time goes
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
+    held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
     created_at: float
     ended_at: float | None = None
 
@@ -164,6 +178,8 @@ class ExperimentView(Wire):
     progress: float
     created_at: float
     ended_at: float | None = None
+    held_s: float = 0.0  # seconds in which any trial held slots, until `held_since`
+    held_since: float | None = None  # since then one does
     message: str = ""  # why it ended as it did
     template: str | None = None  # that its configuration was laid over
     search: SearchView | None = None

@@ -3,8 +3,9 @@
     each 10 s              measured numbers are packed, and the old ones rolled up
     each minute            states in the feed that were followed by others (store.py) are deleted
                            space that the database does not use is given back to the file system
-    each hour, and after   blobs and unpacked modules that no experiment refers to are removed
-      a deletion
+    at the start, each     blobs and unpacked modules that no experiment refers to are removed,
+      hour, and after a    and checkpoints that a killed rank did not complete
+      deletion
 
 A notebook stores the blobs of an experiment before it submits it, and takes those that are there
 already; it sets their time when it does. So only what is older than an hour is removed.
@@ -23,7 +24,9 @@ from importlib import import_module
 from pathlib import Path
 
 from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
+from det_jupyter.config.storages import folder_of
 from det_jupyter.master.service.service import Service
+from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system import paths
 from det_jupyter.wire import Capsule
 
@@ -49,8 +52,11 @@ async def clean_up(service: Service) -> None:
             known = len(service.machine.state.experiments)
             if known < swept or time.monotonic() - swept_at > _SWEEP_S:
                 swept_at, swept = time.monotonic(), known
-                capsules = [e.capsule for e in service.machine.state.experiments.values()]
+                experiments = list(service.machine.state.experiments.values())
+                capsules = [experiment.capsule for experiment in experiments]
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
+                places = {folder_of(e.config["checkpoint_storage"]) for e in experiments}
+                await asyncio.to_thread(remove_leftovers, places, paths.data_dir())
             swept = max(swept, known)
         except Exception:  # a full disk, say: the next minute comes
             logger.exception("tidying up failed")
@@ -108,6 +114,13 @@ def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
     count = sum(_remove_if_old(path, now - _GRACE_S) for path in removed)
     if count:
         logger.info("removed %d blobs and folders of code that nothing refers to", count)
+
+
+def remove_leftovers(places: Iterable[str | None], data_dir: Path) -> None:
+    """Remove what killed ranks have left of checkpoints, in these folders and our own."""
+    for root in {default_root(place, data_dir) for place in [None, *places]}:
+        with suppress(OSError):  # it is on a drive that is gone, say
+            LocalStorage(root).remove_leftovers()
 
 
 def _remove_if_old(path: Path, before: float) -> bool:

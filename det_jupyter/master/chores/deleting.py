@@ -27,6 +27,7 @@ from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteEx
 from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.service import Service
+from det_jupyter.storage import LocalStorage
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import runs_root
 from det_jupyter.wire import State
@@ -97,6 +98,7 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
     else:
         _remove_checkpoints(root, command.paths, removed)
     if isinstance(command, DeleteExperiment):
+        LocalStorage(root).remove_leftovers()  # its last rank may have been killed as it saved
         for folder in _folders_of(command.experiment_id, data_dir):
             _remove_folder(folder, removed)
     return removed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -16,10 +18,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from det_jupyter.errors import DetError, http_status
+from det_jupyter.system import paths
+from det_jupyter.system.room import folder_without_room, is_no_room
 from det_jupyter.wire import Refusal
 from det_jupyter.words import error_text, printable
 
+logger = logging.getLogger(__name__)
+
 _PART_CHARS = 1 << 20
+_NO_ROOM = 507  # Insufficient Storage
 
 
 class _StrictRequest(Request):
@@ -108,7 +115,20 @@ def add_refusals(app: FastAPI) -> None:
     app.add_exception_handler(DetError, _on_refused)
     app.add_exception_handler(RequestValidationError, _on_malformed)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(OSError, _on_no_room)
+    app.add_exception_handler(sqlite3.OperationalError, _on_no_room)
     app.add_exception_handler(Exception, _on_unexpected)
+
+
+async def _on_no_room(request: Request, error: Exception) -> Response:
+    """Answer where a disk is full; other errors of these kinds are unexpected."""
+    if not is_no_room(error):
+        raise error
+    where = folder_without_room(error)
+    full = f"nothing can be written in {where}: its disk is full; make room there" if where else ""
+    problem = full or paths.find_full_folder() or f"a disk was full: {error_text(error)}"
+    logger.warning("%s %s: %s", request.method, request.url.path, problem)
+    return refusal(_NO_ROOM, "DetError", [problem])
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 from det_jupyter.blobs import BlobStore
 from det_jupyter.bounds import Whole
 from det_jupyter.capsule import code_of
-from det_jupyter.config import ExperimentConfig
+from det_jupyter.config import ExperimentConfig, read_changes
 from det_jupyter.errors import Conflict
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.requests import (
@@ -94,11 +94,12 @@ def experiment_routes(service: Service) -> APIRouter:
     async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
         """Go on with an experiment that is over, under its own number."""
         experiment = service.machine.state.experiment(experiment_id)
-        check_continuable(experiment, body.config)
+        changes = read_changes(body.config)
+        check_continuable(experiment, changes)
         _must_have_folder(experiment)
-        config = _overridden(experiment, body.config)
+        config = _overridden(experiment, changes)
         await check_patterns(config)
-        document = config.to_document() if body.config else experiment.config
+        document = config.to_document() if changes else experiment.config
         service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
         return JsonResponse(service.views.experiment(experiment_id))
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service.service import Service
+from det_jupyter.system import paths
 from det_jupyter.wire import (
     AgentCommand,
     AgentReports,
@@ -66,13 +67,14 @@ def master_routes(
         """Return the master, its agents, and the experiments that are not over."""
         views = service.views.experiments(only_active=True)
         active = [ActiveExperiment.built_from(v, num_trials=len(v.trials)) for v in views]
+        full = paths.find_full_folder()
         return JsonResponse(
             Status(
                 master=public,
                 agents=service.views.agents(),
                 experiments=active,
                 num_experiments=len(service.machine.state.experiments),
-                problems=service.problems,
+                problems=[*service.problems, *([full] if full else [])],
             )
         )
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 
 import uvicorn
 
-from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
+from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.system.programs import raise_file_limit
+from det_jupyter.system.waiting import MOST_WAITING, Waiting
 
 _ACCEPTED_AT_ONCE = 32  # four such turns are begun before the first of them can be dropped
 _BACKLOG = 2048  # connections that the system makes for us until we come to them
@@ -39,7 +42,8 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=3,
         )
         config.load()
-        waiting = Waiting(most=min(MOST_WAITING, most_files // 4))
+        most = min(MOST_WAITING, most_files // 4)
+        waiting: Waiting[asyncio.Transport] = Waiting(methodcaller("abort"), most=most)
         config.http_protocol_class = bounded(config.http_protocol_class, waiting)
         super().__init__(config)
         self._on_started = on_started

@@ -96,6 +96,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from ranks
     events.RecordArrived: runs.on_record_arrived,
     events.ValidationReported: runs.on_validation_reported,
+    events.LossReported: runs.on_loss_reported,
     events.LogMatched: ended.on_log_matched,
     # from the master itself
     events.ExperimentDeleted: ended.on_experiment_deleted,

@@ -18,7 +18,7 @@ from det_jupyter.master.sampling.asking import quiet
 from det_jupyter.master.sampling.optuna_parts import INSTALL, distribution_of, find_missing_optuna
 from det_jupyter.searcher.optuna_space import find_dimensions, to_params
 from det_jupyter.wire import ImportanceView
-from det_jupyter.words import count, error_text
+from det_jupyter.words import error_text
 
 MIN_TRIALS = 20  # so that the best quarter has five, the fewest that Optuna recommends
 QUANTILE = 0.25
@@ -39,11 +39,11 @@ def find_importance(
     if not list(find_dimensions(hyperparameters)):
         return view.model_copy(update={"sentence": "No hyperparameter of this search varies."})
     if len(inside) < MIN_TRIALS:
-        return view.model_copy(update={"sentence": _too_few(len(inside), metric)})
+        return view.model_copy(update={"sentence": _too_few(len(inside))})
     if len({value for _, value in inside}) == 1:
         return view.model_copy(update={"sentence": f"All trials have the same {metric}."})
     if find_missing_optuna():
-        where = f"It needs the package optuna where the master runs; {INSTALL} there."
+        where = f"Needs optuna where the master runs: {INSTALL}."
         return view.model_copy(update={"sentence": where})
     try:
         with quiet:
@@ -53,10 +53,8 @@ def find_importance(
     return view.model_copy(update={"shares": shares})
 
 
-def _too_few(num_trials: int, metric: str) -> str:
-    ended = count(num_trials, "trial")
-    has = "has" if num_trials == 1 else "have"
-    return f"It needs {MIN_TRIALS} trials that ended with {metric}; {ended} {has} so far."
+def _too_few(num_trials: int) -> str:
+    return f"Needs {MIN_TRIALS} finished trials; this search has {num_trials}."
 
 
 def _evaluate(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from math import isfinite
+from typing import Any, assert_never
 
 from det_jupyter.json_numbers import to_finite, to_number
-from det_jupyter.master.machine.core.events import MachineRecord, RecordArrived, ValidationReported
+from det_jupyter.master.machine.core.events import (
+    LossReported,
+    MachineRecord,
+    RecordArrived,
+    ValidationReported,
+)
 from det_jupyter.master.machine.rules.log_policies import LogPolicy
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
@@ -94,6 +100,7 @@ def add_metrics(
     """Store records with metrics that came one after the other."""
     rows = []
     for record in records:
+        _note_losses(transaction, source, record)
         steps = _steps_of(record)
         if steps:
             ids = (source.experiment_id, source.trial_id)
@@ -102,6 +109,41 @@ def add_metrics(
     if rows:
         transaction.store.feed.add_metrics(rows)
         transaction.publisher.note_progress(source.trial_id, max(row[4] for row in rows))
+
+
+def _note_losses(
+    transaction: Transaction, source: Source, record: BatchMetrics | MetricsReported
+) -> None:
+    """Have the machine know of training losses that became NaN or infinite, or finite again."""
+    found = transaction.machine.state.find_allocation(source.allocation_id)
+    if found is None:
+        return
+    for name, values in _losses_of(record):
+        last = to_number(values[-1])
+        if last is None or isfinite(last) is (f"training.{name}" not in found[0].divergences):
+            continue
+        since = len(values) - 1
+        while not isfinite(last) and since and to_finite(values[since - 1]) is None:
+            since -= 1
+        transaction.take(
+            LossReported(
+                allocation_id=source.allocation_id,
+                metric=name,
+                steps_completed=_steps_of(record)[since],
+                value=last,
+            )
+        )
+
+
+def _losses_of(record: BatchMetrics | MetricsReported) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the training losses: `loss`, and every metric named `...loss`, as LossWatch has it."""
+    if isinstance(record, BatchMetrics):
+        of = record.values
+    elif record.group == "training":
+        of = {name: [value] for name, value in record.metrics.items()}
+    else:
+        return
+    yield from ((name, v) for name, v in of.items() if v and name.lower().endswith("loss"))
 
 
 def _steps_of(record: BatchMetrics | MetricsReported) -> range:

@@ -106,6 +106,7 @@ def trial_view(
         progress=1.0 if is_trained else fraction,
         allocation=_allocation_view(trial.allocation),
         waiting_for=sentence(trial),
+        divergence=trial.divergence,
         is_resting=trial.is_resting and not trial.state.is_terminal,
         verdict=verdict_of(trial.id) if verdict_of is not None else None,
     )

@@ -7,7 +7,7 @@ limit alone: a list of 50 costs the same whatever the other 10,000 contain.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import translate
 
 from det_jupyter.direction import Direction
@@ -17,6 +17,7 @@ from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.experiments import Progress, progress_of
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows, State
+from det_jupyter.wire.status import experiment_status
 
 _RUNNING, _QUEUED = "RUNNING", "QUEUED"
 _OTHER_WORDS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}
@@ -99,15 +100,9 @@ def _wanted(states: list[str]) -> set[str]:
 def _words_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
     state = experiment.state
     if state is State.ACTIVE:
-        return (state, _status(experiment, indexes))
+        is_running = any(trial.holds_slots for trial in indexes.living(experiment.id))
+        return (state, _RUNNING if is_running else _QUEUED)
     return (state, _STOPPING) if state.startswith(_STOPPING) else (state,)
-
-
-def _status(experiment: Experiment, indexes: Indexes) -> str:
-    if experiment.state is not State.ACTIVE:
-        return str(experiment.state)
-    is_running = any(trial.holds_slots for trial in indexes.living(experiment.id))
-    return _RUNNING if is_running else _QUEUED
 
 
 def _sort(experiments: list[Experiment], query: ExperimentQuery) -> None:
@@ -129,10 +124,11 @@ def _row(
     best = _best_trial(state, experiment)
     living = indexes.living(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
+    gangs = sorted({allocation.state for allocation in holding})
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,
-        status=_status(experiment, indexes),
+        status=experiment_status(experiment.state, gangs, len(experiment.trial_ids)),
         progress=progress_of(state, experiment, progress, living),
         metric=str(config["searcher"]["metric"]),
         smaller_is_better=bool(config["searcher"]["smaller_is_better"]),
@@ -142,10 +138,17 @@ def _row(
         entrypoint=entrypoint_text(config.get("entrypoint") or ""),
         labels=list(config.get("labels") or ()),
         description=str(config.get("description") or ""),
-        gangs=sorted({allocation.state for allocation in holding}),
+        gangs=gangs,
         num_slots=sum(len(allocation.slots) for allocation in holding),
         failure=_failure(state, experiment),
+        alarm=_alarm(living) if config["searcher"]["name"] == "single" else "",
     )
+
+
+def _alarm(living: Collection[Trial]) -> str:
+    """Return how the one trial diverges; in a search it is only the worst trial."""
+    found = (trial.divergence for trial in living)
+    return str(next(filter(None, found), ""))
 
 
 def _failure(state: MachineState, experiment: Experiment) -> str:

@@ -132,7 +132,9 @@ def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:
         return drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
     seconds = drawn.get("", "seconds")
     if name == RATE:
-        mid = _divided(drawn.get("", "samples"), seconds)
+        # Without a batch, as after the last one, there is no pace, not one of 0.
+        is_pace = drawn.get("", "batches") > 0
+        mid = np.where(is_pace, _divided(drawn.get("", "samples"), seconds), np.nan)
     elif name == WHOLE:
         mid = _divided(seconds, drawn.get("", "batches"))
     elif statistic == "max":

@@ -32,6 +32,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.words import GOES_ON
 
 MAX_CAPTURED = 100
 MAX_NOTICES = 10  # of trials
@@ -88,6 +89,8 @@ def build_view_state(
         as_of=now,
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
+        held_s=experiment.held_s,
+        held_since=experiment.held_since,
         progress=fraction(experiment.progress),
         eta_s=None if search else _eta_s(experiment, checkpoints, now),
         steps_per_epoch=epoch,
@@ -110,9 +113,17 @@ def build_view_state(
         ],
         num_captured=len(captured),
         notices=[*experiment.capsule.notices, *_told(experiment, lambda trial: trial.notices)],
-        alarms=_told(experiment, lambda trial: trial.alarms),
+        alarms=_told(experiment, _alarms_of),
         changes=[change for trial in experiment.trials for change in build_changes(trial)],
     )
+
+
+def _alarms_of(trial: TrialView) -> list[str]:
+    """Return the alarms of a trial; while it trains also that it diverges, if none says so."""
+    if trial.state.is_terminal:
+        return [alarm.replace(f" {GOES_ON}", "") for alarm in trial.alarms]
+    is_news = trial.divergence is not None and not trial.alarms
+    return [f"{trial.divergence}."] if is_news else trial.alarms
 
 
 def _told(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:

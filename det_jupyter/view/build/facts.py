@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.direction import Direction
 from det_jupyter.view.model.states import STATUS_WORDS, Status
 from det_jupyter.wire import AllocationState, ExperimentView, SlotView, State, TrialView
-
-_ENDED: dict[State, Status] = {
-    State.COMPLETED: "completed",
-    State.CANCELED: "canceled",
-    State.ERROR: "failed",
-}
-_HOLDING: dict[AllocationState, Status] = {
-    AllocationState.RUNNING: "running",
-    AllocationState.STARTING: "starting",
-    AllocationState.STOPPING: "pausing",
-}
+from det_jupyter.wire.status import experiment_status, state_status, with_alarm
 
 
 def status_of(experiment: ExperimentView) -> Status:
     """Return the status of an experiment: what its ranks do."""
     gangs = [t.allocation.state for t in experiment.trials if t.allocation is not None]
     return experiment_status(experiment.state, gangs, len(experiment.trials))
-
-
-def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials: int) -> Status:
-    """Return the status of an experiment of which that is known."""
-    status = state_status(state, gangs)
-    if status == "pausing" and state is State.ACTIVE and num_trials > 1:
-        return "running"  # one of its trials goes to rest and gives its slots to another
-    return status
 
 
 def trial_status(trial: TrialView, experiment_state: State) -> Status:
@@ -55,18 +36,9 @@ def makes_room_for(trial: TrialView) -> int | None:
 
 def status_word(trial: TrialView, status: Status) -> str:
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
-    return "Making room" if is_making_room else STATUS_WORDS[status]
-
-
-def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
-    if state in _ENDED:
-        return _ENDED[state]
-    if state not in (State.ACTIVE, State.PAUSED):
-        return "stopping"
-    holding = {_HOLDING[gang] for gang in gangs if gang in _HOLDING}
-    if state is State.PAUSED:
-        return "pausing" if holding else "paused"
-    return next((status for status in _HOLDING.values() if status in holding), "queued")
+    word = "Making room" if is_making_room else STATUS_WORDS[status]
+    is_alarm = trial.divergence is not None and not trial.state.is_terminal
+    return with_alarm(word, is_alarm=is_alarm)
 
 
 def searcher_of(experiment: ExperimentView) -> dict[str, Any]:

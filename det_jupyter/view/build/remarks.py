@@ -18,13 +18,14 @@ def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark
     brackets = experiment.search.brackets if experiment.search is not None else []
     said: dict[tuple[int, str], list[int]] = {}  # trials, by a sentence and its place
     for trial, row in zip(experiment.trials, rows, strict=True):
-        if row["status"] == "failed" and trial.failure is not None:
-            sentence = f"failed: {one_line(trial.failure.error)}"
+        why = trial.failure.error if trial.failure is not None else str(trial.divergence or "")
+        if row["status"] == "error" and why:
+            sentence = f"failed: {one_line(why)}"
             said.setdefault((0, sentence), []).append(trial.id)
         elif (taker := makes_room_for(trial)) is not None:
             sentence = f"must make room for experiment {taker}"
             said.setdefault((1, sentence), []).append(trial.id)
-        elif row["status"] not in ("failed", "canceled"):
+        elif row["status"] not in ("error", "canceled"):
             for where in _places_without_metric(row, brackets):
                 sentence = f"reported no {metric}{where}: counted as the worst"
                 said.setdefault((2, sentence), []).append(trial.id)

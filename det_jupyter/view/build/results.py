@@ -81,7 +81,7 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
         "epochs": "" if per_epoch is None else f"{steps / per_epoch:.1f}",
         "trials": f"{num} ({searcher_of(experiment).get('name', '')})" if num > 1 else "",
         "slots per trial": "" if slots is None or one.is_trial else str(slots),
-        "time": duration(elapsed_s(one, now)),
+        "elapsed": duration(elapsed_s(one, now)),
         "slot-hours": slot_hours_text(slot_seconds(one, now)),
         "restarts": str(restarts) if restarts else "",
         "seed": "" if trial is None else str(trial.seed),
@@ -130,9 +130,17 @@ def _trials_of(one: Compared) -> Sequence[TrialView]:
 
 
 def elapsed_s(one: Compared, now: float) -> float:
-    """Return the time from the submission, or from the trial's creation, to the end or now."""
-    what = one.trial if one.is_trial and one.trial is not None else one.experiment
-    return max(0.0, (now if what.ended_at is None else what.ended_at) - what.created_at)
+    """Return the time in which it held slots: waiting and pauses do not count."""
+    if one.is_trial and one.trial is not None:
+        run = one.trial.allocation
+        since = None if run is None else run.started_at
+        return one.trial.held_s + seconds_since(since, now)
+    return one.experiment.held_s + seconds_since(one.experiment.held_since, now)
+
+
+def seconds_since(since: float | None, now: float) -> float:
+    """Return how long something goes on; 0 if it does not."""
+    return 0.0 if since is None else max(0.0, now - since)
 
 
 def slot_seconds(one: Compared, now: float) -> float:
@@ -144,7 +152,7 @@ def _held(trial: TrialView, now: float) -> float:
     run = trial.allocation
     if run is None or run.started_at is None:
         return 0.0
-    return sum(slot.id >= 0 for slot in run.slots) * max(0.0, now - run.started_at)
+    return sum(slot.id >= 0 for slot in run.slots) * seconds_since(run.started_at, now)
 
 
 def slot_hours_text(seconds: float) -> str:

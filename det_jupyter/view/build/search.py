@@ -53,10 +53,15 @@ from det_jupyter.wire import (
 from det_jupyter.words import count, length, number
 
 MAX_REMARKS = 4
-_COUNTED: dict[Status, str] = {"completed": "done", "stopped": "done", "starting": "running"}
+_COUNTED: dict[Status, str] = {
+    "completed": "done",
+    "stopped": "done",
+    "starting": "running",
+    "error": "failed",
+}
 
 _END_MARKS: dict[Status, Mark] = {
-    "failed": "failed",
+    "error": "error",
     "canceled": "canceled",
     "stopped": "stopped",
     "completed": "stopped",  # one that was not stopped before ends at the top rung
@@ -197,7 +202,7 @@ def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> l
     for rung in range(min(num_reached, num_rungs)):
         if rung < num_reached - 1 or aim > rung:
             marks.append("promoted")
-        elif rung == num_rungs - 1 and status != "failed":
+        elif rung == num_rungs - 1 and status != "error":
             marks.append("finished")
         else:
             marks.append(_END_MARKS.get(status, "resting"))

@@ -123,7 +123,7 @@ def _side(one: Compared, look: int) -> Side:
 def _stand_in(one: Compared) -> str:
     if one.is_trial or one.trial is None or len(one.experiment.trials) < 2:
         return ""
-    return f"trial {one.trial.id} of {len(one.experiment.trials)}, the best"
+    return f"trial {one.trial.id}, the best of {len(one.experiment.trials)}"
 
 
 def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[Chart], list[str]]:
@@ -162,14 +162,11 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
     """Return sentences on what is compared where that is not obvious."""
-    notes = []
-    searches = [
-        f"{one.experiment.id} by trial {one.trial.id} of {len(one.experiment.trials)}"
+    notes = [
+        f"Experiment {one.experiment.id} is compared by {stand_in}."
         for one in compared
-        if one.trial is not None and _stand_in(one)
+        if (stand_in := _stand_in(one))
     ]
-    if searches:
-        notes.append(f"A search is compared by its best trial: {', '.join(searches)}.")
     metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
     if len(metrics) > 1:
         by = {m: [str(o.id) for o in compared if metric_of(o.experiment) == m] for m in metrics}

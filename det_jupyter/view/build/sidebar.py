@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from det_jupyter.view.build.experiment import build_action
 from det_jupyter.view.build.facts import (
-    experiment_status,
     finite,
     fraction,
     slot_label,
@@ -36,6 +35,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.wire.status import with_alarm
 from det_jupyter.words import shortened
 
 IN_LINE = "waits for its turn"
@@ -46,7 +46,7 @@ _HOLDING: tuple[Status, ...] = ("running", "starting", "pausing", "stopping")
 
 def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
     """Return a line of the list; `entry` is its first trial in the front of a queue, if any."""
-    status = experiment_status(row.state, row.gangs, row.num_trials)
+    status = row.status
     is_waiting = status == "queued"
     sentence = entry.reason.sentence if entry is not None else IN_LINE
     return ExperimentLine(
@@ -54,7 +54,7 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
         key=f"{row.id}@{row.created_at}",
         name=row.name,
         status=status,
-        status_word=STATUS_WORDS[status],
+        status_word=with_alarm(STATUS_WORDS[status], is_alarm=bool(row.alarm)),
         progress=fraction(row.progress),
         metric=row.metric,
         smaller_is_better=row.smaller_is_better,
@@ -68,10 +68,16 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
         entrypoint=row.entrypoint,
         created_at=row.created_at,
         ended_at=row.ended_at,
+        held_s=row.held_s,
+        queue_place=entry.position if is_waiting and entry is not None else None,
+        priority=row.priority,
+        position=row.position,
         is_archived=row.is_archived,
+        is_quiet=row.is_quiet,
         wait=shortened(sentence, MAX_SENTENCE) if is_waiting else "",
         remedies=build_remedies(entry.reason) if is_waiting and entry is not None else [],
         failure=shortened(row.failure, MAX_SENTENCE),
+        alarm=shortened(row.alarm, MAX_SENTENCE),
         actions=[] if row.state.is_terminal else [build_action(v, row.state) for v in VERBS],
     )
 
@@ -86,11 +92,7 @@ def build_cluster_news(
     cluster: ClusterView, rows: Iterable[ExperimentRow], now: float
 ) -> ClusterNews:
     """Return all slots, and how many experiments run and wait."""
-    statuses = [
-        experiment_status(row.state, row.gangs, row.num_trials)
-        for row in rows
-        if not row.state.is_terminal
-    ]
+    statuses = [row.status for row in rows if not row.state.is_terminal]
     slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
     return ClusterNews(
         agents=[_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents],

@@ -15,7 +15,7 @@ from det_jupyter.view.build.facts import (
 from det_jupyter.view.build.waits import name_in, wait_of
 from det_jupyter.view.model.states import Status
 from det_jupyter.view.model.trial import Change, Failure, Rank, Trace, Trial
-from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict
+from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict, verdict_tone
 from det_jupyter.wire import (
     AllocationView,
     ClusterView,
@@ -58,8 +58,8 @@ def build_trial(
         launch_note="" if allocation is None else allocation.launch_note,
         first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
-        failure=_failure(trial.failure, again=status != "failed"),
-        verdict=None if trial.verdict is None else build_verdict(trial.verdict),
+        failure=_failure(trial.failure, again=status != "error"),
+        verdict=_verdict(trial.verdict, status),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
     )
 
@@ -77,10 +77,18 @@ def build_changes(trial: TrialView) -> list[Change]:
     ]
 
 
+def _verdict(found: FoundVerdict | None, status: Status) -> Verdict | None:
+    """Return the verdict; a trial that failed has none where nothing was found."""
+    if found is None or (found.kind == "unknown" and status == "error"):
+        return None
+    return build_verdict(found)
+
+
 def build_verdict(found: FoundVerdict) -> Verdict:
     return Verdict(
         kind=found.kind,
         word=VERDICT_WORDS[found.kind],
+        tone=verdict_tone(found.kind),
         sentence=found.sentence,
         causes=[
             Cause(

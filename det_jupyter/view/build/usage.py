@@ -15,8 +15,8 @@ from det_jupyter.wire import AgentStatus, Series, SeriesPage, SlotView
 
 UTILIZATION, FREE_MEMORY, CPU = "gpu_util", "gpu_free_memory", "cpu_util_simple"
 NAMES = [UTILIZATION, FREE_MEMORY, CPU]
-NO_GPU = "a CPU place has no measurements of its own; the computer's CPU is shown"
-NO_SAMPLE = "no sample has come yet"
+NO_GPU = "CPU slots: only total CPU is measured"
+NO_SAMPLE = "no samples yet"
 _OLD_S = 5.0  # a sample of the computer says nothing about a moment so long after
 
 Points = Mapping[float, float]

@@ -52,7 +52,7 @@ _SHAPES: dict[Status, str] = {
     "completed": "✔",
     "stopped": "◼",
     "canceled": "⊘",
-    "failed": "✖",
+    "error": "✖",
 }
 
 

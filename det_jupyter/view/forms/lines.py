@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.view.build.results import seconds_since
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
 from det_jupyter.view.model.experiment import ViewState
@@ -17,8 +18,8 @@ MAX_KEPT = 500  # trials of a search that the static card has
 
 def summary(state: ViewState) -> str:
     """Return the line under the progress bar: step or trials, time gone, time to go."""
-    until = state["as_of"] if state["ended_at"] is None else state["ended_at"]
-    parts = [*state["summary"], f"{duration(until - state['created_at'])} elapsed"]
+    elapsed_s = state["held_s"] + seconds_since(state["held_since"], state["as_of"])
+    parts = [*state["summary"], f"{duration(elapsed_s)} elapsed"]
     if state["eta_s"] is not None:
         parts.append(f"about {duration(state['eta_s'])} left")
     if state["status"] not in ENDED:

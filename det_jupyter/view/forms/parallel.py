@@ -84,7 +84,8 @@ def _scale(axis: Axis) -> tuple[Callable[[float], float], list[tuple[float, str]
         marks = [(float(i), labels[i]) for i in range(0, len(labels), every)]
         return lambda value: (value + 0.5) / max(1, len(labels)), marks
     if axis["scale"] == "linear" or not 0 < low < high:
-        return partial(share_of, low=low, high=high), _marks(low, high)
+        marks = _marks(low, high, is_whole=axis["is_whole"])
+        return partial(share_of, low=low, high=high), marks
     first, last = math.log10(low), math.log10(high)
     powers = range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)
     every = math.ceil(len(powers) / _MAX_LABELS) or 1
@@ -95,8 +96,8 @@ def _scale(axis: Axis) -> tuple[Callable[[float], float], list[tuple[float, str]
     )
 
 
-def _marks(low: float, high: float) -> list[tuple[float, str]]:
-    return [(tick, tick_text(tick)) for tick in ticks(low, high)]
+def _marks(low: float, high: float, *, is_whole: bool = False) -> list[tuple[float, str]]:
+    return [(tick, tick_text(tick)) for tick in ticks(low, high, is_whole=is_whole)]
 
 
 def _path(axes: Sequence[_Line], values: Sequence[float | None]) -> str:

@@ -112,9 +112,13 @@ class _Frame:
         return "".join(parts)
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Return a few round numbers in the range, or none if floats are too coarse for that."""
-    rough = high / 4 - low / 4
+def ticks(low: float, high: float, *, is_whole: bool = False) -> list[float]:
+    """Return a few round numbers in the range, or none if floats are too coarse for that.
+
+    Args:
+        is_whole: Only whole numbers are values.
+    """
+    rough = max(high / 4 - low / 4, 1.0 if is_whole and low < high else 0.0)
     if not rough > 1e-300:
         return []
     power = 10.0 ** math.floor(math.log10(rough))

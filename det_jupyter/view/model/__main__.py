@@ -37,6 +37,7 @@ _MEMBERS = {
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}
 _CONSTANTS: Mapping[str, object] = {
     "ENDED: readonly Status[]": list(states.ENDED),
+    "STATUS_WORDS: Readonly<Record<Status, string>>": states.STATUS_WORDS,
     "MARKS: Readonly<Record<Mark, IMarkLook>>": states.MARKS,
     "PARTS: readonly string[]": list(PARTS),
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],

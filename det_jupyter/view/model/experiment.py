@@ -38,6 +38,7 @@ class ViewState(TypedDict):
         trials: Those of an experiment of one trial; a search has its own.
         search: None for an experiment of one trial.
         cluster: None for one that is over, and while nothing is known.
+        held_s: Seconds in which any trial held slots, until `held_since`; since then one does.
         num_captured: All names, of which `captured` has some.
         alarms: What makes the training useless, such as a loss that is NaN.
         changes: Of all trials while they trained, to be drawn on their curves.
@@ -52,6 +53,8 @@ class ViewState(TypedDict):
     as_of: float
     created_at: float
     ended_at: float | None
+    held_s: float
+    held_since: float | None
     progress: float
     eta_s: float | None
     steps_per_epoch: float | None

@@ -24,6 +24,7 @@ class ExperimentLine(TypedDict):
         wait: Why its first waiting trial waits, a sentence; empty if none waits.
         remedies: What would start it.
         failure: Why it failed, a sentence; empty if it did not.
+        alarm: What makes its training useless, while it goes on.
         actions: Its buttons; none if it is over.
     """
 
@@ -45,10 +46,16 @@ class ExperimentLine(TypedDict):
     entrypoint: str
     created_at: float
     ended_at: float | None
+    held_s: float
+    queue_place: int | None
+    priority: int
+    position: float
     is_archived: bool
+    is_quiet: bool
     wait: str
     remedies: list[Remedy]
     failure: str
+    alarm: str
     actions: list[Action]
 
 

@@ -1,30 +1,15 @@
-"""States of experiments and trials, how they look, and what can be asked for in them."""
+"""How states of experiments and trials look, and what can be asked for in them."""
 
 from __future__ import annotations
 
 from typing import Literal, TypedDict, get_args
 
-Status = Literal[
-    "queued",
-    "starting",
-    "running",
-    "pausing",
-    "paused",
-    "resting",
-    "stopping",
-    "completed",
-    "stopped",
-    "canceled",
-    "failed",
-]
+from det_jupyter.wire.status import ENDED, STATUS_WORDS, Status
+
 Verb = Literal["pause", "activate", "kill"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
-STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
-STATUS_WORDS["stopped"] = "Stopped early"
-ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "failed")
-
-Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
+Mark = Literal["promoted", "finished", "running", "resting", "stopped", "error", "canceled"]
 Tone = Literal["brand", "good", "warn", "bad", "text"]
 
 
@@ -48,7 +33,7 @@ MARKS: dict[Mark, MarkLook] = {
     "running": _look("training to it", "brand", "m-3-4l7 4l-7 4z"),
     "resting": _look("waiting to be promoted", "warn", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"),
     "stopped": _look("stopped", "text", "m-2.5-2.5h5v5h-5z", is_filled=True),
-    "failed": _look("failed", "bad", "m-3-3l6 6m0-6l-6 6"),
+    "error": _look("error", "bad", "m-3-3l6 6m0-6l-6 6"),
     "canceled": _look("canceled", "text", "m-4 0h8"),
 }
 
@@ -60,3 +45,17 @@ class Action(TypedDict):
     label: str
     enabled: bool
     why: str
+
+
+__all__ = [
+    "ENDED",
+    "MARKS",
+    "STATUS_WORDS",
+    "VERBS",
+    "Action",
+    "Mark",
+    "MarkLook",
+    "Status",
+    "Tone",
+    "Verb",
+]

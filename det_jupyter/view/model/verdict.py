@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from det_jupyter.view.model.states import Tone
 from det_jupyter.wire.verdict import VerdictKind
 
 VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are drawn
@@ -18,8 +19,17 @@ VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are dr
     "residual": "the rest",
     "memory": "memory that grows",
     "healthy": "nothing to gain",
-    "unknown": "too early",
+    "unknown": "no verdict",
 }
+
+
+# Others say that time is lost.
+_TONES: dict[VerdictKind, Tone] = {"healthy": "good", "compute": "text", "unknown": "text"}
+
+
+def verdict_tone(kind: VerdictKind) -> Tone:
+    """Return how a verdict looks: as an alarm only where there is something to gain."""
+    return _TONES.get(kind, "warn")
 
 
 class TimeShare(TypedDict):
@@ -50,6 +60,7 @@ class Verdict(TypedDict):
 
     kind: VerdictKind
     word: str
+    tone: Tone
     sentence: str
     causes: list[Cause]
     shares: list[TimeShare]

@@ -41,6 +41,8 @@ def _check_experiment(state: MachineState, experiment: Experiment) -> None:
     elif experiment.state in (State.ACTIVE, State.PAUSED):
         ending = {State.STOPPING_COMPLETED, State.STOPPING_KILLED}
         assert living <= {experiment.state, *ending}, f"{name}, trials: {living}"
+    held = [each.holds_slots for each in state.trials_of(experiment)]
+    assert any(held) == (experiment.held_since is not None), f"{name}, slots are held: {held}"
 
 
 def _check_trial(state: MachineState, trial: Trial) -> None:

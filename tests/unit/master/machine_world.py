@@ -244,6 +244,7 @@ def failed(
     rank: int = 0,
     at: float = 71.0,
     final: bool = False,
+    no_room: bool = False,
     allocation_id: str = "1.1.1",
 ) -> RecordArrived:
     record = RankFailure(
@@ -253,6 +254,7 @@ def failed(
         traceback=f"Traceback of {error}",
         where="Cell In[5], line 12, in train_batch",
         final=final,
+        no_room=no_room,
     )
     return RecordArrived(allocation_id=allocation_id, rank=rank, record=record)
 

@@ -122,7 +122,7 @@ def test_a_state_that_is_none_is_refused_with_those_that_there_are(world: World)
 
 def test_a_row_has_what_a_list_shows(world: World) -> None:
     (row,) = find(world, state=["running"]).rows
-    assert (row.status, row.state, row.progress) == ("RUNNING", "ACTIVE", 0.1)
+    assert (row.status, row.state, row.progress) == ("running", "ACTIVE", 0.1)
     assert (row.metric, row.best_metric, row.num_trials, row.slots_per_trial) == (
         "error",
         0.5,

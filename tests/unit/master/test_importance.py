@@ -48,14 +48,11 @@ def test_the_hyperparameter_that_the_metric_depends_on_comes_first(
     assert (found.num_trials, found.sentence) == (80, "")
 
 
-@pytest.mark.parametrize(
-    ("num", "said"), [(0, "0 trials have so far."), (1, "1 trial has so far."), (19, "19 trials")]
-)
-def test_a_few_trials_say_nothing(num: int, said: str) -> None:
+@pytest.mark.parametrize("num", [0, 1, 19])
+def test_a_few_trials_say_nothing(num: int) -> None:
     found = find_importance(SPACE, "loss", Direction.MINIMIZE, samples(num))
     assert found.shares == {}
-    assert found.sentence.startswith("It needs 20 trials that ended with loss; ")
-    assert said in found.sentence
+    assert found.sentence == f"Needs 20 finished trials; this search has {num}."
 
 
 def test_trials_outside_of_a_space_that_was_narrowed_do_not_count() -> None:

@@ -375,7 +375,7 @@ def test_one_failed_trial_does_not_fail_the_experiment(
     world.tell(ended("stopped", allocation_id="1.2.1"), exited("1.2.1", codes={0: 0}))
     assert seen_states(world) == [State.ERROR, State.COMPLETED]
     assert world.experiment().state is State.COMPLETED
-    assert world.experiment().message == "ValueError: no"
+    assert world.experiment().message == "trial 1: ValueError: no"
 
 
 def seen_states(world: World) -> list[State]:
@@ -390,7 +390,7 @@ def test_an_experiment_fails_when_all_its_trials_have(
         world.tell(failed(f"ValueError: {id}", final=True, allocation_id=id))
         world.tell(exited(id, codes={0: 1}, first_failed=0))
     assert world.experiment().state is State.ERROR
-    assert world.experiment().message == "trial 1: ValueError: 1.1.1"
+    assert world.experiment().message == "all 2 trials failed; trial 1: ValueError: 1.1.1"
 
 
 def test_after_the_search_has_shut_down_its_trials_go_on_to_their_end(

@@ -136,6 +136,10 @@ def test_times_are_summed_and_the_longest_stays() -> None:
     assert found["counter.tokens"].mid == [10.0]
     asked = SeriesQuery(of="timings", columns=1, names=["forward.p95", "forward.max"])
     assert [one.mid for one in to_series({"rank:0": rolled}, asked)] == [[0.2], [0.07]]
+    # What follows the last batch has no pace.
+    late = of_times([interval(11, 10, 0.5, 0.07), interval(12, 0, 0.0, 0.0)])
+    asked = SeriesQuery(of="timings", names=["samples_per_second"])
+    assert [len(one.x) for one in to_series({"rank:0": late}, asked)] == [1]
     of_none = SeriesQuery(of="timings", names=["batch.max", "samples_per_second.p50"])
     assert to_series({"rank:0": rolled}, of_none) == []
 

@@ -246,7 +246,7 @@ def test_plain_text_of_a_failed_trial_has_the_traceback() -> None:
     state = built(experiment(failed, state=State.ERROR, ended_at=NOW, message="It failed."))
     assert render_plain(state).splitlines()[2:] == [
         "It failed.",
-        "trial 1: failed",
+        "trial 1: error",
         "  failed on rank 1 (exit code 1): RuntimeError: The size of tensor a (64) must match "
         "the size of tensor b (10)",
         "  at Cell In[5], line 12, in train_batch",

@@ -113,7 +113,7 @@ def test_curve_without_points_is_not_drawn() -> None:
         ("starting", "No metrics yet: the first appear after the first training step."),
         ("running", "No metrics yet: the first appear after the first training step."),
         ("paused", "No metrics yet: the trial is not running."),
-        ("failed", "No metrics were reported."),
+        ("error", "No metrics were reported."),
     ],
 )
 def test_a_view_without_charts_says_why(status: Status, sentence: str) -> None:

@@ -142,7 +142,8 @@ def test_a_bar_of_shares_has_its_legend_in_rows() -> None:
 
 
 def axis(**changes: Any) -> Any:
-    return {"name": "n", "scale": "linear", "low": 0.0, "high": 1.0, "labels": []} | changes
+    fields = {"name": "n", "scale": "linear", "is_whole": False, "low": 0.0, "high": 1.0}
+    return fields | {"labels": []} | changes
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,8 @@ def axis(**changes: Any) -> Any:
     [
         (axis(), [0.0, 0.5, 1.0], ["0", "0.5", "1"]),
         (axis(low=2.0, high=2.0), [0.5, 0.5, 0.5], []),
+        (axis(low=0.0, high=2.0, is_whole=True), [0.0, 0.25, 0.5], ["0", "1", "2"]),
+        (axis(low=0.0, high=2.0), [0.0, 0.25, 0.5], ["0", "0.5", "1", "1.5", "2"]),
         (axis(scale="log", low=0.25, high=1.0), [0.0, 0.5, 1.0], ["0.25", "1"]),
         (axis(scale="log", low=0.01, high=1.0), [0.0, 0.8495, 1.0], ["0.01", "0.1", "1"]),
         (axis(scale="log", low=0.0, high=1.0), [0.0, 0.5, 1.0], ["0", "0.5", "1"]),

@@ -286,12 +286,12 @@ def test_those_that_go_on(num: int, who: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_trials", "note"), [(1, ""), (2, "trial 1 of 2, the best"), (3, "trial 1 of 3, the best")]
+    ("num_trials", "note"), [(1, ""), (2, "trial 1, the best of 2"), (3, "trial 1, the best of 3")]
 )
 def test_what_stands_for_a_search(num_trials: int, note: str) -> None:
     state = build_comparison([side(1, num_trials=num_trials), side(2)], NOW)
     assert [one["note"] for one in state["sides"]] == [note, ""]
-    told = [] if not note else [f"A search is compared by its best trial: 1 by {note[:12]}."]
+    told = [] if not note else [f"Experiment 1 is compared by {note}."]
     assert state["notes"][:-1] == told
 
 

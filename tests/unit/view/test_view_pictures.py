@@ -16,7 +16,7 @@ from det_jupyter.view.build.charts import (
     measured_at,
     series_of,
 )
-from det_jupyter.view.build.facts import fraction, slot_label, state_status
+from det_jupyter.view.build.facts import fraction, slot_label
 from det_jupyter.view.build.results import Compared
 from det_jupyter.view.build.search import search_summary, trial_marks
 from det_jupyter.view.build.side_by_side import build_comparison
@@ -31,6 +31,7 @@ from det_jupyter.view.forms.rungs import rung_legend, svg_rungs, worth_drawing
 from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.model.search import Axis, Bracket, Rung, Search
 from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
+from det_jupyter.wire.status import state_status
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (
@@ -150,11 +151,11 @@ def test_what_is_far_worse_than_most_is_cut(
 
 def test_a_legend_has_each_mark_once_in_its_order() -> None:
     rows = [
-        row(marks=["running", "failed"]), row(marks=["failed"]),
+        row(marks=["running", "error"]), row(marks=["error"]),
         row(marks=["stopped"], bracket=None),
     ]  # fmt: skip
     search: Search = {**halving(16, 4), "rows": rows}
-    assert re.findall(r"> ([\w ]+)</span>", rung_legend(search)) == ["training to it", "failed"]
+    assert re.findall(r"> ([\w ]+)</span>", rung_legend(search)) == ["training to it", "error"]
 
 
 def parallel(*rows: Any, axes: int = 2, name: str = "n", smaller: bool = False) -> str:
@@ -334,7 +335,7 @@ def test_results_have_a_dash_for_what_is_not_known() -> None:
         "best at batch": ["44", "-"],
         "batches": ["2,200", "-"],
         "epochs": ["20.0", "-"],
-        "time": ["0:42", "0:42"],
+        "elapsed": ["0:42", "0:42"],
         "slot-hours": ["0.03", "-"],
         "restarts": ["2", "-"],
         "seed": ["9", "-"],

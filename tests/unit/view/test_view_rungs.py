@@ -84,15 +84,15 @@ def halving(max_trials: int, num_results: int, *, is_over: bool = False) -> Sear
         pytest.param(
             1,
             1,
-            "failed",
-            ["promoted", "failed"],
+            "error",
+            ["promoted", "error"],
             id="a trial that failed on its way failed there",
         ),
         pytest.param(
             1,
             0,
-            "failed",
-            ["failed"],
+            "error",
+            ["error"],
             id="a failed trial that counts as the worst at a rung failed there",
         ),
         pytest.param(

@@ -15,6 +15,7 @@ from det_jupyter.wire import (
     AllocationState,
     BracketView,
     Curve,
+    Divergence,
     ExperimentView,
     RungView,
     SearchView,
@@ -187,6 +188,14 @@ def test_remarks_without_room_are_counted() -> None:
     ]
     search = search_of(halving(*trials))
     assert (len(search["remarks"]), search["num_more_remarks"]) == (4, 3)
+
+
+def test_a_trial_that_diverged_to_its_end_is_remarked_on_as_failed() -> None:
+    lost = Divergence(metric="loss", value="NaN", since=40)
+    search = search_of(halving(competitor(1, state=State.ERROR, divergence=lost), competitor(2)))
+    assert [(remark["text"], remark["is_failure"]) for remark in search["remarks"]] == [
+        ("trial 1 failed: loss is NaN since batch 40", True)
+    ]
 
 
 def test_without_rungs_a_finished_trial_without_a_metric_is_remarked_on() -> None:

@@ -46,7 +46,7 @@ RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
         ({"state": State.STOPPING_KILLED, "gangs": [RUNNING]}, "stopping"),
         ({"state": State.DELETING}, "stopping"),
         ({"state": State.COMPLETED}, "completed"),
-        ({"state": State.ERROR}, "failed"),
+        ({"state": State.ERROR}, "error"),
     ],
 )
 def test_a_line_has_the_status_of_a_view(changes: dict[str, Any], status: str) -> None:
@@ -59,9 +59,10 @@ def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None
     assert {number: each.trial_id for number, each in first.items()} == {7: 3, 5: 4}
     line = build_line(row(7), first[7])
     assert line["wait"].startswith("needs 4 slots; 2 of 8 are free")
+    assert line["queue_place"] == 2
     assert [remedy["button"] for remedy in line["remedies"]] == ["", "Pause", "Change"]
     running = build_line(row(7, gangs=[RUNNING]), first[7])
-    assert (running["wait"], running["remedies"]) == ("", [])
+    assert (running["wait"], running["remedies"], running["queue_place"]) == ("", [], None)
 
 
 def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.wire import AllocationState, CapturedName, CheckpointView, ExperimentView, State
+from det_jupyter.words import GOES_ON
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,
@@ -51,7 +52,7 @@ def with_allocation(state: State, allocation_state: AllocationState | None) -> E
         (State.STOPPING_ERROR, None, "stopping"),
         (State.COMPLETED, None, "completed"),
         (State.CANCELED, AllocationState.ENDED, "canceled"),
-        (State.ERROR, None, "failed"),
+        (State.ERROR, None, "error"),
     ],
 )
 def test_status_says_what_the_ranks_do(
@@ -218,3 +219,13 @@ def test_state_is_plain_json_of_modest_size() -> None:
 def test_experiment_without_trials_has_a_view() -> None:
     state = built(experiment())
     assert (state["status"], state["trials"], state["charts"]) == ("queued", [], [])
+
+
+def test_an_alarm_says_that_training_continues_only_while_it_does() -> None:
+    alarm = f"Loss became NaN at batch 40 on rank 0. {GOES_ON} Try a lower learning rate."
+    goes_on, over = (
+        built(experiment(trial(alarms=[alarm], state=state), state=state))["alarms"]
+        for state in (State.ACTIVE, State.ERROR)
+    )
+    assert goes_on == [f"Trial 1: {alarm}"]
+    assert over == ["Trial 1: Loss became NaN at batch 40 on rank 0. Try a lower learning rate."]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+import pytest
+
 from det_jupyter.client.reasons import shown_verdict
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict import svg_shares
 from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
 from det_jupyter.wire import Cause, Verdict
+from det_jupyter.wire.verdict import VerdictKind
 from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 FOUND = Verdict(
@@ -42,6 +45,26 @@ def test_the_state_has_the_verdict_with_shares_in_the_order_of_the_bar() -> None
     ]  # fmt: skip
     assert shown["verdict"]["causes"][0]["word"] == "waiting for data"
     assert state_of(None)["trials"][0]["verdict"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "tone"),
+    [("healthy", "good"), ("compute", "text"), ("unknown", "text"), ("input", "warn")],
+)
+def test_only_lost_time_looks_like_an_alarm(kind: VerdictKind, tone: str) -> None:
+    [shown] = state_of(FOUND.model_copy(update={"kind": kind}))["trials"]
+    assert shown["verdict"]["tone"] == tone
+
+
+def test_a_failed_trial_has_no_verdict_that_says_nothing() -> None:
+    def shown(kind: VerdictKind) -> object:
+        verdict = FOUND.model_copy(update={"kind": kind})
+        failed = trial(state="ERROR", verdict=verdict)
+        state = build_view_state(experiment(failed, state="ERROR"), [], [], CREATED_AT + 30)
+        return state["trials"][0]["verdict"]
+
+    assert shown("unknown") is None
+    assert shown("input") is not None
 
 
 def test_plain_text_says_what_limits_the_trial_and_what_to_try() -> None:
@@ -86,7 +109,7 @@ def test_a_verdict_prints_itself() -> None:
     assert repr(shown_verdict(FOUND, {})).startswith(FOUND.sentence)
     assert "<img" in shown_verdict(FOUND, {})._repr_html_()
     assert shown_verdict(None, {}).kind == "unknown"
-    assert "Not enough seen yet" in repr(shown_verdict(None, {"profiling": {"enabled": None}}))
+    assert "Too early to judge" in repr(shown_verdict(None, {"profiling": {"enabled": None}}))
     off = shown_verdict(None, {"profiling": {"enabled": False}})
     assert repr(off) == "Not measured: profiling.enabled is false."
 

@@ -125,8 +125,14 @@ def experiment(*trials: TrialView, **changes: Any) -> ExperimentView:
         "progress": trials[0].progress if trials else 0.0,
         "created_at": CREATED_AT,
         "trials": list(trials),
+        **_held(changes.get("ended_at")),
     }
     return ExperimentView(**{**fields, **changes})
+
+
+def _held(ended_at: float | None) -> dict[str, float]:
+    """Slots were held from the beginning on."""
+    return {"held_since": CREATED_AT} if ended_at is None else {"held_s": ended_at - CREATED_AT}
 
 
 def checkpoint(steps: int, metric: float | None, **changes: Any) -> CheckpointView:

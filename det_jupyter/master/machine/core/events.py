@@ -157,6 +157,16 @@ class ValidationReported(Wire):
     time: float | None = None
 
 
+class LossReported(Wire):
+    """A training loss became NaN or infinite, or finite again."""
+
+    kind: Literal["loss_reported"] = "loss_reported"
+    allocation_id: str
+    metric: str
+    steps_completed: int
+    value: float
+
+
 # The records that the machine handles; the others are only stored.
 MachineRecord = (
     RankStarted
@@ -197,6 +207,7 @@ Event = Annotated[
     | GangStarted
     | GangExited
     | ValidationReported
+    | LossReported
     | RecordArrived,
     Field(discriminator="kind"),
 ]

@@ -33,6 +33,7 @@ class ExperimentSubmitted(Wire):
         queue_anyway: Accept it though no pool can run it now.
         is_paused: It waits to be activated.
         parent_id: It is a fork of this experiment.
+        is_quiet: Its end is not notified.
         key: Identifies the submission, so that the client can repeat it.
     """
 
@@ -48,6 +49,7 @@ class ExperimentSubmitted(Wire):
     queue_anyway: bool = False
     is_paused: bool = False
     parent_id: int | None = None
+    is_quiet: bool = False
     key: str = ""
 
 

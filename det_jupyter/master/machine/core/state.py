@@ -18,6 +18,7 @@ from det_jupyter.wire import (
     CheckpointRef,
     CheckpointView,
     DeviceProcess,
+    Divergence,
     FailureView,
     ProfileView,
     RankView,
@@ -105,9 +106,11 @@ class Trial(Wire):
     changes: list[TrialChangeView] = []  # by users while it trained
     profiles: list[ProfileView] = []  # that users asked for; the latest ones
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
+    divergences: dict[str, Divergence] = {}  # by group and metric, those of now, oldest first
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
+    held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
     created_at: float
     ended_at: float | None = None
     story: list[str] = []  # its last events, for errors
@@ -116,6 +119,11 @@ class Trial(Wire):
     def holds_slots(self) -> bool:
         """Whether ranks of it may live."""
         return self.allocation is not None and self.allocation.holds_slots
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """The first metric that became NaN or infinite and still is."""
+        return next(iter(self.divergences.values()), None)
 
 
 class Experiment(Wire):
@@ -137,6 +145,7 @@ class Experiment(Wire):
     warm_start: CheckpointRef | None = None  # whose weights its trials begin with
     continues: int | None = None  # the trial whose training it goes on with
     parent_id: int | None = None  # the experiment that it is a fork of
+    is_quiet: bool = False  # its end is not notified: what submitted it reports
     key: str = ""  # of the client that submitted it
     pool: str = "default"
     priority: int = 42
@@ -152,6 +161,8 @@ class Experiment(Wire):
     is_given_up: bool = False  # because of such news
     created_at: float
     ended_at: float | None = None
+    held_s: float = 0.0  # seconds in which any of its trials held slots, until `held_since`
+    held_since: float | None = None  # since then one does
 
     @cached_property
     def settings(self) -> ExperimentConfig:

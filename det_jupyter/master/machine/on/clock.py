@@ -16,7 +16,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     """Move the times of all experiments that are not over, with their trials and checkpoints."""
     state, by_s = turn.state, event.by_s
     for experiment in state.living_experiments():
-        _move(experiment, by_s, "created_at")
+        _move(experiment, by_s, "created_at", "held_since")
         turn.touch(experiment)
         for trial in turn.state.trials_of(experiment):
             _move(trial, by_s, "created_at", "ended_at")

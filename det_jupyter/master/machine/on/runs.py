@@ -2,6 +2,7 @@
 
 GangStarted, all RankStarted    RUNNING
 ValidationReported              the trial's metric; the search may stop the trial
+LossReported                    whether the training diverges
 CheckpointSaved                 where the next run will start from
 CheckpointDeleted               by the trial's own code: the next run starts from another one
 TargetReached                   the search says whether the trial goes on, rests or ends
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.core.events import RecordArrived, ValidationReported
+from det_jupyter.master.machine.core.events import LossReported, RecordArrived, ValidationReported
 from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
@@ -31,14 +32,14 @@ from det_jupyter.master.machine.rules.outcome import (
     judge,
     lost_too_often,
 )
-from det_jupyter.master.machine.rules.placing import queue
+from det_jupyter.master.machine.rules.placing import count_held, pause, queue
 from det_jupyter.master.machine.rules.retention import note_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
     judge_validation,
     on_target_reached,
 )
-from det_jupyter.master.machine.rules.trial_metrics import note_metric
+from det_jupyter.master.machine.rules.trial_metrics import note_divergence, note_metric
 from det_jupyter.records import (
     ChangeMade,
     CheckpointDeleted,
@@ -57,11 +58,13 @@ from det_jupyter.wire import (
     CheckpointRef,
     CheckpointView,
     CloseRun,
+    FailureView,
     GangExited,
     GangStarted,
     RankView,
     State,
 )
+from det_jupyter.words import count
 
 _MAX_NOTICES = 10  # of a trial; the first ones tell most
 _RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)  # or may
@@ -177,6 +180,14 @@ def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
         judge_validation(turn, trial, time=event.time, metric=event.metric)
 
 
+def on_loss_reported(turn: Turn, event: LossReported) -> None:
+    """Note whether the training diverges."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is not None:
+        note_divergence(found[0], "training", event.metric, event.steps_completed - 1, event.value)
+        turn.touch(found[0])
+
+
 def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
     """A checkpoint that was saved before its validation gets the metric now."""
     for uuid in reversed(trial.checkpoints):
@@ -194,12 +205,10 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if found is None:
         return
     trial, allocation = found
-    if allocation.started_at is not None:
-        num_slots = sum(slot.id >= 0 for slot in allocation.slots)
-        trial.slot_seconds += num_slots * max(0.0, turn.now - allocation.started_at)
     if turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
+    count_held(turn, trial, allocation)
     end_profiles(trial)
     outcome = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
@@ -266,9 +275,13 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     if allocation.is_hopeless:  # the trial's message says why
         _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
         return
+    if trial.failure.no_room and not is_final:
+        _on_no_room(turn, trial, previous, has_saved=saved)
+        return
     if not is_final and is_hopeless(trial.failure):
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
-        _give_up(turn, trial, f"{trial.failure.error} ({times}, in the same way)")
+        error = trial.failure.error.removesuffix(".")
+        _end_as_failed(turn, trial, f"{error}. Failed {times} with the same error.")
         return
     max_restarts = turn.state.experiment(trial.experiment_id).settings.max_restarts
     if not is_final and trial.restarts < max_restarts:
@@ -278,10 +291,27 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     _give_up(turn, trial, trial.failure.error)
 
 
+def _on_no_room(
+    turn: Turn, trial: Trial, previous: FailureView | None, *, has_saved: bool
+) -> None:
+    """Try again at once, as there may be room by now; without progress, wait for the user."""
+    assert trial.failure is not None
+    experiment = turn.state.experiment(trial.experiment_id)
+    if previous is None or not previous.no_room or has_saved:
+        _queue_if_active(turn, trial)
+    elif experiment.state is State.ACTIVE:
+        pause(turn, experiment)
+        trial.message = f"{trial.failure.error}; then activate experiment {experiment.id}"
+        experiment.message = f"paused: trial {trial.id}: {trial.message}"
+
+
 def _give_up(turn: Turn, trial: Trial, error: str) -> None:
-    trial.message = error
-    if trial.restarts:
-        trial.message += f" (after {trial.restarts} restart{'s' if trial.restarts > 1 else ''})"
+    restarts = f" (after {count(trial.restarts, 'restart')})" if trial.restarts else ""
+    _end_as_failed(turn, trial, f"{error}{restarts}")
+
+
+def _end_as_failed(turn: Turn, trial: Trial, message: str) -> None:
+    trial.message = message
     move(trial, State.STOPPING_ERROR)
     finish_trial(turn, trial, ExitReason.ERRORED)
 

@@ -10,7 +10,7 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
@@ -19,10 +19,10 @@ from det_jupyter.master.machine.core.requests import (
     KillRequested,
     PauseRequested,
 )
-from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
-from det_jupyter.master.machine.rules.placing import make_leave, queue
+from det_jupyter.master.machine.rules.placing import make_leave, pause, queue, trials_that_go_on
 from det_jupyter.master.machine.rules.queue_checks import unknown_pool
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
@@ -109,12 +109,7 @@ def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
     if experiment.state is State.PAUSED:
         return
     _must_be(experiment, State.ACTIVE, "paused")
-    move(experiment, State.PAUSED)
-    turn.touch(experiment)
-    for trial in _trials_that_go_on(turn, experiment):
-        move(trial, State.PAUSED)
-        turn.touch(trial, "asked to pause")
-        make_leave(turn, trial, at_once=False)
+    pause(turn, experiment)
 
 
 def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
@@ -124,8 +119,9 @@ def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
         return
     _must_be(experiment, State.PAUSED, "activated")
     move(experiment, State.ACTIVE)
+    experiment.message = ""
     turn.touch(experiment)
-    for trial in _trials_that_go_on(turn, experiment):
+    for trial in trials_that_go_on(turn, experiment):
         move(trial, State.ACTIVE)
         turn.touch(trial, "activated")
         if not (trial.holds_slots or trial.is_resting):
@@ -153,11 +149,6 @@ def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None
             trial.exit_reason = ExitReason.CANCELED
             end_trial(turn, trial)
     conclude_if_drained(turn, experiment)
-
-
-def _trials_that_go_on(turn: Turn, experiment: Experiment) -> list[Trial]:
-    trials = turn.indexes.living(experiment.id)
-    return [trial for trial in trials if not is_stopping(trial.state)]
 
 
 def _must_be(experiment: Experiment, state: State, verb: str) -> None:

@@ -222,6 +222,7 @@ def _reopen_trial(turn: Turn, trial: Trial) -> None:
     trial.restarts = trial.losses = 0
     trial.was_stopped = False
     trial.message = ""
+    trial.divergences = {}
     trial.avoids = []
     trial.waiting_for = _ITS_TURN
     turn.touch(trial, "continued")

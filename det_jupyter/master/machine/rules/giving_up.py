@@ -20,7 +20,7 @@ from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.lifecycle import move
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.placing import count_held, make_leave
 from det_jupyter.master.machine.rules.searching import end_experiment, end_trial
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import CloseRun, State
@@ -80,6 +80,7 @@ def end_given_up(turn: Turn, trial: Trial) -> None:
     """End a trial of an experiment that was given up: its ranks are gone."""
     allocation = trial.allocation
     if allocation is not None and allocation.holds_slots:
+        count_held(turn, trial, allocation)
         turn.order(allocation, CloseRun(allocation_id=allocation.id))
     trial.exit_reason = ExitReason.ERRORED
     end_trial(turn, trial)

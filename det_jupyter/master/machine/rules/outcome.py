@@ -15,7 +15,9 @@ The facts, looked at in this order; the first that applies decides:
                                                          but for the MAX_LOSSES-th time in a row
                                                          before the first step it is a failure
     anything else                      FAILED            tried again max_restarts times, unless the
-                                                         failure is final or a log policy forbids
+                                                         failure is final or a log policy forbids;
+                                                         if a disk was full, once more, not
+                                                         counted, and then its experiment is paused
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
-        return _unplaced(exited.error, exited.at), exited.error_is_final
+        failure = _unplaced(exited.error, exited.at)
+        return failure.model_copy(update={"no_room": exited.no_room}), exited.error_is_final
     if rank is not None and code is not None and not own:
         return _died(rank, code, exited), False
     if allocation.failures:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from det_jupyter.master.machine.core.commands import TruncateMetrics
-from det_jupyter.master.machine.core.lifecycle import move_allocation
+from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.orders import changes_of
@@ -27,6 +27,7 @@ from det_jupyter.wire import (
     SignalGang,
     SlotView,
     StartGang,
+    State,
 )
 
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs
@@ -72,6 +73,10 @@ def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
     allocation.starts_from = trial.latest_checkpoint
     allocation.planned_target = trial.target
     allocation.started_at = turn.now
+    experiment = turn.state.experiment(trial.experiment_id)
+    if experiment.held_since is None:
+        experiment.held_since = turn.now
+        turn.touch(experiment)
     trial.waiting_for = None
     move_allocation(trial, AllocationState.STARTING)
     where = " and ".join(part.agent_id for part in placement.parts)
@@ -157,6 +162,21 @@ def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> N
     )
 
 
+def count_held(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Add up the time in which slots were held, of a run that gives them back now."""
+    if allocation.started_at is None:
+        return
+    experiment = turn.state.experiment(trial.experiment_id)
+    held_s = max(0.0, turn.now - allocation.started_at)
+    trial.held_s += held_s
+    trial.slot_seconds += sum(slot.id >= 0 for slot in allocation.slots) * held_s
+    others = (each for each in turn.indexes.living(experiment.id) if each is not trial)
+    if experiment.held_since is not None and not any(each.holds_slots for each in others):
+        experiment.held_s += max(0.0, turn.now - experiment.held_since)
+        experiment.held_since = None
+        turn.touch(experiment)
+
+
 def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
     """Take a trial out of the queue, or command its ranks to leave, or to end at once."""
     allocation = trial.allocation
@@ -193,3 +213,19 @@ def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bo
     timeout_s = float(turn.state.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
     turn.order(allocation, signal)
+
+
+def pause(turn: Turn, experiment: Experiment) -> None:
+    """Have the trials of an active experiment save their state and leave, and wait."""
+    move(experiment, State.PAUSED)
+    turn.touch(experiment)
+    for trial in trials_that_go_on(turn, experiment):
+        move(trial, State.PAUSED)
+        turn.touch(trial, "asked to pause")
+        make_leave(turn, trial, at_once=False)
+
+
+def trials_that_go_on(turn: Turn, experiment: Experiment) -> list[Trial]:
+    """Return the trials that are neither over nor about to be."""
+    trials = turn.indexes.living(experiment.id)
+    return [trial for trial in trials if not is_stopping(trial.state)]

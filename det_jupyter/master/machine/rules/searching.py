@@ -93,8 +93,16 @@ def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
 
 
 def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
-    """End a stopping trial, and report that to the search."""
+    """End a stopping trial, and report that to the search.
+
+    A trial that diverges when it ends has failed, whatever its code says. The search, which has
+    seen its metrics, hears nothing else than before.
+    """
     trial.exit_reason = reason
+    is_invalid = reason is ExitReason.INVALID_HP
+    if trial.divergence and trial.state is State.STOPPING_COMPLETED and not is_invalid:
+        trial.message = "; ".join(filter(None, (str(trial.divergence), trial.message)))
+        move(trial, State.STOPPING_ERROR)
     end_trial(turn, trial)
     experiment = turn.state.experiment(trial.experiment_id)
     if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
@@ -127,6 +135,8 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     experiment.message = experiment.message or _last_words(experiment, trials)
     if experiment.state is State.STOPPING_COMPLETED and states == {State.ERROR}:
         experiment.message = f"trial {trials[0].id}: {trials[0].message}"
+        if len(trials) > 1:
+            experiment.message = f"all {len(trials)} trials failed; {experiment.message}"
         move(experiment, State.STOPPING_ERROR)
     elif experiment.state is State.STOPPING_COMPLETED and states == {State.CANCELED}:
         move(experiment, State.STOPPING_CANCELED)
@@ -150,7 +160,7 @@ def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
     """Return the message of an experiment that is over: that of the first trial with one."""
     for trial in trials:
         if trial.message:
-            return trial.message
+            return f"trial {trial.id}: {trial.message}" if len(trials) > 1 else trial.message
     searcher = experiment.settings.searcher
     is_search = searcher.name != "single" and experiment.state is State.STOPPING_COMPLETED
     if is_search and experiment.best_metric is None:

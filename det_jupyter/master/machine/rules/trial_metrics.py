@@ -1,10 +1,18 @@
-"""The searcher's metric of each trial: its latest and best values, and the experiment's best."""
+"""The searcher's metric of each trial: its latest and best values, and the experiment's best.
+
+A trial diverges while the searcher's metric or a training loss is NaN or infinite. The search
+compares it as the worst; if it ends like that, it ends in ERROR (searching.py).
+"""
 
 from __future__ import annotations
+
+from math import isfinite, isnan
+from typing import Literal
 
 from det_jupyter.direction import Direction
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.wire import Divergence
 
 
 def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
@@ -15,7 +23,19 @@ def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -
     trial.best_metric = direction.best((trial.best_metric, metric))
     if steps_completed >= max(trial.metrics_by_step):
         trial.latest_metric = metric
+        name = str(experiment.config["searcher"]["metric"])
+        note_divergence(trial, "validation", name, steps_completed, metric)
     _note_best(turn, experiment, direction.best((experiment.best_metric, metric)))
+
+
+def note_divergence(trial: Trial, group: str, metric: str, since: int, value: float) -> None:
+    """Note that a metric is NaN or infinite since a batch, or that it is finite again."""
+    key = f"{group}.{metric}"
+    if isfinite(value):
+        trial.divergences.pop(key, None)
+    elif key not in trial.divergences:
+        word: Literal["NaN", "infinite"] = "NaN" if isnan(value) else "infinite"
+        trial.divergences[key] = Divergence(metric=metric, value=word, since=since)
 
 
 def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
@@ -27,6 +47,9 @@ def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     trial.metrics_by_step = kept
     trial.best_metric = direction.best(kept.values())
     trial.latest_metric = kept[max(kept)] if kept else None
+    trial.divergences = {
+        name: each for name, each in trial.divergences.items() if each.since <= after_step
+    }
     if was_best and trial.best_metric != experiment.best_metric:
         values = [other.best_metric for other in turn.state.trials_of(experiment)]
         _note_best(turn, experiment, direction.best(values))

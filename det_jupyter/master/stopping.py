@@ -1,0 +1,166 @@
+"""Ends what runs in a home: its master alone, or everything, also where the master is dead.
+
+    in good order    the master kills what runs, stores how it ended, and dismisses the agent; an
+                     agent whose master was killed gets a new master for that
+    by hand          what is still there: agent, feeders, processes of runs
+
+Processes are identified by pid and birth (decision 17): the holders of our locks, and those that
+belong to the folder of runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from det_jupyter.autostart import announced_master, ensure_master
+from det_jupyter.engine.local import is_agent_running
+from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.session import Session, must_be_awake
+from det_jupyter.system import paths
+from det_jupyter.system.boards import boards
+from det_jupyter.system.locks import holder_of, is_locked
+from det_jupyter.system.processes import Process, is_frozen
+from det_jupyter.system.run_processes import end_all_below
+from det_jupyter.system.rundir import RunDir, runs_root
+from det_jupyter.wire import GangPlan, MasterInfo
+
+_COMING_S = 20.0  # how long a master may take to come up or to leave
+_END_S = 30.0
+_LINK_S = 5.0  # how long an agent takes to find a new master: its pauses are 1 s at most
+_PATIENCE_S = 10.0  # for an agent that ends its ranks
+_POLL_S = 0.02
+_MOST_MASTERS = 5  # others may start one while we end everything
+
+
+def end_master(*, everything: bool = False) -> MasterInfo | None:
+    """End the master, of whatever version it is; return which one that was, if any.
+
+    Raises:
+        DetError: It does not end, or cannot be asked to.
+    """
+    info = _coming_master()
+    if info is None:
+        return None
+    try:
+        with closing(Session(info)) as session:
+            session.post("/master/stop", {"everything": everything})
+    except MasterUnreachable:
+        if _lives(info):  # else it has left meanwhile
+            raise
+    deadline = time.monotonic() + _END_S
+    while _lives(info):
+        if time.monotonic() > deadline:
+            raise DetError(f"The master (pid {info.pid}) was asked to stop and still runs.")
+        time.sleep(_POLL_S)
+    return info
+
+
+def end_everything() -> list[str]:
+    """End all that runs in this home; return what that was, in words.
+
+    Raises:
+        DetError: Something does not end.
+    """
+    ended = []
+    for _ in range(_MOST_MASTERS):
+        if end_master(everything=True):
+            ended.append("the master")
+        elif _find_master_for_agent():
+            end_master(everything=True)
+            ended.append("an agent without a master")
+        ended += _end_by_hand()
+        if not is_locked(paths.master_lock()) and not is_agent_running():
+            return list(dict.fromkeys(ended))
+    raise DetError(
+        "other programs start the master again while it is ended: end what uses it (notebooks, "
+        "Jupyter Servers, scripts), and repeat this command"
+    )
+
+
+def _coming_master() -> MasterInfo | None:
+    """Return where the master is; waits for one that is starting or leaving just now."""
+    deadline = time.monotonic() + _COMING_S
+    while (info := announced_master()) is None and is_locked(paths.master_lock()):
+        if time.monotonic() > deadline:
+            raise DetError(
+                f"a master holds {paths.master_lock()} and does not serve; see its log: "
+                f"{paths.log_dir() / 'master.log'}"
+            )
+        time.sleep(_POLL_S)
+    return info
+
+
+def _lives(info: MasterInfo) -> bool:
+    """Return whether this master lives, whichever serves by now."""
+    if not info.birth:  # of a version that wrote something else there
+        return is_locked(paths.master_lock())
+    return Process(info.pid, info.birth).is_alive
+
+
+def _find_master_for_agent() -> bool:
+    """Start a master for an agent that has none, so that trials end in good order.
+
+    Return whether it has found that master: else it must be ended by hand.
+    """
+    agent = holder_of(paths.agent_lock())
+    if not is_agent_running() or (agent is not None and is_frozen(agent.pid)):
+        return False
+    try:
+        info = ensure_master()
+        must_be_awake(info)
+        with closing(Session(info)) as session:
+            deadline = time.monotonic() + _LINK_S
+            while time.monotonic() < deadline and is_agent_running():
+                if any(agent["connected"] for agent in session.get("/agents")):
+                    break
+                time.sleep(_POLL_S)
+    except DetError:  # the disk is full, say, or the database is of another version
+        return False
+    return True
+
+
+def _end_by_hand() -> list[str]:
+    """End agent, feeders and ranks; return which of them there were."""
+    ended = []
+    if is_agent_running():
+        agent = holder_of(paths.agent_lock())
+        if agent is None or not agent.end(_PATIENCE_S):
+            raise DetError(
+                f"the agent that holds {paths.agent_lock()} did not leave; end the process "
+                "`python -m det_jupyter.agent`, and repeat this command"
+            )
+        ended.append(f"the agent (pid {agent.pid}), whose trials the next master continues")
+    if end_all_below(runs_root(paths.data_dir())):
+        ended.append("ranks without an agent")
+    for board in boards():
+        if board.end():
+            ended.append(f"TensorBoard {board.id} (pid {board.pid})")
+    for lock in paths.feeder_locks():
+        if (feeder := holder_of(lock)) is not None and feeder.end(_PATIENCE_S):
+            ended.append(f"what feeds pages of JupyterLab (pid {feeder.pid})")
+        lock.unlink(missing_ok=True)
+    return ended
+
+
+def lonely_agent() -> tuple[int, list[GangPlan]] | None:
+    """Return pid and gangs of an agent, for when no master runs; None if there is no agent.
+
+    The pid is 0 if the agent is of an older version, which does not say it.
+    """
+    if not is_agent_running():
+        return None
+    agent = holder_of(paths.agent_lock())
+    return 0 if agent is None else agent.pid, list(_running_gangs(runs_root(paths.data_dir())))
+
+
+def _running_gangs(root: Path) -> Iterator[GangPlan]:
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        run = RunDir(folder)
+        if not run.exit.exists() and not run.closed.exists():
+            with suppress(OSError, ValidationError):  # it is removed now, or of another version
+                yield GangPlan.model_validate_json(run.plan.read_bytes())
