@@ -98,12 +98,13 @@ def _answer(options: Any) -> Any:
 
 def _show(answer: Any, options: Any) -> int:
     from det_jupyter.cli.shell_words import in_shell_words
+    from det_jupyter.verbs.arguments import FORMS
 
     if not isinstance(answer, str):
         from det_jupyter.cli.following import show
 
         return show(answer, options)
-    is_data = getattr(options, "json", False) or getattr(options, "csv", False)
+    is_data = any(getattr(options, form, False) for form in FORMS)
     if answer:
         print(answer if options.verb.is_verbatim or is_data else in_shell_words(answer))
     return 0

@@ -72,6 +72,7 @@ def _prepared(call: Call) -> Prepared:
             checkpoint_storage=given.checkpoint_storage,
             is_paused=given.paused,
             queue_anyway=given.queue_anyway,
+            follow_links=given.follow_links,
         )
     except ConfigError as error:
         raise ConfigError(problems + error.problems) from None
@@ -103,6 +104,8 @@ def _try(call: Call, prepared: Prepared) -> int:
             includes=given.include,
             file=given.config_file,
             queue_anyway=given.queue_anyway,
+            follow_links=given.follow_links,
+            is_quiet=True,
         )
         number = _submit(call, small)
         status = follow(call.client, number)

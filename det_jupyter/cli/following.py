@@ -1,4 +1,4 @@
-"""What a shell shows of experiments: as text, followed until they end, or in TensorBoard.
+"""What a shell shows of experiments: as text, and followed until they end.
 
     main thread        prints the lines of the first trial
     Follower thread    prints validations and why nothing runs, and moves the bar
@@ -8,29 +8,24 @@ The bar is drawn on a terminal alone. Ctrl-C ends the following, not the experim
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.client.client import Client
-from det_jupyter.client.event_files import write_event_files
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
-from det_jupyter.client.logs import follow_lines, line_text
+from det_jupyter.client.logs import follow_pages, line_text
 from det_jupyter.client.reasons import reason_text
-from det_jupyter.client.shown import best_text, ranked
+from det_jupyter.client.shown import best_text, ranked, state_word
 from det_jupyter.verbs.experiments import describe_state, title
-from det_jupyter.verbs.finding import numbers_of
-from det_jupyter.verbs.grammar import Call
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ExperimentView, LogQuery, State
+from det_jupyter.wire import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.words import number
 
 _TICK_S = 0.1
@@ -89,8 +84,10 @@ def _follow_first_trial(client: Client, follower: Follower, display: Display) ->
     if trial_id is None:
         return
     display.say(f"Following first trial with ID {trial_id}")
-    for line in follow_lines(partial(client.logs, trial_id), LogQuery(), None):
-        display.say(line_text(line))
+    for page in follow_pages(partial(client.logs, trial_id), LogQuery(), None):
+        for line in page.lines:
+            display.show(line)
+    display.keep_open_lines()
     display.say(f"Trial log stream ended. To reopen log stream, run: det trial logs -f {trial_id}")
 
 
@@ -102,7 +99,10 @@ def _say_the_end(view: ExperimentView) -> int:
 
 
 class Display:
-    """Lines, and on a terminal a bar below them; `first_trial` is None before there is one."""
+    """Lines, and on a terminal below them the line that a rank is rewriting, and a bar.
+
+    `first_trial` is None before there is one.
+    """
 
     def __init__(self, experiment_id: int) -> None:
         self.first_trial: int | None = None
@@ -111,8 +111,11 @@ class Display:
         self._news = WaitingNews()
         self._state: State | None = None
         self._from = time.monotonic() + _QUIET_S
+        self._open: dict[tuple[int, int], LogLine] = {}  # by run and rank: it is being rewritten
         self._bar: tqdm[Any] | None = None
+        self._open_line: tqdm[Any] | None = None
         if sys.stdout.isatty() and sys.stderr.isatty():
+            self._open_line = tqdm(bar_format="{desc}", dynamic_ncols=True, leave=False)
             self._bar = tqdm(total=_STEPS, bar_format=_BAR, dynamic_ncols=True, leave=False)
 
     def say(self, text: str) -> None:
@@ -122,6 +125,30 @@ class Display:
         else:
             sys.stdout.write(f"{text}\n")  # in one piece: two threads print
             sys.stdout.flush()
+
+    def show(self, line: LogLine) -> None:
+        """Print a line of a rank; one that is being rewritten stands below until it is whole."""
+        place = line.run, line.rank
+        self._open.pop(place, None)
+        if line.is_open:
+            self._open[place] = line
+        else:
+            self.say(line_text(line))
+        self._draw_open_line()
+
+    def keep_open_lines(self) -> None:
+        """Print lines that are being rewritten as they are: their ranks have ended."""
+        for line in self._open.values():
+            self.say(line_text(line))
+        self._open.clear()
+        self._draw_open_line()
+
+    def _draw_open_line(self) -> None:
+        """Draw the open line that was rewritten last; of several bars in it the last one."""
+        if self._open_line is not None:
+            newest = next(reversed(self._open.values()), None)
+            text = "" if newest is None else line_text(newest).rpartition("\n")[2]
+            self._open_line.set_description_str(text)
 
     def update(self, live: LiveExperiment) -> None:
         """Show what is new; called in the follower's thread."""
@@ -158,7 +185,7 @@ class Display:
         if self._bar is None:
             return
         best = next(iter(ranked(view)), None)
-        self._bar.set_description_str(f"{view.name} ({view.state})", refresh=False)
+        self._bar.set_description_str(f"{view.name} ({state_word(view)})", refresh=False)
         if best is not None and best.best_metric is not None:
             postfix = f"{view.metric} {number(best.best_metric)}"
             self._bar.set_postfix_str(postfix, refresh=False)
@@ -166,26 +193,8 @@ class Display:
         self._bar.refresh()
 
     def close(self) -> None:
-        """Take the bar away; safe to call twice."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-
-def serve_tensorboard(call: Call) -> str | int:
-    """Write event files of experiments; serve them, and keep them current, until Ctrl-C."""
-    given = call.options
-    root = Path(given.logdir or "tensorboard").expanduser().resolve()
-    followed = [
-        write_event_files(call.client, number, None, root / f"experiment-{number}")
-        for number in numbers_of(call)
-    ]
-    try:
-        if given.no_serve:
-            return f"Wrote {root}; `tensorboard --logdir {root}` shows it."
-        port = [] if given.port is None else ["--port", str(given.port)]
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(root), *port]
-        return subprocess.call(command)
-    finally:
-        for files in followed:
-            files.stop()
+        """Take away what stands below the lines; safe to call twice."""
+        for bar in (self._open_line, self._bar):
+            if bar is not None:  # an empty one has no truth value
+                bar.close()
+        self._open_line = self._bar = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections import deque
 from pathlib import Path
 from typing import TextIO
+
+import yaml
 
 from det_jupyter._version import __version__
 from det_jupyter.autostart import announced_master
@@ -65,7 +68,12 @@ def info(call: Call) -> str:
     """Return what the master says of itself, without its token."""
     require_master()
     found = announced_master()
-    return "" if found is None else found.model_dump_json(indent=2, exclude={"token"})
+    if found is None:
+        return ""
+    document = found.model_dump(mode="json", exclude={"token"})
+    if call.options.json or call.options.output == "json":
+        return json.dumps(document, indent=2)
+    return yaml.safe_dump(document, sort_keys=False).rstrip("\n")
 
 
 def version(call: Call) -> str:

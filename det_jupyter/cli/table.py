@@ -6,7 +6,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.verbs.arguments import CONFIG, IDS, QUEUE_ANYWAY, STORAGE, TEMPLATE, TITLE, whole
+from det_jupyter.verbs.arguments import (
+    CONFIG,
+    FOLLOW_LINKS,
+    IDS,
+    QUEUE_ANYWAY,
+    STORAGE,
+    TABLE,
+    TEMPLATE,
+    TITLE,
+    TRIAL,
+    trial_number,
+    whole,
+)
 from det_jupyter.verbs.grammar import (
     Group,
     Later,
@@ -33,6 +45,7 @@ _CREATE = Verb(
         argument("model_def", metavar="DIR", nargs="?", help="folder with the code"),
         argument("-i", "--include", action="append", default=[], metavar="PATH",
                  help="a file or folder to take along too"),
+        FOLLOW_LINKS,
         CONFIG,
         TEMPLATE,
         TITLE,
@@ -48,6 +61,22 @@ _CREATE = Verb(
     ),
     starts_master=True,
 )  # fmt: skip
+
+
+_MAYBE_IDS = replace(IDS, rules=IDS.rules | {"nargs": "*", "default": []})
+_BUNDLE = argument(
+    "-o", "--output", "--output-dir", metavar="FILE",
+    help="where to (default: a file named after the time)",
+)  # fmt: skip
+
+
+def _with_bundle(member: Verb | Group) -> Verb | Group:
+    """Return the group of trials with Determined's way to ask for a bundle."""
+    if not isinstance(member, Group) or member.name != "trial":
+        return member
+    bundle = Verb("support-bundle", "collect what a bug report needs, without secrets",
+                  cli.support.bundle, (TRIAL, _BUNDLE))  # fmt: skip
+    return replace(member, members=(*member.members, bundle))
 
 
 def _followable(member: Verb | Group) -> Verb | Group:
@@ -68,6 +97,7 @@ _EXPERIMENT = Group(
 _MASTER = Group(
     name="master",
     help="the background process that runs experiments",
+    absent={"cluster-message": "there is one user: you"},
     members=(
         Verb("start", "start it, if it does not run", cli.master.control),
         Verb("stop", "end it; running trials go on", cli.master.control,
@@ -81,20 +111,39 @@ _MASTER = Group(
         Verb("config", "print where its data, logs and pools are", cli.master.config,
              (argument("show", nargs="?", choices=("show",), help="the same"),),
              is_verbatim=True),
-        Verb("info", "print its version, address and process", cli.master.info, is_verbatim=True),
+        Verb("info", "print its version, address and process", cli.master.info,
+             (one_of(flag("--json", help="JSON"), flag("--yaml", help="YAML (default)"),
+                     argument("-o", "--output", choices=("json", "yaml"), help="the same")),),
+             is_verbatim=True),
     ),
 )  # fmt: skip
 _TENSORBOARD = Group(
     name="tensorboard",
     help="the metrics of experiments in TensorBoard",
+    default="list",
     members=(
-        Verb("start", "write its files, keep them current and serve them until Ctrl-C",
-             cli.following.serve_tensorboard,
-             (IDS,
-              argument("--logdir", metavar="FOLDER", help="where to (default: tensorboard)"),
+        Verb("list", "a row for each that runs", cli.tensorboard.list_all, TABLE,
+             aliases=("ls",)),
+        Verb("start", "start it in the background, for experiments or trials",
+             cli.tensorboard.start,
+             (_MAYBE_IDS,
+              argument("-t", "--trial-ids", nargs="+", type=trial_number, metavar="N",
+                       help="these trials instead"),
+              argument("--logdir", metavar="FOLDER",
+                       help="where its files go (default: a folder that is removed with it; "
+                            "tensorboard in the foreground)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
-              flag("--no-serve", help="only write the files, as they are now"))),
+              flag("--no-browser", help="open no browser"),
+              one_of(flag("-d", "--detach", help="print its number alone; open no browser"),
+                     flag("--foreground", help="serve until Ctrl-C"),
+                     flag("--no-serve", help="only write the files, as they are now")))),
+        Verb("open", "show it in a browser", cli.tensorboard.open_one,
+             (argument("number", type=whole, metavar="ID", help="its number"),)),
+        Verb("kill", "end it", cli.tensorboard.kill,
+             (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
+              flag("-f", "--force", help="pass over those that have ended"))),
     ),
+    absent=dict.fromkeys(("config", "set"), "a TensorBoard is a process here, not a task"),
 )  # fmt: skip
 _COMPLETION = Group(
     name="completion",
@@ -121,9 +170,15 @@ SHELL = Group(
     absent=OF_DET,
     members=(
         _EXPERIMENT,
-        *OTHERS,
+        *map(_with_bundle, OTHERS),
         _MASTER,
         _TENSORBOARD,
+        Verb(
+            "support-bundle",
+            "collect what a bug report needs, without secrets",
+            cli.support.bundle,
+            (_MAYBE_IDS, _BUNDLE),
+        ),
         Verb("version", "print the version", cli.master.version, is_verbatim=True),
         _COMPLETION,
     ),

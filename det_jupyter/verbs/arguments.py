@@ -137,13 +137,18 @@ def yes_or_no(text: str) -> bool:
     return text.lower() == "true"
 
 
-def not_kept(what: str) -> Callable[[str], Any]:
-    """Return the type of an option of Determined's for something that is not recorded here."""
+def refused(sentence: str) -> Callable[[str], Any]:
+    """Return the type of an option of Determined's that is answered with a sentence."""
 
     def refuse(text: str) -> Any:
-        raise ArgumentTypeError(f"{what} is not recorded here; leave the option out")
+        raise ArgumentTypeError(sentence)
 
     return refuse
+
+
+def not_kept(what: str) -> Callable[[str], Any]:
+    """Return the type of an option of Determined's for something that is not recorded here."""
+    return refused(f"{what} is not recorded here; leave the option out")
 
 
 # Written here again: to parse a line of a shell takes no messages of the master.
@@ -157,8 +162,25 @@ FILE = argument("file", nargs="?", help="YAML; in a cell (%%%%det) the cell is m
 
 YES = flag("--yes", "-y", help="do not ask")
 QUEUE_ANYWAY = flag("--queue-anyway", help="submit it though no pool can run it now")
+FOLLOW_LINKS = flag(
+    "--follow-links", help="send what links out of the folder lead to, in their places"
+)
 AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
-TABLE = (flag("-a", "--all", help="all rows, however many"), AS_DATA)
+FORMS = ("csv", "json", "yaml", "quiet")  # for programs: options, and methods of Listing
+# Of every listing; `tables.written` does what they say.
+PAGE = (
+    argument("--limit", type=whole, metavar="N", help="how many rows (default: 50, as data all)"),
+    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
+    argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
+    argument("--sort-by", metavar="COLUMN", help="by this column, such as state"),
+    flag("--reverse", help="the last row first"),
+    one_of(
+        *AS_DATA.arguments,
+        flag("--yaml", help="YAML"),
+        flag("-q", "--quiet", help="only what other verbs take: numbers or names"),
+    ),
+)
+TABLE = (flag("-a", "--all", help="all rows, however many"), *PAGE)
 
 TITLE = argument("--name", dest="title", metavar="NAME", help="another name")
 PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, lower goes first")

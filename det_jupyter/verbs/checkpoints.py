@@ -27,10 +27,11 @@ def list_of_experiment(call: Call) -> str:
     found: Sequence[CheckpointView] = call.client.checkpoints(given.id)
     if getattr(given, "best", None) is not None:
         found = best_first(found, view.direction)[: given.best]
-    is_data = given.csv or given.json
     listing = Listing(
         header=_HEADER,
-        rows=[_row(each, is_data=is_data) for each in found],
+        rows=[_row(each, is_data=False) for each in found],
+        data=[_row(each, is_data=True) for each in found],
+        names=("UUID",),
         if_empty=f"Experiment {given.id} has none.",
     )
     return written(listing, given)

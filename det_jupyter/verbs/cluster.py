@@ -30,7 +30,7 @@ from det_jupyter.verbs.cluster_text import (
 )
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
-from det_jupyter.verbs.tables import Listing, written
+from det_jupyter.verbs.tables import Listing, form_of, is_arranged, written
 from det_jupyter.wire import AgentStatus, SetPools, SwitchSlots
 
 FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
@@ -99,10 +99,10 @@ def _written(
     data: Listing | None = None,
 ) -> str:
     """Return tables for people, or for programs one document: `data`, or the only table."""
-    if call.options.csv or call.options.json:
-        whole = data or listings[0]
-        if whole.num_unknown:
-            print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
+    whole, is_data = data or listings[0], bool(form_of(call.options))
+    if is_data and whole.num_unknown:
+        print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
+    if is_data or is_arranged(call.options):
         return written(whole, call.options)
     tables = "\n\n".join(written(listing, call.options) for listing in listings)
     return "\n".join([*above, *([""] if above else []), tables, *below])

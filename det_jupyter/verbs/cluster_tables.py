@@ -40,7 +40,12 @@ def slots_listing(view: ClusterView) -> Listing:
         for agent in pool.agents
         for slot in agent.slots
     ]
-    return Listing(header=header, rows=rows, if_empty="No agent is connected, so there are none.")
+    return Listing(
+        header=header,
+        rows=rows,
+        names=("Agent ID", "Slot ID"),
+        if_empty="No agent is connected, so there are none.",
+    )
 
 
 def _allocation(slot: SlotStatus) -> str | None:
@@ -143,7 +148,7 @@ def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> L
     header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
               "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
     rows = [_job_cells(job, user, header) for job in jobs if pool in (None, job.pool)]
-    return Listing(header=header, rows=rows)
+    return Listing(header=header, rows=rows, names=("ID",))
 
 
 def _job_cells(job: JobEntry, user: str, header: Sequence[str]) -> tuple[Cell, ...]:

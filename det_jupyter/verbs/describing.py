@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.shown import state_name
 from det_jupyter.errors import DetError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
@@ -61,7 +63,8 @@ def list_trials(call: Call) -> str:
     view = call.client.experiment(call.options.id)
     rows = [_trial_row(t) | {"# of Batches": t.steps_completed} for t in view.trials]
     listing = _listing(rows, _ROWS, is_whole=True, if_empty="It has no trials yet.")
-    return _json(_chosen(rows, _ROWS)) if call.options.json else written(listing, call.options)
+    data = [list(row.values()) for row in _chosen(rows, _ROWS)]
+    return written(replace(listing, data=data), call.options)
 
 
 def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[str, Any]]:
@@ -75,7 +78,7 @@ def _json(document: Any) -> str:
 def _experiment_row(view: ExperimentView) -> dict[str, Any]:
     return {
         "Experiment ID": view.id,
-        "State": str(view.state),
+        "State": state_name(view),
         "Progress": round(view.progress, 4),
         "Started": date(view.created_at),
         "Ended": _when(view.ended_at),
@@ -91,7 +94,7 @@ def _trial_row(trial: TrialView) -> dict[str, Any]:
     return {
         "Trial ID": trial.id,
         "Experiment ID": trial.experiment_id,
-        "State": str(trial.state),
+        "State": state_name(trial),
         "Started": date(trial.created_at),
         "Ended": _when(trial.ended_at),
         "H-Params": trial.hparams,

@@ -9,7 +9,7 @@ from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower
 from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.client.shown import describe_trial, flattened, ranked, varying
+from det_jupyter.client.shown import describe_trial, flattened, ranked, state_word, varying
 from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
@@ -73,14 +73,12 @@ def title(view: ExperimentView) -> str:
 
 def describe_state(view: ExperimentView) -> str:
     """Return the state in words: also what a paused or stopping experiment still waits for."""
-    leaving = [t for t in view.trials if t.allocation is not None]
-    if view.state == "PAUSED" and leaving:
-        return "PAUSED; its ranks were asked to save their state and leave"
-    if view.state == "STOPPING_KILLED" and leaving:
-        return "STOPPING_KILLED; its ranks are being killed"
-    if view.state.startswith("STOPPING"):
-        return f"{view.state}; its ranks are leaving" if leaving else str(view.state)
-    return f"{view.state}: {view.message}" if view.message else str(view.state)
+    word = state_word(view)
+    if view.state is State.PAUSED and word != "paused":
+        return f"{word}; its ranks save their state and leave"
+    alarms = (str(trial.divergence) for trial in view.trials if trial.divergence)
+    message = view.message or (next(alarms, "") if len(view.trials) == 1 else "")
+    return f"{word}: {message}" if message else word
 
 
 def show_config(call: Call) -> str:

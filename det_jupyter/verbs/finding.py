@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from det_jupyter.client import Client
 from det_jupyter.client.finding import make_query, to_rows
@@ -10,8 +11,9 @@ from det_jupyter.client.tables import to_csv
 from det_jupyter.errors import NotFound
 from det_jupyter.verbs.cluster_tables import user_name
 from det_jupyter.verbs.grammar import Call, reading
-from det_jupyter.verbs.tables import MOST_ROWS, Cell, Listing, written
+from det_jupyter.verbs.tables import MOST_ROWS, Cell, Listing, form_of, page_of, to_yaml, written
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
+from det_jupyter.wire.status import STATUS_WORDS, api_name, with_alarm
 from det_jupyter.words import date, shortened
 
 _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook")
@@ -25,9 +27,10 @@ _MOST_NAMED = 5  # experiments, by their numbers
 def list_experiments(call: Call) -> str:
     """Return the experiments that a line asks for: as a table, newest first, or as CSV or JSON."""
     given = call.options
-    is_data = given.csv or given.json
-    limit = None if given.all or is_data else MOST_ROWS
-    limit = limit if given.limit is None else given.limit
+    form = form_of(given)
+    limit = None if given.all or form or given.pages == "all" else MOST_ROWS
+    limit = limit if (page := page_of(given)) is None else page
+    is_sorted = given.sort_by is not None or given.reverse  # by what the master has not
     with reading(given):
         query = make_query(
             " ".join(given.text),
@@ -39,20 +42,32 @@ def list_experiments(call: Call) -> str:
             until=given.until,
             archived=given.all,
             sort=given.sort,
-            limit=None if limit is None else limit + given.offset,
+            limit=None if limit is None or is_sorted else limit + given.offset,
         )
     found = call.client.find(query)
-    found = found.model_copy(update={"rows": found.rows[given.offset :]})
-    if call.is_shell and is_data:
-        rows = [_cells(row, is_data=True) for row in found.rows]
-        return written(Listing(header=_COLUMNS, rows=rows), given)
-    if given.csv:
-        return to_csv(to_rows(found.rows).to_columns()).rstrip("\n")
-    if given.json:
-        return json.dumps(to_rows(found.rows), indent=2, ensure_ascii=False)
+    listing = Listing(header=_COLUMNS, rows=[_cells(row, is_data=True) for row in found.rows])
+    if call.is_shell and form:
+        return written(listing, given)
+    rows = [found.rows[place] for place in listing.places(given)][:limit]
+    num_more = found.num_more + max(0, len(found.rows) - given.offset - len(rows))
+    found = found.model_copy(update={"rows": rows, "num_more": num_more})
+    if form:
+        return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered
     return found_text(found, hint=_ALL, is_filtered=is_filtered, in_columns=call.is_shell)
+
+
+def _as_data(rows: Sequence[ExperimentRow], form: str) -> str:
+    """Return experiments with their hyperparameters, for programs."""
+    match form:
+        case "csv":
+            return to_csv(to_rows(rows).to_columns()).rstrip("\n")
+        case "quiet":
+            return "\n".join(str(row.id) for row in rows)
+        case "json":
+            return json.dumps(to_rows(rows), indent=2, ensure_ascii=False)
+    return to_yaml(to_rows(rows)).rstrip("\n")
 
 
 def found_text(
@@ -88,7 +103,7 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
     return (
         str(row.id),
         shortened(row.name, _LONGEST_NAME),
-        f"{row.status} (archived)" if row.is_archived else row.status,
+        _state(row),
         f"{row.progress:.0%}",
         "-" if row.best_metric is None else f"{row.metric} {row.best_metric:.4g}",
         str(row.slots_per_trial),
@@ -98,15 +113,19 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
     )
 
 
+def _state(row: ExperimentRow) -> str:
+    word = with_alarm(STATUS_WORDS[row.status], is_alarm=bool(row.alarm))
+    return f"{word} (archived)" if row.is_archived else word
+
+
 def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
     best = row.best_metric
-    archived = " (archived)" if row.is_archived and not is_data else ""
     return (
         row.id,
         user_name(),
         row.name if is_data else shortened(row.name, _LONGEST_NAME),
         row.parent_id,
-        f"{row.status}{archived}",
+        api_name(row.status) if is_data else _state(row),
         round(row.progress, 4) if is_data else f"{row.progress:.0%}",
         date(row.created_at),
         None if row.ended_at is None else date(row.ended_at),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from shutil import get_terminal_size
 
 from det_jupyter.client.asking import to_moment
 from det_jupyter.client.logs import (
@@ -29,7 +30,7 @@ from det_jupyter.wire import LogLine, LogPage, LogQuery
 
 Fits = Callable[[LogLine], bool]
 _SILENCE = "its ranks have printed nothing yet"
-_NONE_FITS = "no printed line fits these options"
+_NONE_FITS = "no printed line matches these options"
 _ALLOCATION = re.compile(r"\d+\.(\d+)\.(\d+)")
 
 
@@ -191,6 +192,8 @@ class Printer:
         text = line_text(line)
         if line.is_open:  # of several bars the last one stands for all
             text = text.rpartition("\n")[2]
+            if sys.stdout.isatty():  # what is on two lines of a terminal cannot be printed over
+                text = text[: get_terminal_size().columns - 1]
         over = "\r" + " " * self._width + "\r" if self._width else ""
         sys.stdout.write(over + text + ("" if line.is_open else "\n"))
         sys.stdout.flush()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import reduce
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from det_jupyter.client.drafts import read_file
-from det_jupyter.config import merge, parse_part
+from det_jupyter.config import find_undone, merge, nested, parse_part
 from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.verbs.grammar import Call
 
@@ -36,27 +35,10 @@ def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, An
             parsed[assignment] = _parse_assignment(assignment)
         except ConfigError as error:
             problems += error.problems
-    for first, second in combinations(parsed, 2):
-        both = merge(parsed[first], parsed[second])
-        if not (_is_in(parsed[first], both) and _is_in(parsed[second], both)):
-            problems.append(f"--config: got {first} and {second}, expected only one of them")
+    problems += find_undone(parsed, "--config")
     if problems:
         raise ConfigError(problems)
     return reduce(merge, parsed.values(), document)
-
-
-def _is_in(part: Any, whole: Any) -> bool:
-    """Return whether everything in a part is in the whole too.
-
-    >>> whole = {"a": {"b": 1, "c": [1, 2]}}
-    >>> [_is_in(part, whole) for part in ({"a": {"b": 1}}, {"a": {"c": [2]}}, {"a": {"b": 2}})]
-    [True, True, False]
-    """
-    if isinstance(part, Mapping) and isinstance(whole, Mapping):
-        return all(key in whole and _is_in(value, whole[key]) for key, value in part.items())
-    if isinstance(part, list) and isinstance(whole, list):
-        return all(item in whole for item in part)
-    return bool(part == whole)
 
 
 def _parse_assignment(text: str) -> dict[str, Any]:
@@ -69,10 +51,7 @@ def _parse_assignment(text: str) -> dict[str, Any]:
     parsed = _parse_value(text, value)
     if keys[-1] in _LISTS and not isinstance(parsed, list):
         parsed = [parsed]
-    for key in reversed(keys):
-        parsed = {key: parsed}
-    assert isinstance(parsed, dict)
-    return parsed
+    return nested(path.strip(), parsed)
 
 
 def _parse_value(text: str, value: str) -> Any:

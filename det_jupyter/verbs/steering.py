@@ -11,6 +11,7 @@ from typing import Any
 from det_jupyter.client import Checkpoint, Experiment, Trial
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.drafts import read_file
+from det_jupyter.client.shown import describe_trial
 from det_jupyter.errors import UsageError
 from det_jupyter.verbs.experiments import title
 from det_jupyter.verbs.grammar import Call, reading
@@ -41,7 +42,7 @@ def set_values(call: Call) -> str:
         )
     lines = []
     if details != ChangeDetails():
-        lines.append(describe_details(call.client.change_details(given.id, details)))
+        lines.append(_change_details(call, details))
     if change != ChangeResources():
         lines.append(describe_place(call.client.change_resources(given.id, change)))
     return "\n".join(lines)
@@ -54,7 +55,7 @@ def set_value(call: Call) -> str:
     if name in ("name", "description"):
         with reading(given):
             details = ask_for(ChangeDetails, **{name: given.value})
-        return describe_details(call.client.change_details(given.id, details))
+        return _change_details(call, details)
     with reading(given):
         change = ask_for(ChangeResources, **{name: given.value})
     return describe_place(call.client.change_resources(given.id, change))
@@ -65,14 +66,19 @@ def change_labels(call: Call) -> str:
     with reading(call.options):
         labels = {f"{call.options.verb.name}_labels": call.options.labels}
         change = ask_for(ChangeDetails, **labels)
-    return describe_details(call.client.change_details(call.options.id, change))
+    return _change_details(call, change)
 
 
-def describe_details(view: ExperimentView) -> str:
-    """Return an experiment's name, its labels and its description."""
-    labels = f"labels {', '.join(view.labels)}" if view.labels else "no labels"
-    about = f"\n{view.description}" if view.description else ""
-    return f"{title(view)}: {labels}.{about}"
+def _change_details(call: Call, change: ChangeDetails) -> str:
+    view = call.client.change_details(call.options.id, change)
+    done = []
+    if change.name is not None:
+        done.append(f"renamed to “{view.name}”")
+    if change.description is not None:
+        done.append("description changed")
+    if change.add_labels or change.remove_labels:
+        done.append(f"labels {', '.join(view.labels)}" if view.labels else "no labels")
+    return f"Experiment {view.id}: {', '.join(done)}."
 
 
 def describe_place(view: ExperimentView) -> str:
@@ -207,4 +213,4 @@ def change(call: Call) -> str:
 def kill(call: Call) -> str:
     """End a trial now; its experiment goes on."""
     view = call.client.kill_trial(call.options.id)
-    return f"Trial {view.id} of experiment {view.experiment_id}: {view.state}."
+    return f"Trial {view.id} of experiment {view.experiment_id}: {describe_trial(view)}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from det_jupyter.verbs.arguments import (
+    FOLLOW_LINKS,
     QUEUE_ANYWAY,
     STORAGE,
     at_least_one,
@@ -35,7 +36,15 @@ _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
 _RESOURCES = "`%det slots` shows who is on which slot"
 
+_NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
+
 OF_DET = {
+    **dict.fromkeys(
+        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "remote"), _USER
+    ),
+    **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
+    "dev": "`det master info` and `det slots` show what runs, `det support-bundle` collects it",
+    "run": "`%det e` has experiments, `%det t` their trials",
     "workspace": _PLACES,
     "w": _PLACES,
     "project": _PLACES,
@@ -53,6 +62,10 @@ OF_DET = {
     "res": _RESOURCES,
 }
 OF_EXPERIMENTS = {
+    "delete-tb-files": (
+        "metrics are kept with their experiment, not as files; a folder that `det tensorboard` "
+        "has written can be removed"
+    ),
     "move": (
         f"{_PLACES}; `%det job move ID --ahead-of ID` moves an experiment in the queue, "
         "`%det experiment set pool ID POOL` to another pool"
@@ -61,6 +74,7 @@ OF_EXPERIMENTS = {
 # Verbs of a shell.
 NOT_IN_NOTEBOOKS = {
     "master": "`!det master status` asks in a shell",
+    "support-bundle": "`!det support-bundle` makes one in a shell",
     "tensorboard": "`det_jupyter.experiment(ID).tensorboard()` does it in a notebook",
     "version": "`det_jupyter.__version__` has it",
 }
@@ -103,6 +117,7 @@ _CELL = (
         metavar="PATH",
         help="add a file or folder to that copy",
     ),
+    FOLLOW_LINKS,
     flag("--allow-large", help="send more than 1 GiB of captured data"),
     QUEUE_ANYWAY,
 )

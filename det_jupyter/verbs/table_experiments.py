@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from det_jupyter.verbs.arguments import (
-    AS_DATA,
     CONFIG,
     DESCRIPTIONS,
     ID,
     IDS,
     LOGS,
     OUTPUT,
+    PAGE,
     POOL,
     PRIORITY,
     QUEUE_ANYWAY,
@@ -68,10 +68,8 @@ _FILTERS = (
     argument("--since", metavar="WHEN", help="submitted since: 2026-01-31, or an age such as 2d"),
     argument("--until", metavar="WHEN", help="submitted until then"),
     argument("--sort", choices=SORTS, default="newest", help="metric: the best first"),
-    argument("--limit", type=whole, metavar="N", help="how many are listed (default: 50)"),
-    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first ones"),
     flag("-a", "--all", help="archived ones too, however many"),
-    AS_DATA,
+    *PAGE,
 )  # fmt: skip
 _EXPORT = (
     argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
@@ -141,6 +139,7 @@ _SET = Group(
     name="set",
     help="change its name, description, priority, weight, limit or pool",
     default="",
+    absent={"log-retention": "logs are kept with their experiment; `%det e delete` deletes both"},
     members=(
         Verb("", "change its name, description, priority, weight, limit or pool",
              verbs.steering.set_values,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
+
 from det_jupyter.verbs.arguments import (
     DESCRIPTIONS,
     FILE,
@@ -19,6 +21,7 @@ from det_jupyter.verbs.arguments import (
     experiment_number,
     positive,
     ranks,
+    refused,
     trial_number,
     uuid,
     uuids,
@@ -84,7 +87,15 @@ TASK_GROUP = Group(
              verbs.cluster.list_tasks, TABLE, aliases=("ls",)),
         Verb("logs", "print what the ranks of a trial printed", verbs.logs.show_trial_logs,
              (TRIAL, *LOGS), is_verbatim=True),
+        Verb("kill", "end a trial now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
     ),
+    absent={
+        **dict.fromkeys(
+            ("create", "config", "fork", "pause", "unpause"),
+            "all tasks are trials, which experiments make: see `%det e --help`",
+        ),
+        "cleanup-logs": "logs are kept with their experiment; `%det e delete` deletes both",
+    },
 )  # fmt: skip
 JOB_GROUP = Group(
     name="job",
@@ -129,6 +140,15 @@ TEMPLATE_GROUP = Group(
         Verb("set", "keep the cell's YAML, or a file's, as a template",
              verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
+        Group(
+            name="set-value",
+            help="the same as set, in Determined's words",
+            members=(
+                Verb("config", "keep the cell's YAML, or a file's, as a template",
+                     verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
+                     starts_master=True),
+            ),
+        ),
         Verb("create", "the same, of a name that is free",
              verbs.templates.create_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
@@ -174,6 +194,14 @@ _OF_TRIAL = one_of(
     argument("--uuid", metavar="UUID", help="this one"),
 )
 _UUID = argument("uuid", type=uuid, help="name of the checkpoint")
+_GLOB = argument(
+    "--glob",
+    type=refused(
+        "a checkpoint is deleted whole, so that each one that is listed can be loaded; `c "
+        "download UUID` copies it, and files of the copy can be removed"
+    ),
+    help=SUPPRESS,
+)
 _UUIDS = argument(
     "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"
 )
@@ -208,7 +236,8 @@ CHECKPOINT_GROUP = Group(
         Verb("describe", "print where it is from and what is in it",
              verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON")), is_verbatim=True),
         Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, OUTPUT)),
-        Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES), aliases=("rm",)),
+        Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES, _GLOB),
+             aliases=("rm",)),
     ),
 )  # fmt: skip
 WHY = Verb(

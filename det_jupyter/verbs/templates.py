@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from textwrap import indent
 
 from det_jupyter.client import Client
 from det_jupyter.client.drafts import located
-from det_jupyter.client.tables import plain_table
 from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import set_from_yaml
-from det_jupyter.verbs.tables import Listing
-from det_jupyter.wire import TemplateView
+from det_jupyter.verbs.tables import Listing, form_of, written
 from det_jupyter.words import date
-
-_HEADER = ("Name", "Updated", "Config")
 
 
 def list_templates(call: Call) -> str:
     """Return the templates, with --detail also what is in them."""
     views = call.client.templates()
-    if call.options.csv or call.options.json:
-        return _data(call, views)
-    if not views:
-        return "No templates yet; %%det template set NAME makes one."
-    if call.options.detail:
-        return "\n".join(
-            f"{view.name}  (set {date(view.updated_at)})\n{indent(to_yaml(view.config), '    ')}"
-            for view in views
-        )
-    rows = [(view.name, date(view.updated_at), ", ".join(view.config)) for view in views]
-    return plain_table(("name", "set", "gives"), rows)
-
-
-def _data(call: Call, views: Sequence[TemplateView]) -> str:
-    rows = [(view.name, date(view.updated_at), view.config) for view in views]
-    if call.options.json:
-        named = [dict(zip(_HEADER, row, strict=True)) for row in rows]
-        return json.dumps(named, indent=2, ensure_ascii=False)
-    cells = [(name, updated, json.dumps(config)) for name, updated, config in rows]
-    return Listing(header=_HEADER, rows=cells).csv().rstrip("\n")
+    listing = Listing(
+        header=("Name", "Updated", "Config"),
+        rows=[(view.name, date(view.updated_at), ", ".join(view.config)) for view in views],
+        data=[(view.name, date(view.updated_at), view.config) for view in views],
+        if_empty="No templates yet; %%det template set NAME makes one.",
+    )
+    if not call.options.detail or form_of(call.options):
+        return written(listing, call.options)
+    return "\n".join(
+        f"{view.name}  (set {date(view.updated_at)})\n{indent(to_yaml(view.config), '    ')}"
+        for view in views
+    )
 
 
 def show_template(call: Call) -> str:

@@ -43,6 +43,21 @@ def test_what_is_written_twice_is_the_same() -> None:
     assert list(table_others.OPERATIONS) == list(queue_changes.OPERATIONS)
 
 
+def _listings(group: Group) -> Iterator[Verb]:
+    for member in group.members:
+        if isinstance(member, Group):
+            yield from _listings(member)
+        elif member.name.startswith("list"):
+            yield member
+
+
+def test_every_listing_takes_the_options_of_all() -> None:
+    listings = [*_listings(SHELL)]
+    assert len(listings) > 8
+    for verb in listings:
+        assert [each for each in arguments.PAGE if each not in verb.arguments] == [], verb.name
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -81,6 +96,10 @@ def test_what_is_written_twice_is_the_same() -> None:
         ("checkpoint download u -o x", "det checkpoint download"),
         ("task", "det task list"),
         ("task logs 3", "det task logs"),
+        ("task kill 3", "det task kill"),
+        ("template set-value config x f.yaml", "det template set-value config"),
+        ("master info --json", "det master info"),
+        ("master info -o yaml", "det master info"),
         ("s", "det slot list"),
         ("a disable left --drain", "det agent disable"),
         ("j ls -p night", "det job list"),
@@ -228,6 +247,11 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
         ("-m host e", "det: -m: det talks to your own master on this computer"),
         ("workspace list", "there is no `det workspace`: there are no workspaces"),
         ("e move 7 a b", "there is no `det experiment move`: there are no workspaces"),
+        ("rbac list-roles", "there is no `det rbac`: there is one user: you"),
+        ("config-policies set", "there is no `det config-policies`: there is one user"),
+        ("e set log-retention 7", "there is no `det experiment set log-retention`: logs are"),
+        ("c rm uuid-1 --glob *.pt", "a checkpoint is deleted whole, so that each one"),
+        ("task pause 7", "there is no `det task pause`: all tasks are trials"),
         ("e list --since then", "det experiment list: since: got 'then', expected a date"),
         ("e logs 7 --since then", "det experiment logs: since: got 'then', expected a date"),
         (f"e label add 7 {'x' * 101}", "det experiment label add: add_labels: got ['xxx"),

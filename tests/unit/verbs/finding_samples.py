@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from det_jupyter.wire import ExperimentRow, ExperimentRows, State
+from det_jupyter.wire.status import experiment_status
 
 CREATED_AT = 1_790_000_000.0
 
@@ -14,7 +15,6 @@ def row(number: int, **changes: Any) -> ExperimentRow:
         "id": number,
         "name": "digits",
         "state": State.ACTIVE,
-        "status": "RUNNING",
         "progress": 0.5,
         "metric": "error",
         "smaller_is_better": True,
@@ -26,7 +26,9 @@ def row(number: int, **changes: Any) -> ExperimentRow:
         "notebook": "/home/a/train.ipynb",
         "created_at": CREATED_AT,
     }
-    return ExperimentRow(**fields | changes)
+    fields |= changes
+    status = experiment_status(fields["state"], fields.get("gangs", ()), fields["num_trials"])
+    return ExperimentRow(**{"status": status} | fields)
 
 
 def rows_found(

@@ -161,6 +161,21 @@ e list --since yesterday
 shell: e
 shell: e --csv
 shell: e --json
+e --yaml
+e --quiet
+e --sort-by id --limit 1
+shell: e --yaml --pages 1
+shell: e --sort-by progress --reverse --limit 2 --quiet
+slot --quiet --limit 3
+agent --sort-by host --reverse
+agent --sort-by slots --yaml --limit 2
+task --limit 1 --offset 1
+job --sort-by priority --reverse --limit 2
+pool --pages 1 -q
+pool --sort-by colour
+e lt 7 --sort-by "# of batches" --limit 2
+e lc 7 --sort-by validation_metric -q
+tpl list --yaml
 slots
 slots -a
 slot
@@ -284,7 +299,7 @@ def said(line: str, folder: Path) -> str:
     printed = {"stdout": out.getvalue(), "stderr": err.getvalue()}
     parts += [f"{name}\n{text}" for name, text in printed.items() if text]
     files = [path.read_text() for path in folder.glob("out*.csv")]
-    answered = re.sub(r"done about \S+( \S+)? \(", "done about WHEN (", str(answer))
+    answered = re.sub(r"done about [^(]+\(", "done about WHEN (", str(answer))
     return _steady("\n".join([*parts, answered, *files]), folder)
 
 

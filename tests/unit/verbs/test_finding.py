@@ -60,8 +60,8 @@ def test_a_list_is_a_table_with_the_best_value_and_what_it_is_found_by(
     ]  # fmt: skip
     started = date_text(CREATED_AT)
     assert lines[1:] == [
-        f"9   digits  RUNNING  50%       error 0.25  2      {started}  -           train.ipynb",
-        f"7   digits  RUNNING  50%       error 0.25  2      {started}  good, wide  train.ipynb",
+        f"9   digits  Queued  50%       error 0.25  2      {started}  -           train.ipynb",
+        f"7   digits  Queued  50%       error 0.25  2      {started}  good, wide  train.ipynb",
     ]
     assert master.queries == [ExperimentQuery(limit=50)]
 
@@ -187,10 +187,10 @@ def test_a_name_means_its_one_experiment() -> None:
 
 def test_a_name_of_several_is_refused_with_their_numbers_and_dates() -> None:
     with pytest.raises(Conflict) as caught:
-        name_found("digits", row(9), row(7, status="COMPLETED"))
+        name_found("digits", row(9), row(7, status="completed"))
     when = date_text(CREATED_AT)
     assert str(caught.value) == (
-        f"2 experiments have the name 'digits': 9 (of {when}, RUNNING), 7 (of {when}, COMPLETED); "
+        f"2 experiments have the name 'digits': 9 (of {when}, queued), 7 (of {when}, completed); "
         "give the number of one"
     )
     with pytest.raises(Conflict, match=r"11 experiments .* and 1 more; give the number of one"):

@@ -14,6 +14,7 @@ from IPython.core.error import UsageError as LineError
 
 import det_jupyter
 from det_jupyter.client import Client
+from det_jupyter.client.shown import state_word
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
@@ -722,10 +723,10 @@ def test_to_show_an_experiment_is_to_return_its_handle(master: Master) -> None:
 @pytest.mark.parametrize(
     ("state", "running", "left"),
     [
-        (State.PAUSED, "PAUSED; its ranks were asked to save their state and leave", "PAUSED"),
-        (State.STOPPING_KILLED, "STOPPING_KILLED; its ranks are being killed", "STOPPING_KILLED"),
-        (State.STOPPING_CANCELED, "STOPPING_CANCELED; its ranks are leaving", "STOPPING_CANCELED"),
-        (State.ACTIVE, "ACTIVE", "ACTIVE"),
+        (State.PAUSED, "pausing; its ranks save their state and leave", "paused"),
+        (State.STOPPING_KILLED, "being killed", "being killed"),
+        (State.STOPPING_CANCELED, "stopping", "stopping"),
+        (State.ACTIVE, "running", "queued"),
     ],
 )
 def test_a_state_is_told_with_what_is_still_waited_for(
@@ -739,9 +740,9 @@ def test_a_state_is_told_with_what_is_still_waited_for(
 def test_waiting_for_an_experiment_succeeds_only_if_it_completes(state: State) -> None:
     view = experiment(trial(allocation=None), state=state)
     if state is State.COMPLETED:
-        assert ended(view) == "Experiment 7 “digits”: COMPLETED"
+        assert ended(view) == "Experiment 7 “digits”: completed"
     else:
-        with pytest.raises(Conflict, match=f"Experiment 7 “digits”: {state}"):
+        with pytest.raises(Conflict, match=f"Experiment 7 “digits”: {state_word(view)}"):
             ended(view)
 
 
@@ -751,7 +752,7 @@ def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
     master.view = experiment(trial(allocation=None), state=State.COMPLETED)
     monkeypatch.setattr(master, "curves", lambda i, max_points: [], raising=False)
     det_experiment("wait 7")
-    assert capsys.readouterr().out == "Experiment 7 “digits”: COMPLETED\n"
+    assert capsys.readouterr().out == "Experiment 7 “digits”: completed\n"
 
     def refuse(experiment_id: int, max_points: int) -> list[Curve]:
         raise Conflict("its metrics cannot be read")
@@ -780,7 +781,8 @@ def test_names_descriptions_and_labels_are_set_by_lines(
         (7, {"remove_labels": ["wide"]}),
     ]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["Experiment 7 “wide”: labels good.", "So."]
+    assert lines[0] == "Experiment 7: renamed to “wide”, description changed."
+    assert lines[2:] == ["Experiment 7: labels good."] * 2
 
 
 def test_changes_of_a_search_are_below_its_configuration(
