@@ -27,6 +27,7 @@ from det_jupyter.context.modules import (
 )
 from det_jupyter.context.walking import Entry, LiveEntries
 from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
+from det_jupyter.needs import find_batch_size_reader, method_in
 
 _MAX_NAMES = 12  # that a message lists
 # A folder of these names would take the place of what ranks have loaded.
@@ -83,6 +84,16 @@ def find_code_problems(
     return [each if each.startswith("context") else f"entrypoint: {each}" for each in problems]
 
 
+def find_asker_of_batch_size(entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path) -> str:
+    """Return the method of a module's trial class that needs a batch size in every run, or ""."""
+    if not isinstance(entrypoint, Imported):
+        return ""
+    code = _Code(plan, cwd, knows_modules=True, knows_programs=True)
+    text = code.text_of(entrypoint.module)
+    reader = find_batch_size_reader(method_in([text], entrypoint.name)) if text else ""
+    return f"{entrypoint.name}.{reader}" if reader else ""
+
+
 def find_shadowing(plan: ContextPlan) -> list[str]:
     """Return a notice for each module at the top that takes the place of one of Python's."""
     return [
@@ -105,6 +116,14 @@ class _Code:
         self._knows_modules = knows_modules
         self._knows_programs = knows_programs
         self.modules = modules_among(self._entries)
+
+    def text_of(self, module: str) -> str:
+        """Return the source of a module of the context; "" if it is not there."""
+        file = self._file_of(module)
+        if file is None:
+            return ""
+        text = self._text(file)
+        return text if isinstance(text, str) else text.decode(errors="replace")
 
     def check_captured(self, name: str) -> Iterator[str]:
         found = [

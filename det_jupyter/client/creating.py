@@ -16,15 +16,20 @@ from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client.client import Client
-from det_jupyter.client.code_checks import find_code_problems, find_shadowing
+from det_jupyter.client.code_checks import (
+    find_asker_of_batch_size,
+    find_code_problems,
+    find_shadowing,
+)
 from det_jupyter.client.drafts import Draft, lay_over, with_template
 from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.config import ExperimentConfig, notices, read_yaml
+from det_jupyter.client.startup_hook import find_unrun_hook
+from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.older import in_words_of_today
 from det_jupyter.config.storages import folder_of, with_storage
 from det_jupyter.context import ContextPlan, pack_context, plan_context
-from det_jupyter.entrypoints import Entrypoint, entrypoint_text, parse_entrypoint
+from det_jupyter.entrypoints import entrypoint_text, meaning_of
 from det_jupyter.errors import CaptureError, ConfigError
 from det_jupyter.system.ownership import find_open
 from det_jupyter.wire import Capsule, CreateExperiment
@@ -63,6 +68,8 @@ def prepare(
     checkpoint_storage: str | None = None,
     is_paused: bool = False,
     queue_anyway: bool = False,
+    follow_links: bool = False,
+    is_quiet: bool = False,
 ) -> Prepared:
     """Check everything about an experiment; send nothing.
 
@@ -74,6 +81,8 @@ def prepare(
         template: Name of the template that the configuration is laid over.
         changes: Laid over the configuration (`verbs.overrides.read_overrides` reads them).
         checkpoint_storage: The folder for checkpoints, whatever the configuration says.
+        follow_links: Whether what links out of the context lead to travels in their places.
+        is_quiet: Its end is not notified.
 
     Raises:
         ConfigError: Everything that is wrong with text, template, configuration, context and
@@ -82,13 +91,16 @@ def prepare(
     folder = _folder(context)
     draft = read_draft(client, text, template, changes, checkpoint_storage)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
-    has_context = context is not None or includes
-    plan = plan_context(context, include=includes) if has_context else None
+    plan = None
+    if context is not None or includes:
+        plan = plan_context(context, include=includes, follow_links=follow_links)
     merged = draft.merged()
     meaning = meaning_of(merged.get("entrypoint"))
     if meaning is not None and (plan is None or plan.entries):
         variables = assigned_variables(merged)
         problems += find_code_problems(meaning, plan, Path(folder), variables)
+        if asker := find_asker_of_batch_size(meaning, plan, Path(folder)):
+            problems += find_missing_batch_size(in_words_of_today(merged, {})[0], asker)
     where = f"{file}: " if file is not None else ""
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -105,6 +117,7 @@ def prepare(
             "notebook": _path_of(file),
             "is_paused": is_paused,
             "queue_anyway": queue_anyway,
+            "is_quiet": is_quiet,
         },
         where=where,
     )
@@ -138,7 +151,7 @@ def _notices(draft: Draft, plan: ContextPlan | None, folder: str) -> list[str]:
     found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
     found += find_open_storage(merged)
     if plan is not None:
-        return found + plan.notices + find_shadowing(plan)
+        return found + around_code(plan, merged.get("entrypoint"))
     return [*found, live_notice(folder, "name the folder to have")]
 
 
@@ -173,18 +186,23 @@ def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> C
         entrypoint=entrypoint,
         sources=blobs.put(json.dumps({}).encode()),
         packages=_packages(),
-        **with_context(plan, blobs),
+        **with_context(plan, blobs, entrypoint),
     )
 
 
-def with_context(plan: ContextPlan | None, blobs: BlobStore) -> dict[str, Any]:
+def with_context(plan: ContextPlan | None, blobs: BlobStore, entrypoint: str) -> dict[str, Any]:
     """Return the fields of a capsule about its context directory, which is now a blob."""
     if plan is None:
         return {}
     return {
         "context": pack_context(plan, blobs),
-        "notices": [plan.describe(), *plan.notices, *find_shadowing(plan)],
+        "notices": [plan.describe(), *around_code(plan, entrypoint)],
     }
+
+
+def around_code(plan: ContextPlan, entrypoint: Any) -> list[str]:
+    """Return what people should know of a context directory."""
+    return [*plan.notices, *find_shadowing(plan), *find_unrun_hook(plan, entrypoint)]
 
 
 def _packages() -> dict[str, str]:
@@ -193,14 +211,6 @@ def _packages() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-def meaning_of(entrypoint: Any) -> Entrypoint | None:
-    """Return what an entrypoint means; None if it is missing or wrong (parsing reports that)."""
-    if isinstance(entrypoint, str | list) and entrypoint:
-        with suppress(ValueError, TypeError, AttributeError):
-            return parse_entrypoint(entrypoint)
-    return None
 
 
 def _folder(context: Path | str | None) -> str:

@@ -107,6 +107,7 @@ def derive(
         cwd=view.cwd,
         notebook=view.notebook,
         parent_id=view.id,
+        is_quiet=True,
     )
 
 

@@ -15,7 +15,9 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.derived import Line, Watched, remove
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
-from det_jupyter.diagnosis.outcome import Found, build_rows, conclude, not_worth_it
+from det_jupyter.diagnosis.conclusion import conclude
+from det_jupyter.diagnosis.gains import in_turns
+from det_jupyter.diagnosis.outcome import Found, build_rows, not_worth_it
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
 from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
 from det_jupyter.measures import PARTS
@@ -53,6 +55,7 @@ class Diagnosing:
         self._deadline = deadline
         self._keep = keep
         self._found = Found()
+        self._found.note_live(plan.trial.verdict)
         self._line = Line()
         self._news = WaitingNews()
         self._runs = self._planned = 0
@@ -91,11 +94,10 @@ class Diagnosing:
 
     def _run_rounds(self, recipes: Sequence[Recipe], turns: range) -> None:
         self._planned += len(recipes) * len(turns)
-        for turn in turns:
-            for recipe in recipes:
-                self._runs += 1
-                if recipe.name not in self._found.failures:
-                    self._try(recipe, turn)
+        for turn, recipe in in_turns(recipes, turns):
+            self._runs += 1
+            if recipe.name not in self._found.failures:
+                self._try(recipe, turn)
 
     def _try(self, recipe: Recipe, turn: int) -> None:
         """Run a recipe, again if more urgent work sends it away."""
@@ -139,6 +141,8 @@ class Diagnosing:
             curves = {c.name: c for c in self._client.curves(experiment.id) if c.group == _GROUP}
             if recipe.name == AS_IS and "seconds" in curves:
                 self._note_shares(curves["seconds"])
+                for trial in experiment.view.trials:
+                    self._found.note_live(trial.verdict)
         except RankFailed:
             is_over = True
             raise

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.client.tables import Row as TableRow
 from det_jupyter.client.tables import Rows, plain_table
+from det_jupyter.diagnosis.gains import Sign
 from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
@@ -15,7 +16,13 @@ from det_jupyter.wire.verdict import Verdict
 from det_jupyter.words import count, date, named, number
 
 _BAR_WIDTH, _BAR_HEIGHT = 100, 12
-_SIGNS = {"gain": "▲", "loss": "▼", "none": "=", None: ""}
+_SIGNS: Mapping[Sign | None, str] = {
+    "gain": "▲",
+    "loss": "▼",
+    "none": "=",
+    "unclear": "?",
+    None: "",
+}
 _HEAD = ("recipe", "records/s", "times as fast", "efficiency", "")
 _WORDS = "text-align:left;white-space:normal;min-width:180px"
 

@@ -9,7 +9,7 @@ from typing import Any
 from det_jupyter.client.derived import check_class, derive
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import CreateExperiment, ExperimentView
+from det_jupyter.wire import CreateExperiment, ExperimentView, TrialView
 
 VERB = "diagnose"
 _VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
@@ -26,6 +26,7 @@ class Plan:
     """What to run.
 
     Args:
+        trial: Whose hyperparameters are used.
         recipes: In the order in which they run.
         left_out: What makes no sense for the trial.
         is_chosen: The user has named the recipes, so all of them run.
@@ -34,7 +35,7 @@ class Plan:
     """
 
     view: ExperimentView
-    hparams: dict[str, Any]
+    trial: TrialView
     slots: int
     recipes: list[Recipe]
     left_out: list[LeftOut]
@@ -45,7 +46,7 @@ class Plan:
 
 def plan_diagnosis(
     view: ExperimentView,
-    hparams: dict[str, Any],
+    trial: TrialView,
     *,
     recipes: Sequence[str] | None,
     seconds: float,
@@ -78,7 +79,7 @@ def plan_diagnosis(
     asked = [item for item in every if _recipe_of(item).name in chosen]
     return Plan(
         view=view,
-        hparams=hparams,
+        trial=trial,
         slots=slots,
         recipes=[item for item in asked if isinstance(item, Recipe)],
         left_out=[item for item in asked if isinstance(item, LeftOut)],
@@ -136,7 +137,8 @@ def _rehearsal(plan: Plan, recipe: Recipe) -> str:
 
 def hparams_of(plan: Plan, recipe: Recipe) -> dict[str, Any]:
     """Return the hyperparameters; on one slot it keeps the batch that each of several has."""
-    size = plan.hparams.get("global_batch_size")
+    hparams = plan.trial.hparams
+    size = hparams.get("global_batch_size")
     if not recipe.is_alone or not isinstance(size, int):
-        return plan.hparams
-    return plan.hparams | {"global_batch_size": max(1, size // plan.slots)}
+        return hparams
+    return hparams | {"global_batch_size": max(1, size // plan.slots)}

@@ -28,6 +28,8 @@ from det_jupyter.config import (
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.wire import PreviewRequest, PreviewView
 
+_MOST_CHARS = 4 * 2**20  # far more than the longest configuration
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -152,9 +154,13 @@ def located(
 
 
 def read_file(path: Path) -> str:
-    """Return a file's text."""
+    """Return a file's text. It may be a pipe, which is read to its end."""
     try:
-        return path.expanduser().read_text(encoding="utf-8")
+        with path.expanduser().open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARS + 1)
+        if len(text) > _MOST_CHARS:
+            raise ConfigError([f"{path}: it is longer than {_MOST_CHARS:,} characters"])
+        return text
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None

@@ -45,6 +45,12 @@ def assigned_variables(document: Mapping[str, Any]) -> set[str]:
     return {line.partition("=")[0] for line in _lines(document)}
 
 
+def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that a configuration gives a value, with these values."""
+    pairs = (line.partition("=") for line in _lines(document))
+    return {name: value for name, sign, value in pairs if sign}
+
+
 def _names(document: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
 

@@ -92,6 +92,15 @@ class EventFiles:
         return f"%load_ext tensorboard\n%tensorboard --logdir {str(self.folder)!r}"
 
 
+def check_installed() -> None:
+    """Raise a DetError if the package tensorboard is not installed."""
+    if find_spec("tensorboard") is None:
+        raise DetError(
+            "the package tensorboard is not installed; run "
+            "`%pip install det-jupyter[tensorboard]` and try again"
+        )
+
+
 def _make_findable() -> None:
     """Name the program to %tensorboard: it looks in PATH, where a kernel may not have its own."""
     program = Path(sys.executable).with_name("tensorboard")
@@ -107,11 +116,7 @@ def write_event_files(
     client: Client, experiment_id: int, trial_ids: Sequence[int] | None, folder: Path
 ) -> EventFiles:
     """Write the files of some trials (None: of all), and keep them up to date."""
-    if find_spec("tensorboard") is None:
-        raise DetError(
-            "the package tensorboard is not installed; run "
-            "`%pip install det-jupyter[tensorboard]` and try again"
-        )
+    check_installed()
     _make_findable()
     folder = folder.expanduser().resolve()
 

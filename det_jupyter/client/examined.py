@@ -90,8 +90,8 @@ class ExaminedExperiment(ComparedExperiment):
             WaitTimeout: It took too long.
         """
         view = self._client.experiment(self.id)
-        hparams = _chosen(view, trial).hparams
-        plan = plan_diagnosis(view, hparams, recipes=recipes, seconds=seconds, rounds=rounds)
+        chosen = _chosen(view, trial)
+        plan = plan_diagnosis(view, chosen, recipes=recipes, seconds=seconds, rounds=rounds)
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         runs = Diagnosing(self._client, plan, self._plain, deadline=deadline, keep=keep)
         return runs.run()

@@ -11,7 +11,7 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.examined import ExaminedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
 from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict, telling
-from det_jupyter.client.shown import describe_choice, experiment_line, ranked
+from det_jupyter.client.shown import describe_choice, experiment_line, ranked, state_word
 from det_jupyter.client.trial import Trial
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
@@ -236,7 +236,7 @@ class Experiment(ExaminedExperiment):
         if _is_at_rest(view):
             raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
         raise WaitTimeout(
-            f"experiment {self.id} is still {view.state} after {timeout or 0:g} s; it goes on"
+            f"experiment {self.id} is {state_word(view)} after {timeout or 0:g} s and goes on"
         )
 
     def __repr__(self) -> str:

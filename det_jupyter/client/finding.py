@@ -13,6 +13,7 @@ from det_jupyter.client.shown import flattened
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.wire import ExperimentQuery, ExperimentRow
+from det_jupyter.wire.status import STATUS_WORDS, api_name
 from det_jupyter.words import date as date_text
 
 Words = str | Iterable[str] | None
@@ -66,7 +67,8 @@ def find_by_name(client: Client, name: str) -> int:
 
 def _ambiguous(name: str, rows: list[ExperimentRow]) -> str:
     each = [
-        f"{row.id} (of {date_text(row.created_at)}, {row.status})" for row in rows[:_MOST_LISTED]
+        f"{row.id} (of {date_text(row.created_at)}, {STATUS_WORDS[row.status].lower()})"
+        for row in rows[:_MOST_LISTED]
     ]
     more = f" and {len(rows) - _MOST_LISTED:,} more" if len(rows) > _MOST_LISTED else ""
     listed = f"{', '.join(each)}{more}"
@@ -82,7 +84,7 @@ def _cells(row: ExperimentRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "name": row.name,
-        "state": row.status,
+        "state": api_name(row.status),
         "progress": row.progress,
         "metric": row.metric,
         "best": row.best_metric,

@@ -11,6 +11,7 @@ from typing import Any
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.diagnosis.sentences import TOO_EARLY
 from det_jupyter.errors import Conflict
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.build.trial import build_verdict
@@ -145,6 +146,6 @@ def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVe
     sentence = (
         "Not measured: profiling.enabled is false."
         if is_off
-        else "Not enough seen yet: no times of its ranks."
+        else TOO_EARLY.format(missing="no times of its ranks")
     )
     return ShownVerdict(kind="unknown", sentence=sentence, at=0.0, batches=0)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.wire import AllocationState, CheckpointView, ExperimentView, State, TrialView
+from det_jupyter.view.build.facts import status_of, status_word, trial_status
+from det_jupyter.wire import CheckpointView, ExperimentView, State, TrialView
+from det_jupyter.wire.status import STATUS_WORDS, api_name
 from det_jupyter.words import count, number, setting, shortened, size
 
 _LONGEST = 120  # characters of hyperparameters
+# More than that it is stopping.
+_SAID = {
+    State.STOPPING_KILLED: "being killed",
+    State.DELETING: "being deleted",
+    State.DELETE_FAILED: "not deleted",
+}
 
 
 def experiment_line(view: ExperimentView) -> str:
     """Return an experiment's state, its best value and the hyperparameters that reached it."""
     best = next(iter(ranked(view)), None)
-    parts = [str(view.state), f"{view.progress:.0%}"]
+    parts = [state_word(view), f"{view.progress:.0%}"]
     if len(view.trials) > 1:
         parts.append(count(len(view.trials), "trial"))
     if leads := best_text(view):
@@ -22,6 +30,22 @@ def experiment_line(view: ExperimentView) -> str:
     if best is not None and (text := hparams_text(best.hparams, varying(view))):
         parts.append(text)
     return f"Experiment {view.id} “{shortened(view.name, 60)}” ({', '.join(parts)})"
+
+
+def state_word(view: ExperimentView) -> str:
+    """Return the word for what an experiment does, or how it ended."""
+    if view.state in _SAID:
+        return _SAID[view.state]
+    if len(view.trials) == 1:
+        return status_word(view.trials[0], status_of(view)).lower()
+    return STATUS_WORDS[status_of(view)].lower()
+
+
+def state_name(view: ExperimentView | TrialView) -> str:
+    """Return the name of what an experiment or trial does, or how it ended, for scripts."""
+    if isinstance(view, ExperimentView):
+        return api_name(status_of(view))
+    return api_name(trial_status(view, view.state))
 
 
 def best_text(view: ExperimentView) -> str:
@@ -79,13 +103,7 @@ def ranked(view: ExperimentView) -> list[TrialView]:
 
 def describe_trial(trial: TrialView) -> str:
     """Return in a word or two what a trial does, or how it ended."""
-    if trial.was_stopped:
-        return "stopped early"
-    if trial.state is not State.ACTIVE:
-        return str(trial.state).lower().replace("_", " ")
-    if trial.allocation is not None and trial.allocation.state is not AllocationState.QUEUED:
-        return str(trial.allocation.state).lower()
-    return "resting" if trial.is_resting else "waiting"
+    return _SAID.get(trial.state) or status_word(trial, trial_status(trial, trial.state)).lower()
 
 
 def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

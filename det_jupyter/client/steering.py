@@ -10,7 +10,7 @@ from det_jupyter.client.asking import ask_for
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.trial import Trial
-from det_jupyter.config import merge
+from det_jupyter.config import merge, read_changes
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import (
     ChangeDetails,
@@ -153,14 +153,14 @@ class SteeredExperiment:
         """Go on with it after its end, under its own number: trials that did not finish do.
 
         Args:
-            config: Laid over its configuration, such as {"searcher": {"max_length": ...}}; only
+            config: Laid over its configuration, such as {"searcher.max_length.epochs": 12}; only
                 for the searcher `single`.
 
         Raises:
             ConfigError: Everything that is wrong with the configuration.
             Conflict: It is not over, or nothing of it is left to do.
         """
-        self._client.go_on(self.id, ask_for(ContinueExperiment, config=config or {}))
+        self._client.go_on(self.id, _changes(config))
 
     def fork(
         self,
@@ -173,7 +173,7 @@ class SteeredExperiment:
         """Submit it anew as an experiment of its own, with the code that it was made with.
 
         Args:
-            config: Laid over its configuration.
+            config: Laid over its configuration, such as {"hyperparameters.lr": 0.1}.
             trial: The trials start from the latest checkpoint of this one.
             checkpoint: The trials start from this one.
             queue_anyway: Submit it though no pool can run it now: slots may come.
@@ -185,7 +185,7 @@ class SteeredExperiment:
         if trial is not None and checkpoint is not None:
             raise ConfigError(["fork: give a trial or a checkpoint, not both"])
         view = self._client.experiment(self.id)
-        document = merge(view.config, ask_for(ContinueExperiment, config=config or {}).config)
+        document = merge(view.config, _changes(config).config)
         if trial is not None:
             document = _from_source(document, "source_trial_id", _number(trial))
         if checkpoint is not None:
@@ -238,6 +238,12 @@ class SteeredExperiment:
 def _number(handle: Any) -> Any:
     """Return the number of a handle; anything else is returned as it is, and checked later."""
     return getattr(handle, "id", handle)
+
+
+def _changes(config: Mapping[str, Any] | None) -> ContinueExperiment:
+    """Return changes of a configuration without dots in their keys."""
+    given = ask_for(ContinueExperiment, config=config or {})
+    return ContinueExperiment(config=read_changes(given.config))
 
 
 def _from_source(

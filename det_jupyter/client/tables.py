@@ -19,6 +19,7 @@ from det_jupyter.errors import DetError
 Columns = dict[str, list[Any]]  # lists of one length, by name
 
 TIMES = ("time", "created", "ended")  # columns of UTC seconds
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins so may be run
 _SUFFIXES = (".csv", ".parquet")
 
 
@@ -106,20 +107,45 @@ def write(columns: Columns, file: str | Path) -> Path:
 
 def to_csv(columns: Columns) -> str:
     """Return columns as comma-separated values; times as ISO 8601, what there is none of empty."""
-    texts = [_texts(values, is_time=name in TIMES) for name, values in columns.items()]
+    texts = [_times(values) if name in TIMES else values for name, values in columns.items()]
+    return csv_text(columns, zip(*texts, strict=True))
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return comma-separated values. All our CSV is made here, or in the page (saving.ts).
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP
+    advises: names of experiments and metrics may be another's. Numbers stay as they are.
+
+    >>> print(csv_text(["=1+1", "b"], [["-0.5", -0.5], ["@x", True]]))
+    '=1+1,b
+    -0.5,-0.5
+    '@x,true
+    <BLANKLINE>
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*texts, strict=True))
+    writer.writerows([_csv_cell(cell) for cell in row] for row in [header, *rows])
     return file.getvalue()
 
 
-def _texts(values: list[Any], *, is_time: bool) -> Iterable[Any]:
-    if is_time:
-        return (
-            None if at is None else datetime.fromtimestamp(at, UTC).isoformat() for at in values
-        )
-    return (json.dumps(v) if isinstance(v, (bool, dict, list)) else v for v in values)
+def _csv_cell(cell: Any) -> Any:
+    if isinstance(cell, bool | dict | list):
+        return json.dumps(cell, ensure_ascii=False)
+    is_run = isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell)
+    return f"'{cell}" if is_run else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _times(values: list[Any]) -> Iterable[Any]:
+    return (None if at is None else datetime.fromtimestamp(at, UTC).isoformat() for at in values)
 
 
 def _write_parquet(columns: Columns, path: Path) -> None:

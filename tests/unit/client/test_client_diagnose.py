@@ -8,10 +8,11 @@ import pytest
 
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import Plan, plan_diagnosis, request_for
-from det_jupyter.diagnosis.outcome import Found, build_rows, conclude
+from det_jupyter.diagnosis.conclusion import conclude
+from det_jupyter.diagnosis.outcome import Found, build_rows
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State
+from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
 
 
 def experiment(kind: str = "class", **optimizations: Any) -> ExperimentView:
@@ -40,15 +41,30 @@ def experiment(kind: str = "class", **optimizations: Any) -> ExperimentView:
     )
 
 
+def trial(**changes: Any) -> TrialView:
+    hparams = {"global_batch_size": 34, "lr": 0.1}
+    return TrialView(
+        id=9,
+        experiment_id=7,
+        state=State.COMPLETED,
+        hparams=hparams,
+        seed=0,
+        created_at=0.0,
+        **changes,
+    )
+
+
 def plan(view: ExperimentView, **changes: Any) -> Plan:
     given: dict[str, Any] = {"recipes": None, "seconds": 5.0, "rounds": 3, **changes}
-    return plan_diagnosis(view, {"global_batch_size": 34, "lr": 0.1}, **given)
+    return plan_diagnosis(view, trial(), **given)
 
 
 def config_of(name: str, **optimizations: Any) -> dict[str, Any]:
     planned = plan(experiment(**optimizations))
     [recipe] = [recipe for recipe in planned.recipes if recipe.name == name]
-    return request_for(planned, recipe).config
+    request = request_for(planned, recipe)
+    assert request.is_quiet, "its end is not notified"
+    return request.config
 
 
 def variable(config: dict[str, Any]) -> str:
@@ -112,11 +128,11 @@ def test_wrong_arguments_are_all_said_at_once() -> None:
         plan(experiment("function"))
 
 
-def diagnosis() -> Diagnosis:
+def diagnosis(replay: tuple[float, float] = (300.0, 303.0)) -> Diagnosis:
     recipes = [one for one in find_recipes(1, {}) if isinstance(one, Recipe)]
     left_out = [one for one in find_recipes(1, {}) if isinstance(one, LeftOut)]
     found = Found(
-        rates={"as_it_is": {0: 100.0, 1: 101.0}, "replay": {0: 300.0, 1: 303.0}},
+        rates={"as_it_is": {0: 100.0, 1: 101.0}, "replay": dict(enumerate(replay))},
         failures={"workers": "ValueError: <no>"},
     )
     rows = build_rows(recipes, found, 1)
@@ -141,7 +157,15 @@ def test_the_answer_prints_the_verdict_the_table_what_was_left_out_and_lines_to_
     assert "▲ 3.00 " in lines[4]
     assert lines[5].endswith("failed: ValueError: <no>")
     assert lines[6].startswith("Left out, as the trial has 1 slot, so it exchanges nothing: aggr")
-    assert lines[-1].startswith("# diagnostic only: recorded batches: 3.00 times")
+    assert lines[-2].startswith("# diagnostic only: recorded batches: 3.00 times")
+    assert lines[-1] == "# more loader workers: failed: ValueError: <no>"
+
+
+def test_what_is_unclear_is_shown_so() -> None:
+    found = diagnosis(replay=(150.0, 90.0))
+    assert "? 1.20 (0.89 to 1.50)" in repr(found)
+    assert "unclear: +20 %, runs vary by 68 %" in found._repr_html_()
+    assert found.table().to_columns()["sign"] == [None, "unclear", None]
 
 
 def test_the_answer_is_html_without_script_and_escapes_names() -> None:

@@ -13,7 +13,7 @@ from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import CreateExperiment, Curve, ExperimentView, SeriesPage, State
-from tests.unit.client.test_client_diagnose import experiment
+from tests.unit.client.test_client_diagnose import experiment, trial
 
 Outcome = float | State | Exception  # records per second, or another end
 
@@ -79,6 +79,10 @@ class FakeHandle:
             raise outcome
         return outcome if isinstance(outcome, State) else State.COMPLETED
 
+    @property
+    def view(self) -> ExperimentView:
+        return self._master.experiment(self.id)
+
     def kill(self) -> None:
         self._master.killed += 1
 
@@ -88,7 +92,7 @@ class FakeHandle:
 
 def diagnose(master: FakeMaster, *, keep: bool = False, **chosen: Any) -> Diagnosis:
     given: dict[str, Any] = {"recipes": None, "seconds": 5.0, "rounds": 2, **chosen}
-    plan = plan_diagnosis(experiment(), {"global_batch_size": 32}, **given)
+    plan = plan_diagnosis(experiment(), trial(), **given)
     client = cast(Client, master)
     return Diagnosing(client, plan, master.handle, deadline=1e12, keep=keep).run()
 
@@ -101,7 +105,7 @@ def test_recipes_run_in_turns_and_remedies_only_for_what_was_found() -> None:
     master = FakeMaster(RATES | {FIRST[2]: 200.0, ALONE: 30.0})
     found = diagnose(master)
     [*first, alone] = [*FIRST, ALONE]
-    assert master.runs[:8] == [*first, alone] * 2
+    assert master.runs[:8] == [*first, alone, alone, *first[::-1]], "drift does not favour any"
     remedies = master.runs[8:15]
     assert remedies[0] == "as it is"
     assert set(remedies[1:]) == {
@@ -112,7 +116,7 @@ def test_recipes_run_in_turns_and_remedies_only_for_what_was_found() -> None:
         "gradient_compression: powersgd",
         "aggregation_frequency: 4",
     }
-    assert master.runs[15:] == remedies
+    assert master.runs[15:] == remedies[::-1]
     assert [item.recipe.name for item in found.left_out] == ["workers"]
     assert found.verdict.kind == "communication"
     assert not master.there
@@ -121,7 +125,7 @@ def test_recipes_run_in_turns_and_remedies_only_for_what_was_found() -> None:
 def test_chosen_recipes_run_without_asking_whether_they_can_gain() -> None:
     master = FakeMaster(RATES)
     diagnose(master, recipes=["workers"], keep=True)
-    assert master.runs == ["as it is", "more loader workers"] * 2
+    assert master.runs == ["as it is", "more loader workers", "more loader workers", "as it is"]
     assert master.there == {1, 2, 3, 4}
 
 
@@ -131,7 +135,7 @@ def test_a_recipe_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
         | {FIRST[1]: RankFailed("experiment 2 ended with an error: no", remote_traceback="T")}
     )
     found = diagnose(master, recipes=["replay", "one_slot"])
-    assert master.runs == ["as it is", FIRST[1], ALONE, "as it is", ALONE]
+    assert master.runs == ["as it is", FIRST[1], ALONE, ALONE, "as it is"]
     verdicts = {row["recipe"]: row["verdict"] for row in found.table()}
     assert verdicts["replay"] == "failed: no"
     assert found.verdict.kind == "unknown"

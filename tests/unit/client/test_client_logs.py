@@ -84,7 +84,7 @@ def test_each_line_says_time_trial_and_rank_and_the_first_how_many_there_are(run
 def test_silence_is_told(run: Run) -> None:
     assert run("logs 7", page())[0] == "Experiment 7: its ranks have printed nothing yet.\n"
     assert run("logs 7 --rank 3", page())[0] == (
-        "Experiment 7: no printed line fits these options.\n"
+        "Experiment 7: no printed line matches these options.\n"
     )
 
 

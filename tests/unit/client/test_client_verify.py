@@ -85,6 +85,8 @@ def test_both_runs_are_the_same_but_for_the_interruptions() -> None:
     view = experiment(max_length={"batches": 300})
     trying = plan(view)
     straight, interrupted = (request_for(view, trying, interrupted=f) for f in (False, True))
+    assert straight.is_quiet
+    assert interrupted.is_quiet, "their ends are not notified"
     assert straight.config == {
         "name": "digits: straight",
         "hyperparameters": {"lr": 0.1, "layers": {"width": 4}},

@@ -148,9 +148,9 @@ def test_equal_experiments_are_said_to_be_equal() -> None:
 
 def test_a_search_is_compared_by_its_best_trial_and_that_is_said() -> None:
     found = compare(Master(ended(3), search(5, id=7)), 3, 7)
-    assert found.state["sides"][1]["note"] == "trial 5 of 5, the best"
+    assert found.state["sides"][1]["note"] == "trial 5, the best of 5"
     assert found.state["notes"][:2] == [
-        "A search is compared by its best trial: 7 by trial 5 of 5.",
+        "Experiment 7 is compared by trial 5, the best of 5.",
         "No metrics were reported by 7 digits.",
     ]
     assert found.hyperparameters["lr"] == [0.05, 0.5]

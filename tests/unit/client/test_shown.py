@@ -20,7 +20,7 @@ def ended(number: int, best: float | None, lr: float, **changes: Any) -> TrialVi
 def test_an_experiment_says_its_best_value_and_the_hyperparameters_that_reached_it() -> None:
     view = experiment(ended(1, 0.95, 0.1), state=State.COMPLETED, progress=1.0)
     assert experiment_line(view) == (
-        "Experiment 7 “digits” (COMPLETED, 100%, accuracy 0.9500, global_batch_size=64, "
+        "Experiment 7 “digits” (completed, 100%, accuracy 0.9500, global_batch_size=64, "
         "optimizer.lr=0.1)"
     )
 
@@ -33,7 +33,7 @@ def test_a_search_says_which_trial_is_best_and_what_differs() -> None:
 
 def test_before_the_first_trial_there_is_a_line_too() -> None:
     view = experiment(progress=0.0).model_copy(update={"trials": []})
-    assert experiment_line(view) == "Experiment 7 “digits” (ACTIVE, 0%)"
+    assert experiment_line(view) == "Experiment 7 “digits” (queued, 0%)"
 
 
 def test_a_trial_and_a_checkpoint_say_theirs() -> None:

@@ -1,0 +1,74 @@
+"""What is said of a `startup-hook.sh` in a context, which is run on request only."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from det_jupyter.context import ContextPlan
+from det_jupyter.context.modules import parse_module
+from det_jupyter.entrypoints import Captured, Imported, entrypoint_text, meaning_of
+from det_jupyter.errors import CaptureError
+from det_jupyter.words import printable, shortened
+
+_HOOK = "startup-hook.sh"  # which Determined sources in each container, before the ranks start
+_MAX_LINES, _LONGEST_LINE = 5, 80  # of it, in a notice
+
+
+def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
+    """Yield that `startup-hook.sh` is not run, what is in it, and how to have it run."""
+    text = entrypoint_text(entrypoint) if isinstance(entrypoint, str | list) else ""
+    if _HOOK not in plan.entries or plan.entries[_HOOK].kind == "folder" or _HOOK in text:
+        return
+    try:
+        lines = plan.read(_HOOK).decode("utf-8", "replace").splitlines()
+    except CaptureError:  # it is reported where it is packed
+        return
+    does = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    front = [shortened(printable(line), _LONGEST_LINE) for line in does[:_MAX_LINES]]
+    more = [f"… {len(does) - _MAX_LINES} more lines"] if len(does) > _MAX_LINES else []
+    if not does:
+        return
+    remedy = "run it yourself before"
+    if start := _started_by(plan, text):
+        command = shlex.join(["bash", "-c", f". ./{_HOOK} && {start}"])
+        remedy += f", or have each run begin with it: entrypoint: {command}"
+    yield (
+        f"context: {_HOOK} is not run, as ranks run in your own environment and not in a new "
+        f"container ({'; '.join([*front, *more])}); {remedy}"
+    )
+
+
+def _started_by(plan: ContextPlan, text: str) -> str:
+    """Return the command line that does what an entrypoint does; "" if none is known."""
+    meaning = meaning_of(text)
+    if meaning is None or isinstance(meaning, Captured):
+        return ""
+    if isinstance(meaning, Imported) and text == f"{meaning.module}:{meaning.name}":
+        is_trial = _is_trial(plan, meaning)  # `--trial` takes nothing else
+        return f"python3 -m det_jupyter.launch.torch_distributed --trial {text}" * is_trial
+    return text
+
+
+def _is_trial(plan: ContextPlan, entrypoint: Imported) -> bool:
+    """Whether the source shows, without an import, that this is a class of PyTorchTrial."""
+    path = entrypoint.module.replace(".", "/")
+    file = next((f for f in (f"{path}/__init__.py", f"{path}.py") if f in plan.entries), None)
+    if file is None:
+        return False
+    body: list[ast.stmt] = []
+    with suppress(CaptureError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        body = parse_module(plan.read(file)).body
+    trials = {"PyTorchTrial"}
+    for node in body:  # a base stands above what is made of it
+        if isinstance(node, ast.ClassDef):
+            if trials & {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
+                trials.add(node.name)
+            else:
+                trials.discard(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            trials.discard(node.name)
+    return entrypoint.name in trials - {"PyTorchTrial"}
