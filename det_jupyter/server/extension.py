@@ -14,7 +14,7 @@ from traitlets import Bool, Float, Integer, List, Unicode
 from det_jupyter._version import __version__
 from det_jupyter.server.feeder import Address, Feeder
 from det_jupyter.server.follower import SCHEMA, SCHEMA_ID, Follower
-from det_jupyter.server.handlers import Info, StartMaster
+from det_jupyter.server.handlers import Info, StartCell, StartMaster
 from det_jupyter.server.master import MasterLine
 from det_jupyter.server.proxy import Proxy, master_client
 from det_jupyter.server.ranks import know_ranks
@@ -83,6 +83,7 @@ class DetJupyterApp(ExtensionApp):
         self.handlers.extend(
             [
                 ("/det-jupyter/info", Info, {"master": master, "feeder": feeder}),
+                ("/det-jupyter/cell", StartCell, {}),
                 ("/det-jupyter/master/start", StartMaster, {"master": master}),
                 ("/det-jupyter/api/(.*)", Proxy, proxy),
                 ("/det-jupyter/socket", Relay, relay),

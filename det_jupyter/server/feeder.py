@@ -162,6 +162,7 @@ class Feeder:
         if not self._is_stopping:
             is_last = time.monotonic() - self._said_at < _LAST_WORDS_S
             said = f": {self._last_line}" if self._last_line and is_last else ""
+            self._start_master = False  # the user may have stopped it since, with the feeder
             self._note_end(began, f"the feeder has ended (exit status {status}){said}")
 
     def _note_end(self, began: float, problem: str) -> None:

@@ -16,6 +16,7 @@ from struct import unpack_from
 from typing import Any, cast
 
 from prometheus_client import Gauge
+from tornado.websocket import WebSocketClosedError
 
 from det_jupyter.errors import DetError
 from det_jupyter.server.feeder import Address
@@ -75,6 +76,8 @@ class Follower:
                     await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
                     ack = {"op": "ack", "id": frame["id"], "seq": frame["seq"]}
                     await socket.write_message(json.dumps(ack))
+        except WebSocketClosedError:  # it was killed: feeder.py logs that
+            return
         finally:
             socket.close()
             self.is_following = False

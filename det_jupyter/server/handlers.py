@@ -14,13 +14,16 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 
 from det_jupyter._version import __version__
+from det_jupyter.config.starting import start
 from det_jupyter.errors import DetError, http_status
+from det_jupyter.needs import needs_of
 from det_jupyter.server.feeder import Feeder
 from det_jupyter.server.master import MasterLine
 from det_jupyter.server.routes import ACTIONS, PREFIX, RESOURCES
 from det_jupyter.wire.pages import PAGE_PROTOCOL
 from det_jupyter.words import printable
 
+_MOST_SOURCE = 2_000_000  # characters of cells: parsing more takes seconds
 Method = Callable[..., Awaitable[None] | None]
 
 
@@ -125,6 +128,30 @@ class Info(Endpoint):
             "feeder": {"state": self._feeder.state, "problem": self._feeder.problem},
         }
         self.finish(json.dumps(answer))
+
+
+class StartCell(Endpoint):
+    """Writes the first configuration of a class or function that cells define."""
+
+    @answered
+    async def post(self) -> None:
+        """Answer {configuration}, from {configuration, entrypoint, sources}."""
+        await require(self, "read", "experiments")
+        body = self.get_json_body()
+        body = body if isinstance(body, dict) else {}
+        text, entrypoint = body.get("configuration", ""), body.get("entrypoint", "")
+        sources = body.get("sources", [])
+        sources = sources if isinstance(sources, list) else [None]
+        if not (isinstance(text, str) and isinstance(entrypoint, str)) or not all(
+            isinstance(source, str) for source in sources
+        ):
+            raise web.HTTPError(400, "expected configuration, entrypoint and sources, as texts")
+        is_short = sum(map(len, sources)) + len(text) <= _MOST_SOURCE
+        written = await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: start(text, entrypoint, needs_of(sources if is_short else [], entrypoint)),
+        )
+        self.finish(json.dumps({"configuration": written}))
 
 
 class StartMaster(Endpoint):

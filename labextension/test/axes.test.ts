@@ -1,8 +1,11 @@
+import type uPlot from 'uplot';
 import { describe, expect, it } from 'vitest';
 
 import { alongAxis, drawnAxis, placeText, tickText, wholeRange } from '../src/charts/axes.js';
 import { isLogY, plotColumns, plotShape, type IChartFrame } from '../src/charts/plot.js';
-import { Settings, type ISettings } from '../src/model/settings.js';
+import { axesOf } from '../src/charts/uplotparts.js';
+import type { ITheme } from '../src/dom/theme.js';
+import { Settings, type Axis, type ISettings } from '../src/model/settings.js';
 import { english } from '../src/model/trans.js';
 import { chart, series } from './samples.js';
 
@@ -99,5 +102,28 @@ describe('settings', () => {
     settings.change({ log_x: true });
     expect(stored[0]).toMatchObject({ log_x: true, log_y: true });
     expect(changes).toBe(2);
+  });
+});
+
+describe('ticks', () => {
+  const increments = (axis: Axis, span: number, ys: number[], place: 0 | 1): number[] => {
+    const theme = (): ITheme => ({}) as ITheme;
+    const axes = axesOf({ theme, axis, logX: false, logY: false, tick: String });
+    const incrs = axes[place]?.incrs;
+    const plot = { data: [[0, span], ys] } as unknown as uPlot;
+    return typeof incrs === 'function' ? incrs(plot, place, 0, span, 400, 56) : (incrs ?? []);
+  };
+
+  it.each([
+    ['epochs', 'epoch', 3, [0.5], 0, true],
+    ['parts of an epoch', 'epoch', 1.5, [0.5], 0, false],
+    ['steps', 'step', 3, [0.5], 0, true],
+    ['counts', 'step', 3, [1, null, 3], 1, true],
+    ['values', 'step', 3, [1, 2.25], 1, false]
+  ] as const)('of %s are whole only where their values are', (_, axis, span, ys, place, whole) => {
+    const all = increments(axis, span, [...ys] as number[], place);
+    expect(all.every(Number.isInteger)).toBe(whole);
+    expect(all).toContain(1);
+    expect(all).toContain(500);
   });
 });

@@ -118,7 +118,7 @@ it('asks anew when the reader narrows it down', async () => {
   field(panel, 'Level').dispatchEvent(new Event('change'));
   await vi.advanceTimersByTimeAsync(0);
   expect(shown(panel)).toEqual([]);
-  expect(status(panel)).toBe('No line fits.');
+  expect(status(panel)).toBe('No match.');
   field(panel, 'Search').value = 'loss';
   field(panel, 'Search').dispatchEvent(new Event('input'));
   await vi.advanceTimersByTimeAsync(400);
@@ -182,7 +182,7 @@ it('is opened at the trial and rank of a failure', async () => {
     traceback: '',
     again: false
   };
-  view.update(state({ charts: [], trials: [trial({ id: 5, status: 'failed', failure })] }));
+  view.update(state({ charts: [], trials: [trial({ id: 5, status: 'error', failure })] }));
   const button = [...view.node.querySelectorAll('button')].find(
     one => one.textContent === 'Logs of rank 6'
   );

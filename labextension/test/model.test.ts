@@ -8,7 +8,9 @@ import {
   tableSteps,
   toColumns
 } from '../src/charts/curves.js';
+import { plotColumns } from '../src/charts/plot.js';
 import { Clock } from '../src/model/clock.js';
+import type { ISeries } from '../src/model/state.js';
 import { chart, series } from './samples.js';
 
 describe('columns', () => {
@@ -56,9 +58,26 @@ describe('smoothing', () => {
   it('is not for short curves, nor for validations', () => {
     const steps = Array.from({ length: 120 }, (_, i) => i + 1);
     const long = series({ steps, values: steps });
-    expect(smoothingSpan(long)).toBeGreaterThan(0);
-    expect(smoothingSpan({ ...long, kind: 'points' })).toBe(0);
-    expect(smoothingSpan(series())).toBe(0);
+    const spanOf = (...curves: ISeries[]): number => smoothingSpan(chart(...curves));
+    expect(spanOf(long)).toBeGreaterThan(0);
+    expect(spanOf({ ...long, kind: 'points' })).toBe(0);
+    expect(spanOf({ ...long, is_faint: true })).toBe(0);
+    expect(spanOf(series())).toBe(0);
+    expect(spanOf()).toBe(0);
+  });
+
+  it('is alike for all curves of a chart, however long they are', () => {
+    const noise = (n: number): ISeries => {
+      const steps = Array.from({ length: n }, (_, i) => i + 1);
+      return series({ kind: 'line', steps, values: steps.map(step => step % 2) });
+    };
+    const columns = plotColumns(chart(noise(264), noise(974)), {
+      ...{ range: [0, 974], axis: 'step', logX: false, logY: false, smooth: true },
+      stepsPerEpoch: null
+    });
+    const [, , short, , long] = columns;
+    expect(short?.[100]).toBeCloseTo(long?.[100] as number, 3);
+    expect(short?.[101]).toBeCloseTo(long?.[101] as number, 3);
   });
 });
 

@@ -93,7 +93,7 @@ describe('the configuration', () => {
     const search = host.querySelector('input') as HTMLInputElement;
     search.value = 'nothing like it';
     search.dispatchEvent(new Event('input'));
-    expect(said()).toBe('No line fits.');
+    expect(said()).toBe('No match.');
   });
 
   it('says what is in the way, and asks again with the next state', async () => {

@@ -58,6 +58,8 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     as_of: 1000,
     created_at: 958,
     ended_at: null,
+    held_s: 0,
+    held_since: 958,
     progress: 0.5,
     eta_s: 40,
     steps_per_epoch: 22,

@@ -71,6 +71,16 @@ it('a line goes on where nothing was measured, and stops where that was not fini
   expect(lineOf([0, 1, 2], [5, null, 7], same, same)).toBe('M0 5M2 7');
 });
 
+it('a label in a CSV is no formula', () => {
+  const [curve] = picture.curves;
+  if (curve === undefined) {
+    throw new Error('the picture has no curve');
+  }
+  const curves = ['=1+1', '-a', '@x'].map(label => ({ ...curve, label }));
+  const [head] = csvOf({ ...picture, curves }, 'step').split('\r\n');
+  expect(head).toBe("step,'=1+1,'-a,'@x");
+});
+
 it('a CSV has a row for each place with a value, and what lies between', () => {
   expect(csvOf(picture, 'step').split('\r\n')).toEqual([
     'step,training,"a, ""b""","a, ""b"" (lowest)","a, ""b"" (highest)"',

@@ -11,6 +11,7 @@ import {
   robustRange,
   roundNumbers
 } from '../src/model/scales.js';
+import type { IAxis } from '../src/model/state.js';
 import { search } from './samples.js';
 
 describe('scales', () => {
@@ -68,6 +69,23 @@ describe('round numbers', () => {
     expect(roundNumbers(0, 1, 5)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
     expect(roundNumbers(-0.3, 0.3, 4)).toEqual([-0.2, 0, 0.2]);
     expect(roundNumbers(16, 256, 5)).toEqual([50, 100, 150, 200, 250]);
+  });
+
+  it('are whole where values are', () => {
+    expect(roundNumbers(1, 3, 5)).toEqual([1, 1.5, 2, 2.5, 3]);
+    expect(roundNumbers(1, 3, 5, true)).toEqual([1, 2, 3]);
+    expect(roundNumbers(0, 1, 5, true)).toEqual([0, 1]);
+    expect(roundNumbers(16, 256, 5, true)).toEqual([50, 100, 150, 200, 250]);
+    expect(roundNumbers(2, 2, 5, true)).toEqual([2]);
+    const layers: Omit<IAxis, 'is_whole'> = {
+      name: 'n',
+      scale: 'linear',
+      low: 1,
+      high: 3,
+      labels: []
+    };
+    const labels = axisScale({ ...layers, is_whole: true }).ticks.map(tick => tick.label);
+    expect(labels).toEqual(['1', '2', '3']);
   });
 
   it('are one where there is no range', () => {

@@ -42,7 +42,7 @@ describe('sorting', () => {
   const rows = [
     row({ id: 1, best: 0.2, latest: 0.1, rungs: [], status: 'running', values: [0.1, 0] }),
     row({ id: 2, best: null, latest: 0.3, steps_completed: 90, num_slots: 2, values: [null, 1] }),
-    row({ id: 3, best: 0.9, latest: null, rungs: [0.5, 0.9], status: 'failed', values: [0.01, 1] }),
+    row({ id: 3, best: 0.9, latest: null, rungs: [0.5, 0.9], status: 'error', values: [0.01, 1] }),
     row({ id: 4, best: 0.2, latest: 0.2, values: [0.001, 0] })
   ];
   const sorted = (key: SortKey, isReversed = false, smallerIsBetter = false): number[] =>

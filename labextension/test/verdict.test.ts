@@ -18,6 +18,7 @@ import { state, trial } from './samples.js';
 const VERDICT: IVerdict = {
   kind: 'straggler',
   word: 'waiting for a slow rank',
+  tone: 'warn',
   sentence: 'Rank 1 is a straggler: try more loader workers.',
   causes: [
     {
@@ -54,6 +55,11 @@ it('says a verdict in words, with an icon, and has evidence and advice in store'
   const bar = banner.node.querySelector('[role=img]');
   expect(bar?.getAttribute('aria-label')).toBe('compute 60 %, waiting for a slow rank 39 %');
   expect(banner.node.querySelector('details')?.textContent).toContain('num_workers: 4');
+  const shapes = (['warn', 'text', 'good'] as const).map(tone => {
+    banner.update({ ...VERDICT, kind: 'compute', tone });
+    return banner.node.querySelector('.det-verdict-kind svg')?.innerHTML;
+  });
+  expect(new Set(shapes).size).toBe(3); // an alarm, neither, and all is well
   banner.update(null);
   expect(banner.node.hidden).toBe(true);
 });

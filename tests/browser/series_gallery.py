@@ -88,7 +88,7 @@ def verdict(kind: VerdictKind) -> Verdict:
         "straggler": "38 % of the time, three ranks wait for rank 2, which waits for its data: "
         "try data.num_workers: 4.",
         "healthy": "Nothing to gain here: 93 % of the time is compute.",
-        "unknown": "Not enough seen yet: 12 of 50 batches.",
+        "unknown": "Too early to judge: 12 of 50 batches.",
     }
     causes = [
         {

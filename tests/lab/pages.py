@@ -21,6 +21,53 @@ CLOSE_TOASTS = """() => {
 }"""
 
 
+# Where an element is, in the window.
+EDGES = "element => element.getBoundingClientRect().toJSON()"
+
+# In our parts: roles that are not where ARIA wants them, names that are missing, and references to
+# nothing. What is hidden is left out, as assistive technology leaves it out.
+MISPLACED = """() => {
+  const ours = `:is(.jp-DetSidebar, .jp-DetPage, .jp-DetPicker) `;
+  const tags = {
+    TABLE: 'table', THEAD: 'rowgroup', TBODY: 'rowgroup', TFOOT: 'rowgroup', TR: 'row',
+    TD: 'cell', TH: 'cell', UL: 'list', OL: 'list', LI: 'listitem', BUTTON: 'button',
+  };
+  const wanted = {
+    row: ['grid', 'table', 'treegrid', 'rowgroup'], rowgroup: ['grid', 'table', 'treegrid'],
+    gridcell: ['row'], cell: ['row'], columnheader: ['row'], rowheader: ['row'],
+    option: ['listbox'], tab: ['tablist'], listitem: ['list'], treeitem: ['tree', 'group'],
+    menuitem: ['menu', 'menubar'],
+  };
+  const roleOf = element => element.getAttribute('role') || tags[element.tagName] || null;
+  const said = element => element.outerHTML.slice(0, 120);
+  const found = [];
+  for (const element of document.querySelectorAll(ours + '*')) {
+    if (!element.checkVisibility()) continue;
+    const contexts = wanted[roleOf(element)];
+    if (contexts) {
+      let above = element.parentElement;
+      while (above && [null, 'presentation', 'none'].includes(roleOf(above))) {
+        above = above.parentElement;
+      }
+      if (!contexts.includes(above && roleOf(above))) {
+        found.push(`${roleOf(element)} in ${above && roleOf(above)}: ${said(element)}`);
+      }
+    }
+    for (const name of ['aria-activedescendant', 'aria-controls', 'aria-labelledby']) {
+      const ids = (element.getAttribute(name) || '').split(' ').filter(Boolean);
+      for (const id of ids) {
+        if (!document.getElementById(id)) found.push(`${name} of ${id}: ${said(element)}`);
+      }
+    }
+    if (roleOf(element) === 'button' && !element.getAttribute('aria-label')
+        && !element.textContent.trim() && !element.title) {
+      found.push(`no name: ${said(element)}`);
+    }
+  }
+  return found;
+}"""
+
+
 class LabPage:
     """A tab of the browser with JupyterLab in it."""
 
@@ -97,6 +144,11 @@ class LabPage:
         """The notifications that are shown."""
         return self.page.locator(".Toastify__toast")
 
+    def misplaced(self) -> list[str]:
+        """Return what assistive technology could not make sense of in our parts."""
+        found: list[str] = self.page.evaluate(MISPLACED)
+        return found
+
     def experiment(self, experiment_id: int) -> ExperimentPage:
         """Return the page of an experiment in the main area."""
         return ExperimentPage(self, experiment_id)
@@ -141,6 +193,11 @@ class Sidebar:
         self._lab.run("det:show-sidebar")
         expect(self.node).to_be_visible()
         return self
+
+    def height(self, section: str) -> float:
+        """Return the height of a section below its header."""
+        node = self.node.locator(f"#det-jupyter-sidebar-{section}")
+        return float(node.evaluate("node => node.getBoundingClientRect().height"))
 
     def row(self, experiment_id: int) -> Locator:
         """Return the row of an experiment."""

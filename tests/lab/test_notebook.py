@@ -130,6 +130,13 @@ def test_notebook_7_draws_live_outputs_from_the_server(
     notebook.notebook.see(3).get_by_role("button", name="Pause").click()
     wait_until(lambda: client.experiment(running).state == "PAUSED", "it is paused")
     client.command(running, "activate")
+    notebook.begin("det:open-experiment")
+    notebook.dialog.get_by_role("searchbox").fill(f"#{running}")
+    expect(notebook.dialog.get_by_role("row")).to_have_count(1)
+    assert notebook.misplaced() == []
+    page.keyboard.press("Enter")
+    expect(notebook.experiment(running).view).to_be_visible()
+    expect(notebook.sidebar.open().row(running)).to_be_visible()
 
 
 def test_the_tree_of_notebook_7_loads(page: Page, lab: Lab, client: Client) -> None:

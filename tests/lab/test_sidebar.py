@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from det_jupyter.client import Client, Experiment
-from tests.lab.pages import LabPage
+from det_jupyter.errors import RankFailed
+from tests.lab.pages import EDGES, LabPage
 from tests.lab.servers import Lab
 from tests.lab.trials import Trials
 from tests.processes import wait_until
@@ -37,6 +38,7 @@ def test_an_experiment_is_seen_from_its_start_to_its_end(
     expect(row).to_contain_text("Running")
     expect(row).to_contain_text("error")
     bar = row.get_by_role("progressbar")
+    assert ui.misplaced() == []
     before = int(bar.get_attribute("aria-valuenow") or 0)
     gates[30].touch()
     wait_until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > before, "it goes on")
@@ -108,6 +110,9 @@ def test_finished_experiments_are_searched_filtered_and_sorted(
     wait_until(lambda: sidebar.names()[:3] == ["apple", "banana", "cherry"], "sorted by name")
     sidebar.node.get_by_label("Order", exact=True).select_option("newest")
     wait_until(lambda: sidebar.names()[0] != "apple", "sorted by age")
+    # What has nothing to show is only its header, and what is finished gets the rest.
+    wait_until(lambda: sidebar.height("active") == 0, "the section without rows is folded")
+    assert sidebar.height("ended") > 2 * sidebar.height("slots")
     sidebar.search.fill("banan")
     expect(sidebar.ended).to_have_count(1)
     sidebar.search.fill("no such thing")
@@ -119,7 +124,7 @@ def test_finished_experiments_are_searched_filtered_and_sorted(
     ui.reload()  # what the list was narrowed to is kept
     expect(sidebar.ended).to_have_count(2)
     sidebar.node.get_by_role("button", name="Also without the label good").click()
-    sidebar.node.get_by_label("Status", exact=True).select_option("failed")
+    sidebar.node.get_by_label("Status", exact=True).select_option("error")
     expect(sidebar.ended.filter(has_text="apple")).to_have_count(0)
     sidebar.node.get_by_label("Status", exact=True).select_option("")
 
@@ -132,6 +137,13 @@ def test_labels_are_edited_and_experiments_archived(ui: LabPage, runs: Experimen
     ui.dialog.locator("input").fill("best, <b>bold</b>")
     ui.dialog.get_by_role("button", name="Save").click()
     expect(row.locator(".det-chip")).to_have_text(["best", "<b>bold</b>"])
+    ui.menu(row, "Rename")
+    ui.dialog.locator("input").fill("cherries")
+    ui.dialog.get_by_role("button", name="Rename").click()
+    expect(row).to_contain_text("cherries")
+    ui.menu(row, "Rename")
+    ui.page.keyboard.press("Escape")
+    expect(sidebar.node.get_by_role("grid", name="Finished experiments")).to_be_focused()
     row.hover()
     row.get_by_role("button", name="Archive").click()
     expect(row).to_have_count(0)
@@ -147,7 +159,20 @@ def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experime
     sidebar = ui.sidebar.open()
     for name in ("apple", "cherry"):
         sidebar.ended.filter(has_text=name).first.click(modifiers=["Control"])
-    sidebar.node.get_by_role("button", name="Compare").click()
+    bar = sidebar.node.get_by_role("toolbar", name="Selected experiments")
+    buttons = bar.get_by_role("button").all()
+    assert len(buttons) == 5
+    right, top = sidebar.node.evaluate(EDGES)["right"], sidebar.ended.first.evaluate(EDGES)["top"]
+    for edges in [button.evaluate(EDGES) for button in buttons]:
+        assert edges["right"] <= right  # seen whole
+        assert edges["bottom"] <= top  # and covers no row
+    bar.get_by_role("button", name="Edit labels").click()
+    ui.dialog.locator("input").fill("both")
+    ui.dialog.get_by_role("button", name="Save").click()
+    expect(sidebar.ended.filter(has=ui.page.locator(".det-chip", has_text="both"))).to_have_count(
+        2
+    )
+    bar.get_by_role("button", name="Compare").click()
     expect(ui.comparison).to_contain_text("apple")
     expect(ui.comparison).to_contain_text("cherry")
     expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
@@ -253,7 +278,34 @@ def test_a_failure_is_notified_with_the_way_to_its_logs(
     toast.get_by_role("button", name="Open Logs").click()
     page = ui.experiment(experiment.id)
     expect(page.tab("Logs")).to_have_attribute("aria-selected", "true")
-    expect(page.badge).to_have_text("Failed")
+    expect(page.badge).to_have_text("Error")
+    expect(page.view.get_by_role("button", name="Kill")).to_have_count(0)  # nothing is left to end
+    row = ui.sidebar.open().row(experiment.id)
+    row.click(modifiers=["Control"])
+    bar = ui.sidebar.node.get_by_role("toolbar", name="Selected experiments")
+    bar.get_by_role("button", name="Delete").click()
+    expect(ui.dialog).to_contain_text("metrics, logs and checkpoints")
+    ui.dialog.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+
+
+def test_a_run_that_diverges_is_a_failure_everywhere(ui: LabPage, trials: Trials) -> None:
+    hparams = {"global_batch_size": 16, "pause_s": 0.02, "lr": 1e30}
+    experiment = trials.run(name="wild", batches=300, hyperparameters=hparams)
+    row = ui.sidebar.open().row(experiment.id)
+    expect(row).to_contain_text("Running, diverged")
+    expect(row).to_contain_text("loss is")
+    expect(ui.toasts.filter(has_text="diverged: loss is")).to_be_visible()
+    with pytest.raises(RankFailed, match=r"loss is (NaN|infinite) since batch \d"):
+        experiment.wait(60)
+    expect(row).to_contain_text("Error")
+    toast = ui.toasts.filter(has_text="wild")
+    expect(toast).to_have_count(1)  # its end says the same
+    toast.get_by_role("button", name="Open", exact=True).click()
+    page = ui.experiment(experiment.id)
+    expect(page.badge).to_have_text("Error")
+    expect(page.node).to_contain_text("Try a lower learning rate")
+    expect(page.node).not_to_contain_text("Training continues.")
 
 
 def test_two_tabs_agree_and_one_of_them_notifies(

@@ -13,7 +13,9 @@ from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, submit, wait
 
 GOING = [str(state) for state in State if not state.is_terminal]
 PAUSE = "        time.sleep(self.pause_s)\n"
-SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}        print('trains batch', batch_idx)\n")
+SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}        print('trains batch', batch_idx)\n").replace(
+    "lr=0.01", "lr=context.get_hparams().get('lr', 0.01)"
+)
 
 
 class Trials:

@@ -2,7 +2,8 @@
 
     a name that is defined nowhere      from the bytecode of each function that travels
     breakpoint(), pdb.set_trace()       likewise
-    loss.backward(), optimizer.step()   from the source of a PyTorchTrial's methods
+    loss.backward(), optimizer.step()   from the source of a PyTorchTrial's methods, and of the
+                                        functions of the notebook that it takes along
 
 A notice is no refusal: code that is never reached does no harm.
 """
@@ -30,13 +31,15 @@ def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
 
     These are what travels by value, with the notebook's globals.
     """
+    functions = list(functions)
     methods = _methods_of(value)
+    if methods:  # and the functions that they may call
+        methods += [each for each in functions if "." not in each.__qualname__]
     found = [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]
     return list(dict.fromkeys(found))
 
 
-def _find_undefined(functions: Iterable[FunctionType]) -> Iterator[str]:
-    functions = list(functions)
+def _find_undefined(functions: list[FunctionType]) -> Iterator[str]:
     made = {name for each in functions for name in _globals_of(each.__code__, "STORE_GLOBAL")}
     told: set[str] = set()
     for function in functions:
@@ -88,18 +91,48 @@ def _attributes_of(code: CodeType) -> set[str]:
 
 
 def _methods_of(value: Any) -> list[FunctionType]:
-    """Return the methods that the user wrote for a PyTorchTrial; none of any other entrypoint."""
+    """Return the methods that the user wrote for a PyTorchTrial; none of any other entrypoint.
+
+    A method that another one overrides counts only where that one calls it (`super()`).
+    """
     library = sys.modules.get("det_jupyter.pytorch")
-    if library is None or not isinstance(value, type):
+    if (
+        library is None
+        or not isinstance(value, type)
+        or not issubclass(value, library.PyTorchTrial)
+    ):
         return []
-    base = library.PyTorchTrial
-    return [
-        part
-        for class_ in value.__mro__
-        if issubclass(class_, base) and class_ is not base
-        for name, part in vars(class_).items()
-        if isinstance(part, FunctionType) and name != "__init__"
-    ]
+    own = [each for each in value.__mro__ if each is not object and not _is_library(each)]
+    found: list[FunctionType] = []
+    for name in dict.fromkeys(name for class_ in own for name in vars(class_)):
+        parts = [vars(class_).get(name) for class_ in own]
+        for method in filter(None, map(_function_of, parts)):
+            if name != "__init__":
+                found.append(method)
+            if name not in _called_above(method):
+                break
+    return found
+
+
+def _is_library(class_: type) -> bool:
+    return class_.__module__.partition(".")[0] in ("det_jupyter", "torch")
+
+
+def _function_of(part: Any) -> FunctionType | None:
+    """Return the function that a static method, class method, property or decorator wraps."""
+    part = part.fget if isinstance(part, property) else getattr(part, "__func__", part)
+    part = inspect.unwrap(part) if callable(part) else part
+    return part if isinstance(part, FunctionType) else None
+
+
+def _called_above(method: FunctionType) -> set[str]:
+    """Return the names of the methods of other classes that a method calls: `super().step()`."""
+    return {
+        what.attr
+        for _, what in _calls_of(method)
+        if (isinstance(what.value, ast.Call) and ast.unparse(what.value.func) == "super")
+        or (isinstance(what.value, ast.Name) and what.value.id[:1].isupper())
+    }
 
 
 def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:

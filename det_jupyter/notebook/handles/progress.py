@@ -11,11 +11,11 @@ from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
 from det_jupyter.client.reasons import reason_text
-from det_jupyter.client.shown import describe_trial, ranked
+from det_jupyter.client.shown import describe_trial, ranked, state_word
 from det_jupyter.notebook.handles.live import display_forms
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ExperimentView, SearchView, TrialView
+from det_jupyter.wire import ExperimentView, SearchView, State, TrialView
 
 _BAR = (
     "{desc}: {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} "
@@ -96,10 +96,8 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     total = sum(known) if known and len(known) == len(totals) else None
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
-    runs = [t.allocation for t in view.trials if t.allocation is not None]
-    is_active = view.state == "ACTIVE"
-    phase = runs[0].state if is_active and runs else view.state
-    state = "" if is_active and steps else f" ({phase})"
+    is_usual = view.state is State.ACTIVE and steps and not any(t.divergence for t in view.trials)
+    state = "" if is_usual else f" ({state_word(view)})"
     if not steps and view.state.is_terminal:  # a script need not report any
         unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)
         total = len(view.trials)
@@ -114,8 +112,8 @@ def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
     if best is not None and best.best_metric is not None:
         parts.append(f"best {view.metric}={best.best_metric:.4g} (trial {best.id})")
     doing = Counter(describe_trial(trial) for trial in view.trials)
-    parts += [f"{doing[word]} {word}" for word in ("running", "resting", "waiting") if doing[word]]
-    state = "" if view.state == "ACTIVE" else f" ({view.state})"
+    parts += [f"{doing[word]} {word}" for word in ("running", "resting", "queued") if doing[word]]
+    state = "" if view.state is State.ACTIVE else f" ({state_word(view)})"
     return {
         "n": search.num_closed,
         "total": max(search.max_trials, search.num_closed),

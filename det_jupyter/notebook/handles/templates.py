@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.drafts import read_file
-from det_jupyter.config import parse_part
+from det_jupyter.config import parse_part, read_changes
 from det_jupyter.notebook.handles import connection
 from det_jupyter.wire import TemplateView
 
@@ -20,13 +20,14 @@ class Templates:
 
         Args:
             name: Letters, digits and any of . _ + -.
-            config: A document, its YAML, or the file that holds it.
+            config: A document, in which keys may have dots (`searcher.max_length.epochs`), its
+                YAML, or the file that holds it.
 
         Raises:
             ConfigError: Everything that is wrong with it; nothing is kept then.
         """
         text = read_file(config) if isinstance(config, Path) else config
-        document = parse_part(text) if isinstance(text, str) else dict(text)
+        document = parse_part(text) if isinstance(text, str) else read_changes(text)
         connection.client().set_template(name, document)
 
     def get(self, name: str) -> dict[str, Any]:

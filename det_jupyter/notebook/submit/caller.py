@@ -25,6 +25,7 @@ class Caller:
         allow_large: Send more than 1 GiB.
         context: The context directory; None: there is none.
         include: Files and folders to add to it.
+        follow_links: Send what links out of it lead to.
     """
 
     namespace: Mapping[str, Any]
@@ -35,6 +36,7 @@ class Caller:
     allow_large: bool = False
     context: Path | str | None = None
     include: Sequence[Path | str] = ()
+    follow_links: bool = False
 
     @property
     def names(self) -> Mapping[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
+import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
 from det_jupyter.calls import find_function_problem
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.older import in_words_of_today
+from det_jupyter.needs import Function, find_batch_size_reader
 from det_jupyter.notebook.capture.capture import find_entrypoint_problem
 
 
@@ -33,7 +38,7 @@ def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[s
     return [f"entrypoint: {problem}" for problem in found]
 
 
-def find_batch_size_problems(document: Mapping[str, Any]) -> list[str]:
+def find_batch_size_problems(document: Mapping[str, Any], trial_class: type = object) -> list[str]:
     """Return a problem if a trial class is to train without a batch size that it needs.
 
     It is no part of the configuration's own checks: a function needs none.
@@ -46,7 +51,20 @@ def find_batch_size_problems(document: Mapping[str, Any]) -> list[str]:
         where = "hyperparameters.global_batch_size"
         asker = f"resources.slots_per_trial: {slots}"
         return [f"{where}: missing; give the batch size of all slots together ({asker})"]
-    return find_missing_batch_size(document)
+    reader = find_batch_size_reader(lambda name: _method_of(trial_class, name))
+    return find_missing_batch_size(document, f"{trial_class.__name__}.{reader}" if reader else "")
+
+
+def _method_of(trial_class: type, name: str) -> Function | None:
+    """Return the user's method of this name, parsed; None if its source is not known."""
+    part = getattr(trial_class, name, None)
+    part = inspect.unwrap(part) if callable(part) else None
+    if not isinstance(part, FunctionType) or part.__module__.startswith("det_jupyter."):
+        return None
+    with suppress(OSError, TypeError, SyntaxError):
+        (found,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        return found if isinstance(found, Function) else None
+    return None
 
 
 def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[str]:

@@ -73,7 +73,11 @@ def list_scripts() -> str:
 
 
 def plan_surroundings(
-    folder: Path | str | None, include: Sequence[Path | str], entrypoint: Entrypoint | None
+    folder: Path | str | None,
+    include: Sequence[Path | str],
+    entrypoint: Entrypoint | None,
+    *,
+    follow_links: bool = False,
 ) -> ContextPlan | None:
     """Return what would travel beside the entrypoint; None: ranks work in the present folder.
 
@@ -82,13 +86,14 @@ def plan_surroundings(
     Args:
         folder: The context directory; None: there is none.
         include: Files and folders to add to it.
+        follow_links: Whether what links out of it lead to travels in their places.
     """
     is_captured = entrypoint is None or isinstance(entrypoint, Captured)
     has_scripts = bool(SCRIPTS) and not is_captured
     if folder is None and not include and not has_scripts:
         return None
     texts = {name: script.text for name, script in SCRIPTS.items()}
-    plan = plan_context(folder, include=include, scripts=texts)
+    plan = plan_context(folder, include=include, scripts=texts, follow_links=follow_links)
     if folder is None and not plan.problems:
         plan.notices.append(
             f"ranks work in a copy of {_listed(sorted(plan.files))} alone; --context . takes the "

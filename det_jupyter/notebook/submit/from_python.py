@@ -12,13 +12,11 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.drafts import lay_over, read_file, with_template
-from det_jupyter.config import Reading, read_yaml
+from det_jupyter.config import Reading, read_yaml, try_changes
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.submit.caller import Caller
 from det_jupyter.notebook.submit.submitting import storage_of_master, submit_draft, template_named
-
-_SHORT = {"slots": "resources.slots_per_trial"}
 
 
 def submit(
@@ -28,6 +26,7 @@ def submit(
     *,
     context: str | Path | None = None,
     include: Sequence[str | Path] = (),
+    follow_links: bool = False,
     queue_anyway: bool = False,
     allow_large: bool = False,
     **overrides: Any,
@@ -48,11 +47,12 @@ def submit(
             in .yaml or .yml.
         context: The context directory: ranks work in a copy of it.
         include: Files and folders to add to that copy, by their own names.
+        follow_links: Send what links out of the context directory lead to, in their places.
         queue_anyway: Submit it though no pool can run it now: slots may come.
         allow_large: Send more than 1 GiB to the ranks.
         overrides: Laid over the configuration: any of its keys (`name`, `hyperparameters`,
             `template`), `slots` for `resources.slots_per_trial`, and keys with dots in a dict:
-            `**{"searcher.max_length.epochs": 3}`.
+            `**{"searcher.max_length.epochs": 3}`. In a dict, `config` may have such keys too.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration or the trial.
@@ -60,10 +60,10 @@ def submit(
     """
     problems: list[str] = []
     name = None if trial is None else _entrypoint_of(trial, problems)
-    changes = [_nested(key, _plain(value, key, problems)) for key, value in overrides.items()]
-    changes += [{"entrypoint": name}] if name else []
+    changes, found = try_changes(overrides)
+    problems += found
     reading, where = _read(config, problems)
-    reading = lay_over(reading, changes)
+    reading = lay_over(reading, [changes, {"entrypoint": name}] if name else [changes])
     shell = get_ipython()
     caller = Caller(
         namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
@@ -74,6 +74,7 @@ def submit(
         allow_large=allow_large,
         context=context,
         include=(include,) if isinstance(include, str | Path) else tuple(include),
+        follow_links=follow_links,
     )
     try:
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
@@ -105,8 +106,8 @@ def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
     Other `problems` go into the reading, or into the ConfigError if it cannot be read.
     """
     if isinstance(config, Mapping):
-        document = _plain(config, "", problems)
-        return Reading(document=document, problems=problems), ""
+        document, found = try_changes(config)
+        return Reading(document=document, problems=[*problems, *found]), ""
     where = ""
     try:
         if not isinstance(config, str | Path):
@@ -119,37 +120,3 @@ def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
         raise ConfigError(problems + error.problems) from None
     reading = read_yaml(text)
     return replace(reading, problems=reading.problems + problems), where
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    """Return the document that has only this key.
-
-    >>> _nested("searcher.max_length.epochs", 3)
-    {'searcher': {'max_length': {'epochs': 3}}}
-    """
-    *sections, last = _SHORT.get(key, key).split(".")
-    document = {last: value}
-    for section in reversed(sections):
-        document = {section: document}
-    return document
-
-
-def _plain(value: Any, path: str, problems: list[str]) -> Any:
-    """Return a value as YAML has it: numbers of numpy and torch, tuples and paths are made so."""
-    if isinstance(value, Mapping):
-        return {
-            key: _plain(v, f"{path}.{key}" if path else key, problems) for key, v in value.items()
-        }
-    if isinstance(value, list | tuple | range | set | frozenset):
-        return [_plain(each, f"{path}[{i}]", problems) for i, each in enumerate(value)]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):  # of numpy and torch: a number if it has no dimensions
-        return value.tolist()
-    if value is None or isinstance(value, str | int | float):
-        return value
-    problems.append(
-        f"{path}: got an object of type {type(value).__name__}, expected a number, text, a list "
-        "or a dict of these"
-    )
-    return None

@@ -20,14 +20,13 @@ from det_jupyter.client.creating import (
     find_open_storage,
     find_slot_problems,
     live_notice,
-    meaning_of,
     with_context,
 )
 from det_jupyter.client.drafts import Draft, below_magic, with_template
 from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
 from det_jupyter.context import ContextPlan
-from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text
+from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text, meaning_of
 from det_jupyter.errors import ConfigError, MasterUnreachable
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
@@ -151,6 +150,7 @@ def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
         allow_large=options.allow_large,
         context=options.context,
         include=options.include,
+        follow_links=options.follow_links,
     )
 
 
@@ -159,7 +159,9 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
     entrypoint = meaning_of(merged.get("entrypoint"))
-    plan = plan_surroundings(caller.context, caller.include, entrypoint)
+    plan = plan_surroundings(
+        caller.context, caller.include, entrypoint, follow_links=caller.follow_links
+    )
     found = _find_code_problems(entrypoint, plan, config, caller, merged)
     problems += [problem for problem in found if problem not in problems]
     # A submission without problems is checked by the master itself.
@@ -198,8 +200,8 @@ def _find_code_problems(
         own = find_class_problems(entrypoint.name, caller.names)
         if config is not None and not own:
             own += find_metric_problems(config, caller.names)
-        if isinstance(caller.names.get(entrypoint.name), type):
-            own += find_batch_size_problems(merged)
+        if isinstance(trial_class := caller.names.get(entrypoint.name), type):
+            own += find_batch_size_problems(merged, trial_class)
         return problems + own
     if entrypoint is None or (plan is not None and not plan.entries):
         return problems
@@ -217,7 +219,7 @@ def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobSto
         shell=caller.shell,
         allow_large=caller.allow_large,
     )
-    added = with_context(plan, blobs)
+    added = with_context(plan, blobs, name)
     found = capsule.notices + added.pop("notices", [])
     return capsule.model_copy(update={**added, "notices": found})
 

@@ -107,7 +107,7 @@ export class Board {
     allowEpochs(this._axisSelect, hasEpochs(charts));
     press(this._logXButton, log_x, table);
     press(this._logYButton, log_y, table);
-    const canSmooth = drawn.some(chart => chart.series.some(one => smoothingSpan(one) > 0));
+    const canSmooth = drawn.some(chart => smoothingSpan(chart) > 0);
     press(this._smoothButton, smooth, table || !canSmooth);
     press(this._tableButton, table, false);
     setHidden(this._grid, table);

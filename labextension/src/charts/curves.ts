@@ -96,12 +96,28 @@ export function valueBefore(column: Column, place: number): number | null {
 /** Below this many points a curve is read point by point. */
 const SMOOTH_FROM = 50;
 
-/** How many steps to smooth over; 0 for curves that need none. */
-export function smoothingSpan(one: ISeries): number {
-  if (one.kind !== 'line' || one.steps.length < SMOOTH_FROM) {
-    return 0;
-  }
-  return ((one.steps.at(-1) as number) - (one.steps[0] as number)) / 60;
+/** The share of a chart's x axis to smooth over, to either side. */
+const SMOOTH_SHARE = 1 / 60;
+
+/**
+ * How much of the x axis to smooth over; 0 if no curve needs it. It is one for all curves of a
+ * chart, long and short: only what was averaged alike can be compared.
+ */
+export function smoothingSpan({ series }: IChart): number {
+  const lines = series.filter(one => one.kind === 'line' && !one.is_faint);
+  return lines.some(isDense) ? SMOOTH_SHARE * lengthOf(lines) : 0;
+}
+
+/** Whether a curve has too many points to be read one by one. */
+export function isDense({ steps }: Pick<IPoints, 'steps'>): boolean {
+  return steps.length >= SMOOTH_FROM;
+}
+
+/** From the first point of all curves to the last one. */
+export function lengthOf(curves: readonly Pick<IPoints, 'steps'>[]): number {
+  const some = curves.filter(({ steps }) => steps.length > 0);
+  const ends = some.map(({ steps }) => steps.at(-1) as number);
+  return Math.max(0, Math.max(...ends) - Math.min(...some.map(({ steps }) => at(steps, 0))));
 }
 
 /** The place of the newest point at or before `step`; -1 if the curve begins later. */

@@ -57,7 +57,7 @@ export function plotShape(chart: IChart, frame: IChartFrame): string {
       one.is_faint,
       one.trial_id === frame.chosen,
       hasAllDots(one),
-      isSmoothed(one, frame)
+      isSmoothed(one, chart, frame)
     ])
   ]);
 }
@@ -70,11 +70,10 @@ export function isLogY(chart: IChart, frame: IChartFrame): boolean {
 /** The columns to plot; a smoothed curve has two: what was measured, and its average. */
 export function plotColumns(chart: IChart, frame: IChartFrame): uPlot.AlignedData {
   const isLog = isLogY(chart, frame);
+  const span = smoothingSpan(chart);
   const series = chart.series.flatMap(one => {
     const raw = { ...one, values: one.values.map(value => drawable(value, isLog)) };
-    return isSmoothed(one, frame)
-      ? [raw, { ...raw, values: smoothed(raw, smoothingSpan(one)) }]
-      : [raw];
+    return isSmoothed(one, chart, frame) ? [raw, { ...raw, values: smoothed(raw, span) }] : [raw];
   });
   return toColumns(series);
 }
@@ -115,7 +114,7 @@ function plotSeries(source: IPlotSource): uPlot.Series[] {
         width: 0
       }
     };
-    return isSmoothed(one, source.frame())
+    return isSmoothed(one, source.chart(), source.frame())
       ? [
           { ...line, width: 1, alpha: RAW_ALPHA },
           { ...line, width: 2 + extra }
@@ -134,8 +133,8 @@ function faintSeries(source: IPlotSource): uPlot.Series {
   };
 }
 
-function isSmoothed(one: ISeries, frame: IChartFrame): boolean {
-  return frame.smooth && !one.is_faint && smoothingSpan(one) > 0;
+function isSmoothed(one: ISeries, chart: IChart, frame: IChartFrame): boolean {
+  return frame.smooth && !one.is_faint && one.kind === 'line' && smoothingSpan(chart) > 0;
 }
 
 function hasAllDots(one: ISeries): boolean {

@@ -68,7 +68,9 @@ export function csvOf({ x, curves }: IPicture, axis: Axis): string {
   return [head, ...rows, ''].join('\r\n');
 }
 
-function quoted(text: string): string {
+/** A text that a spreadsheet would run as a formula gets an apostrophe, as in client/tables.py. */
+export function quoted(label: string): string {
+  const text = /^[=+\-@\t\r\n]/.test(label) ? `'${label}` : label;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
@@ -107,7 +109,7 @@ function withoutValues({ label, color, isDashed, isHatched, isFaint }: IPicture[
   };
 }
 
-function download(name: string, blob: Blob): void {
+export function download(name: string, blob: Blob): void {
   const url = URL.createObjectURL(blob);
   const link = h('a', { href: url, download: name });
   link.click();

@@ -23,11 +23,9 @@ const TIME_INCREMENTS = [
 const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
   [1, 2, 5].map(digit => digit * 10 ** power)
 ).flat();
-const INCREMENTS: Record<Axis, number[]> = {
-  step: STEP_INCREMENTS,
-  epoch: VALUE_INCREMENTS,
-  time: TIME_INCREMENTS
-};
+const WHOLE_INCREMENTS = VALUE_INCREMENTS.filter(Number.isInteger);
+/** Over more epochs than these, parts of one are no places to mark. */
+const MAX_PARTS_OF_EPOCHS = 2;
 
 /** The size of a plot, and its x axis, of which `range` says what is shown. */
 export function frameOf(
@@ -66,16 +64,33 @@ export function axesOf({ theme, axis, logX, logY, tick }: IAxesLook): uPlot.Axis
       size: 26,
       space: 56,
       values: (_plot, ticks) => labelled(ticks, x => tickText(axis, x)),
-      ...(logX ? {} : { incrs: INCREMENTS[axis] })
+      ...(logX ? {} : { incrs: (_plot, _place, min, max) => increments(axis, max - min) })
     },
     {
       ...common,
       size: widthOf,
       space: 32,
       values: (_plot, ticks) => labelled(ticks, tick),
-      ...(logY ? {} : { incrs: VALUE_INCREMENTS })
+      ...(logY ? {} : { incrs: plot => (isWhole(plot) ? WHOLE_INCREMENTS : VALUE_INCREMENTS) })
     }
   ];
+}
+
+function increments(axis: Axis, span: number): number[] {
+  switch (axis) {
+    case 'step':
+      return STEP_INCREMENTS;
+    case 'epoch':
+      return span > MAX_PARTS_OF_EPOCHS ? WHOLE_INCREMENTS : VALUE_INCREMENTS;
+    case 'time':
+      return TIME_INCREMENTS;
+  }
+}
+
+/** Whether all values are whole numbers: such as a number of processes, of which half is none. */
+function isWhole({ data: [, ...columns] }: uPlot): boolean {
+  const values = (columns as Column[]).map(one => one.filter(value => (value ?? null) !== null));
+  return values.some(one => one.length > 0) && values.every(one => one.every(Number.isInteger));
 }
 
 export interface IMoves {

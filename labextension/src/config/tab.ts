@@ -65,7 +65,7 @@ class ConfigPanel extends AskedPanel<IConfigAnswer> {
     const shown = fittingLines(this._lines, this._search.value, origin);
     this._box.replaceChildren(...shown.map(line => this._line(line)));
     if (this._lines.length > 0) {
-      setText(this._said, shown.length === 0 ? this._trans.__('No line fits.') : '');
+      setText(this._said, shown.length === 0 ? this._trans.__('No match.') : '');
     }
   }
 

@@ -25,7 +25,7 @@ const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close' | 'bel
   completed: { stroke: `${CIRCLE}M5 8.2l2.1 2.1L11 6.2` },
   stopped: { fill: 'M4 4h8v8H4z' },
   canceled: { stroke: `${CIRCLE}M3.8 3.8l8.4 8.4` },
-  failed: { stroke: `${CIRCLE}${CROSS}` },
+  error: { stroke: `${CIRCLE}${CROSS}` },
   pause: { fill: BARS },
   activate: { fill: PLAY },
   kill: { fill: 'M3.5 3.5h9v9h-9z' },

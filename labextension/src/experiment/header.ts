@@ -24,6 +24,9 @@ export class Header {
     this._notice = new Notice(_asking);
     this._bell = new Bell(trans, text => this._notice.say(text));
     this._confirm = this._makeConfirm();
+    this._summary.title = trans.__(
+      'Elapsed is the time in which it held slots: waiting and pauses do not count.'
+    );
     this.node = h(
       'header.det-header',
       {},
@@ -57,7 +60,9 @@ export class Header {
     setText(this._message, state.message);
     setHidden(this._message, !state.message);
     this._drawAlarms(state.alarms);
-    this._drawButtons({ actions: state.actions, busy: [...this._busy] });
+    // What is over has no button: each would only say so.
+    const isOver = isEnded(state.status) && state.actions.every(({ enabled }) => !enabled);
+    this._drawButtons({ actions: isOver ? [] : state.actions, busy: [...this._busy] });
     this._canKill = state.actions.some(action => action.verb === 'kill' && action.enabled);
     if (!this._canKill) {
       this._askToKill(false);
@@ -73,9 +78,9 @@ export class Header {
   tick(state: IViewState, clock: Clock, now: number): void {
     const { trans } = this._asking;
     const ended = state.ended_at !== null || isEnded(state.status);
-    const until = state.ended_at ?? clock.time(now);
-    const elapsed = trans.__('%1 elapsed', formatDuration(until - state.created_at));
-    const parts = [...state.summary, elapsed];
+    const { held_s: held, held_since: since } = state;
+    const elapsed = held + (since === null ? 0 : Math.max(0, clock.time(now) - since));
+    const parts = [...state.summary, trans.__('%1 elapsed', formatDuration(elapsed))];
     if (state.eta_s !== null && !ended && !clock.isStale(now)) {
       const left = state.eta_s - (clock.time(now) - state.as_of);
       parts.push(trans.__('about %1 left', formatDuration(left)));

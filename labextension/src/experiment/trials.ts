@@ -94,8 +94,8 @@ export class Trials {
   }
 
   private _rank(rank: IRank, trial: Shown): HTMLElement {
-    const failed = trial.failure?.rank === rank.rank && trial.status === 'failed';
-    const status = failed ? 'failed' : rank.status;
+    const failed = trial.failure?.rank === rank.rank && trial.status === 'error';
+    const status = failed ? 'error' : rank.status;
     const device = rank.device && rank.device !== 'cpu' ? ` · ${rank.device}` : '';
     const title = this._asking.trans.__('rank %1: %2', rank.rank, status);
     return h(
@@ -128,7 +128,7 @@ export class Trials {
     return h(
       `div.det-failure${failure.again ? '.det-mod-past' : ''}` as 'div.det-failure',
       {},
-      h('p.det-failure-error', {}, icon('failed'), h('span', {}, failure.error)),
+      h('p.det-failure-error', {}, icon('error'), h('span', {}, failure.error)),
       facts.length > 0 ? h('p.det-quiet', {}, facts.join(' · ')) : null,
       failure.traceback
         ? h('details', { open: !failure.again }, h('summary', {}, trans.__('Traceback')), traceback)

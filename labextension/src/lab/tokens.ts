@@ -148,13 +148,23 @@ export const IDetJupyter = new Token<IDetJupyter>(
  */
 export const EXPERIMENT_ATTRIBUTE = 'data-det-experiment';
 export const TRIAL_ATTRIBUTE = 'data-det-trial';
+/** On a slot: its agent's id, a space, and its number. */
+export const SLOT_ATTRIBUTE = 'data-det-slot';
+/** On a list of experiments: the numbers of those that are selected, with spaces between. */
+export const SELECTED_ATTRIBUTE = 'data-det-selected';
 
 /** Commands; each takes what its `describedBy` says. Those of other rooms are called by id. */
 export const Commands = {
   openExperiment: 'det:open-experiment', // {experiment_id, tab?, trial_id?}       page/
   compare: 'det:compare-experiments', // {experiment_ids}                          page/
-  command: 'det:change-experiment', // {experiment_id, verb}: pause, activate, cancel, kill, archive, unarchive, delete   shell/
-  labelExperiment: 'det:label-experiment', // {experiment_id, labels?}; asks for them if not given    shell/
+  command: 'det:change-experiment', // {experiment_ids, verb}: pause, activate, cancel, kill, archive, unarchive, delete   shell/
+  labelExperiment: 'det:label-experiment', // {experiment_ids, labels?}; asks for them if not given    shell/
+  renameExperiment: 'det:rename-experiment', // {experiment_id, name?}; asks for it if not given    shell/
+  continueExperiment: 'det:continue-experiment', // {experiment_id}               shell/
+  forkExperiment: 'det:fork-experiment', // {experiment_id}                        shell/
+  exportExperiment: 'det:export-experiment', // {experiment_id}                    shell/
+  copyExperimentId: 'det:copy-experiment-id', // {experiment_ids}                  shell/
+  switchSlot: 'det:switch-slot', // {agent_id, slot_id, enabled, drain?}           shell/
   openSettings: 'det:open-settings', //                                            shell/
   showSidebar: 'det:show-sidebar', //                                              sidebar/
   startMaster: 'det:start-master', //                                              shell/
@@ -163,3 +173,13 @@ export const Commands = {
   showStacks: 'det:show-stacks', // {trial_id, rank?}                               running/
   openConsole: 'det:open-rank-console' // {trial_id, rank}                          running/
 } as const;
+
+/** Those that are in the palette, for the experiment in front. */
+export const OF_EXPERIMENTS = [
+  Commands.renameExperiment,
+  Commands.labelExperiment,
+  Commands.continueExperiment,
+  Commands.forkExperiment,
+  Commands.exportExperiment,
+  Commands.copyExperimentId
+] as const;

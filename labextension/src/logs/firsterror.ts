@@ -27,7 +27,7 @@ export class FirstError {
         onJump(this._line);
       }
     });
-    this.node = h('div.det-first-error', { hidden: true }, icon('failed'), this._text, jump);
+    this.node = h('div.det-first-error', { hidden: true }, icon('error'), this._text, jump);
     setText(this._text, '');
   }
 

@@ -186,7 +186,7 @@ export class LogPanel implements ITab, IPanel {
     }
     const isNarrowed = search !== '' || level !== null || rank !== null || trial_id !== null;
     if (total === 0) {
-      return isNarrowed ? trans.__('No line fits.') : trans.__('Nothing was printed yet.');
+      return isNarrowed ? trans.__('No match.') : trans.__('Nothing was printed yet.');
     }
     return trans._n('%1 line', '%1 lines', total);
   }

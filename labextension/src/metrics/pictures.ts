@@ -1,5 +1,12 @@
 /** The pictures of metrics: which curve looks how, smoothed, along the wanted axis; pure. */
-import { smoothed, toColumns, type Column, type IPoints } from '../charts/curves.js';
+import {
+  isDense,
+  lengthOf,
+  smoothed,
+  toColumns,
+  type Column,
+  type IPoints
+} from '../charts/curves.js';
 import { lookOf, type ICurve, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { formatNumber } from '../model/format.js';
 import type { Axis } from '../model/settings.js';
@@ -20,8 +27,6 @@ export interface ILook {
   trialIds: readonly number[];
 }
 
-/** Below this many points a curve is read point by point. */
-const SMOOTH_FROM = 50;
 const MAX_DOTS = 60;
 const GROUPS = ['training', 'validation'];
 
@@ -35,7 +40,8 @@ export function pictureOf(
   const shown = traces.map(trace => alongAxis(trace, look)).filter(one => one.x.length > 0);
   const groups = [...new Set([...GROUPS, ...shown.map(one => one.group)])];
   const logY = look.logY && shown.some(one => one.mid.some(value => (value ?? 0) > 0));
-  const points = shown.flatMap(one => columnsOf(one, look, logY));
+  const span = smoothingSpan(shown, look);
+  const points = shown.flatMap(one => columnsOf(one, span, logY));
   const [x, ...columns] = toColumns(points);
   let next = 0;
   const take = (): Column => columns[next++] as Column;
@@ -47,7 +53,7 @@ export function pictureOf(
       ...lookOf(place),
       values: take(),
       ...(hasBand(one) ? { band: { low: take(), high: take() } } : {}),
-      ...(isSmoothed(one, look) ? { average: take() } : {}),
+      ...(isSmoothed(one, span) ? { average: take() } : {}),
       hasDots: !one.isLine && one.x.length <= MAX_DOTS
     };
   });
@@ -93,7 +99,7 @@ function alongAxis(trace: ITrace, { axis, logX, stepsPerEpoch }: ILook): ITrace 
 }
 
 /** The columns of a curve: what was measured, its band, its average. */
-function columnsOf(one: ITrace, look: ILook, logY: boolean): IPoints[] {
+function columnsOf(one: ITrace, span: number, logY: boolean): IPoints[] {
   const of = (values: readonly (number | null)[]): IPoints => ({
     steps: one.x,
     values: values.map(value => drawable(value, logY))
@@ -103,9 +109,8 @@ function columnsOf(one: ITrace, look: ILook, logY: boolean): IPoints[] {
   if (hasBand(one)) {
     columns.push(of(one.low ?? []), of(one.high ?? []));
   }
-  if (isSmoothed(one, look)) {
-    const [from, to] = look.zoom ?? [one.x[0] as number, one.x.at(-1) as number];
-    columns.push({ ...raw, values: smoothed(raw, (to - from) * look.smoothing) });
+  if (isSmoothed(one, span)) {
+    columns.push({ ...raw, values: smoothed(raw, span) });
   }
   return columns;
 }
@@ -115,8 +120,15 @@ function hasBand({ mid, low, high }: ITrace): boolean {
   return mid.some((_, i) => low?.[i] !== high?.[i]);
 }
 
-function isSmoothed({ isLine, x }: ITrace, { smoothing }: ILook): boolean {
-  return isLine && smoothing > 0 && x.length >= SMOOTH_FROM;
+/** How much of the x axis to average over: one for all curves; 0 if none needs it. */
+function smoothingSpan(traces: readonly ITrace[], { smoothing, zoom }: ILook): number {
+  const lines = traces.filter(one => one.isLine).map(({ x }) => ({ steps: x }));
+  const length = zoom === null ? lengthOf(lines) : zoom[1] - zoom[0];
+  return lines.some(isDense) ? length * smoothing : 0;
+}
+
+function isSmoothed({ isLine }: ITrace, span: number): boolean {
+  return isLine && span > 0;
 }
 
 /** Beyond this, differences overflow, and nothing at all would be drawn. */

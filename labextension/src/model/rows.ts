@@ -60,7 +60,7 @@ const STATE_ORDER = [
   'paused',
   'completed',
   'stopped',
-  'failed',
+  'error',
   'canceled'
 ];
 

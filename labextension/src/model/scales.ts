@@ -17,12 +17,14 @@ export interface IScale {
 
 const clamp = (place: number): number => Math.min(1, Math.max(0, place));
 
-export function linearScale(low: number, high: number, maxTicks = 5): IScale {
+/** Where only whole numbers are values, `isWhole`, ticks are whole numbers, too. */
+export function linearScale(low: number, high: number, maxTicks = 5, isWhole = false): IScale {
   const span = high - low;
+  const ticks = roundNumbers(low, high, maxTicks, isWhole);
   return {
     place: value => (span > 0 ? clamp((value - low) / span) : 0.5),
     value: place => low + place * span,
-    ticks: roundNumbers(low, high, maxTicks).map(value => ({ value, label: tickLabel(value) }))
+    ticks: ticks.map(value => ({ value, label: tickLabel(value) }))
   };
 }
 
@@ -59,8 +61,9 @@ export function axisScale(axis: IAxis): IScale {
   if (axis.scale === 'category') {
     return categoryScale(axis.labels);
   }
-  const make = axis.scale === 'log' ? logScale : linearScale;
-  return make(axis.low, axis.high);
+  return axis.scale === 'log'
+    ? logScale(axis.low, axis.high)
+    : linearScale(axis.low, axis.high, undefined, axis.is_whole);
 }
 
 /** A value on an axis, for people. */
@@ -74,9 +77,9 @@ export function axisText(axis: IAxis, place: number | null): string {
   return axis.is_whole ? String(place) : formatNumber(place);
 }
 
-/** Round numbers from `low` to `high`, at most `limit`. */
-export function roundNumbers(low: number, high: number, limit: number): number[] {
-  const rough = (high - low) / limit;
+/** Round numbers from `low` to `high`, at most `limit`; none between whole ones if `isWhole`. */
+export function roundNumbers(low: number, high: number, limit: number, isWhole = false): number[] {
+  const rough = Math.max((high - low) / limit, isWhole && high > low ? 1 : 0);
   if (!(rough > 0) || !Number.isFinite(rough)) {
     return [low];
   }

@@ -1,5 +1,6 @@
 /** Which trial the tabs about one trial show; pure. */
-import type { ITrace, IVerdict, IViewState, Status } from './state.js';
+import { rankRows } from './rows.js';
+import type { IRow, ISearch, ITrace, IVerdict, IViewState, Status } from './state.js';
 import type { ITrans } from './trans.js';
 
 export interface IShownTrial {
@@ -11,7 +12,7 @@ export interface IShownTrial {
   traces: ITrace[];
 }
 
-/** The trial that the reader has chosen; else the first that trains, or the first. */
+/** The trial that the reader has chosen; else the first that trains, or the best. */
 export function shownTrial(state: IViewState): IShownTrial | null {
   const { search, trials } = state;
   const running = trials.find(one => one.status === 'running');
@@ -20,8 +21,7 @@ export function shownTrial(state: IViewState): IShownTrial | null {
     const { id, status, status_word, ranks, verdict, traces } = trial;
     return { id, status, statusWord: status_word, numRanks: ranks.length, verdict, traces };
   }
-  const rows = search?.rows ?? [];
-  const row = rows.find(one => one.status === 'running') ?? rows[0];
+  const row = search?.rows.find(one => one.status === 'running') ?? bestRow(search);
   return row === undefined
     ? null
     : {
@@ -34,13 +34,23 @@ export function shownTrial(state: IViewState): IShownTrial | null {
       };
 }
 
+/** The best trial of a search; the first one while none has a value. */
+function bestRow(search: ISearch | null): IRow | undefined {
+  return search === null ? undefined : rankRows(search)[0];
+}
+
 /** Names the trial that is shown; in a search, says where another one is chosen. */
 export function shownTitle(state: IViewState, trans: ITrans): string {
   const shown = shownTrial(state);
   if (shown === null) {
     return '';
   }
-  return state.search === null
-    ? trans.__('Trial %1', shown.id)
+  const { search } = state;
+  if (search === null) {
+    return trans.__('Trial %1', shown.id);
+  }
+  const best = bestRow(search);
+  return best?.id === shown.id && best.best !== null
+    ? trans.__('Trial %1, the best (choose another one in the table of Overview)', shown.id)
     : trans.__('Trial %1 (choose another one in the table of Overview)', shown.id);
 }

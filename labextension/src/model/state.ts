@@ -6,15 +6,15 @@
 
 export type SlotState = 'free' | 'used' | 'leaving' | 'occupied' | 'disabled';
 
+export type Tone = 'brand' | 'good' | 'warn' | 'bad' | 'text';
+
 export type VerdictKind = 'compute' | 'input' | 'transfer' | 'communication' | 'checkpoint' | 'validation' | 'straggler' | 'uneven' | 'memory' | 'residual' | 'healthy' | 'unknown';
 
-export type Status = 'queued' | 'starting' | 'running' | 'pausing' | 'paused' | 'resting' | 'stopping' | 'completed' | 'stopped' | 'canceled' | 'failed';
+export type Status = 'queued' | 'starting' | 'running' | 'pausing' | 'paused' | 'resting' | 'stopping' | 'completed' | 'stopped' | 'canceled' | 'error';
 
 export type Verb = 'pause' | 'activate' | 'kill';
 
-export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'failed' | 'canceled';
-
-export type Tone = 'brand' | 'good' | 'warn' | 'bad' | 'text';
+export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'error' | 'canceled';
 
 export interface ISlotBar {
   id: number;
@@ -90,6 +90,7 @@ export interface ICause {
 export interface IVerdict {
   kind: VerdictKind;
   word: string;
+  tone: Tone;
   sentence: string;
   causes: ICause[];
   shares: ITimeShare[];
@@ -305,6 +306,8 @@ export interface IViewState {
   as_of: number;
   created_at: number;
   ended_at: number | null;
+  held_s: number;
+  held_since: number | null;
   progress: number;
   eta_s: number | null;
   steps_per_epoch: number | null;
@@ -385,10 +388,16 @@ export interface IExperimentLine {
   entrypoint: string;
   created_at: number;
   ended_at: number | null;
+  held_s: number;
+  queue_place: number | null;
+  priority: number;
+  position: number;
   is_archived: boolean;
+  is_quiet: boolean;
   wait: string;
   remedies: IRemedy[];
   failure: string;
+  alarm: string;
   actions: IAction[];
 }
 
@@ -475,9 +484,11 @@ export interface ITrialNews {
   trials: ITrialLine[];
 }
 
-export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'failed'];
+export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'error'];
 
-export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'promoted', path: 'm0-4l4 7h-8z', is_filled: true, tone: 'brand' }, finished: { word: 'trained to the end', path: 'm0-4l4 4l-4 4l-4-4z', is_filled: true, tone: 'good' }, running: { word: 'training to it', path: 'm-3-4l7 4l-7 4z', is_filled: false, tone: 'brand' }, resting: { word: 'waiting to be promoted', path: 'm-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z', is_filled: false, tone: 'warn' }, stopped: { word: 'stopped', path: 'm-2.5-2.5h5v5h-5z', is_filled: true, tone: 'text' }, failed: { word: 'failed', path: 'm-3-3l6 6m0-6l-6 6', is_filled: false, tone: 'bad' }, canceled: { word: 'canceled', path: 'm-4 0h8', is_filled: false, tone: 'text' } };
+export const STATUS_WORDS: Readonly<Record<Status, string>> = { queued: 'Queued', starting: 'Starting', running: 'Running', pausing: 'Pausing', paused: 'Paused', resting: 'Resting', stopping: 'Stopping', completed: 'Completed', stopped: 'Stopped early', canceled: 'Canceled', error: 'Error' };
+
+export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'promoted', path: 'm0-4l4 7h-8z', is_filled: true, tone: 'brand' }, finished: { word: 'trained to the end', path: 'm0-4l4 4l-4 4l-4-4z', is_filled: true, tone: 'good' }, running: { word: 'training to it', path: 'm-3-4l7 4l-7 4z', is_filled: false, tone: 'brand' }, resting: { word: 'waiting to be promoted', path: 'm-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z', is_filled: false, tone: 'warn' }, stopped: { word: 'stopped', path: 'm-2.5-2.5h5v5h-5z', is_filled: true, tone: 'text' }, error: { word: 'error', path: 'm-3-3l6 6m0-6l-6 6', is_filled: false, tone: 'bad' }, canceled: { word: 'canceled', path: 'm-4 0h8', is_filled: false, tone: 'text' } };
 
 export const PARTS: readonly string[] = ['dataloader_next', 'to_device', 'forward', 'backward', 'exchange_wait', 'exchange_transfer', 'exchange', 'optimizer', 'step_lr_schedulers', 'from_device', 'average_training_metrics', 'reduce_metrics', 'checkpoint', 'validation', 'callbacks', 'rest'];
 

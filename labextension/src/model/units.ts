@@ -52,6 +52,11 @@ function short(value: number): string {
     : String(Number(value.toPrecision(3)));
 }
 
+/** A fragment with a capital and a full stop. */
+export function asSentence(text: string): string {
+  return /[.…?!]$/.test(text) ? capitalized(text) : `${capitalized(text)}.`;
+}
+
 /** The words of a title as its beginning. */
 export function capitalized(text: string): string {
   return text.slice(0, 1).toUpperCase() + text.slice(1);

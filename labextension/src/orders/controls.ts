@@ -91,7 +91,7 @@ export class OrderControls {
       const given = inputs.filter(input => input.value !== '');
       const changes = Object.fromEntries(given.map(input => [input.name, Number(input.value)]));
       if (given.length === 0) {
-        this._notice.say(trans.__('Nothing to change: fill in what shall be different.'));
+        this._notice.say(trans.__('Change at least one field.'));
       } else {
         void this._order('change', { changes });
       }

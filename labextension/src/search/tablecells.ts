@@ -40,7 +40,7 @@ export function tableHeadings(search: ISearch, trans: ITrans): IHeading[] {
 
 export function tableRow(row: IRow, search: ISearch, trans: ITrans): ITableRow {
   const number = (value: number | null): string => (value === null ? '–' : formatNumber(value));
-  const isWorst = row.rungs.includes(null) && row.status !== 'failed';
+  const isWorst = row.rungs.includes(null) && row.status !== 'error';
   const best = row.best === null && isWorst ? trans.__('none: worst') : number(row.best);
   return {
     id: row.id,

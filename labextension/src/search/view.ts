@@ -152,7 +152,7 @@ export class SearchView {
       button.addEventListener('click', () => this.focus.choose(id));
       return button;
     });
-    const kind = remark.is_failure ? 'failed' : 'queued';
+    const kind = remark.is_failure ? 'error' : 'queued';
     return h(
       'li.det-remark',
       { 'data-kind': remark.is_failure ? 'failure' : 'worst' },

@@ -2,7 +2,7 @@
 import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatPercent } from '../model/format.js';
-import type { ICause, ITimeShare, IVerdict } from '../model/state.js';
+import type { ICause, ITimeShare, IVerdict, Tone, VerdictKind } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
 const MIN_NAMED = 0.08; // of the bar: below this a word has no room in it
@@ -27,8 +27,8 @@ export class VerdictBanner {
     if (verdict === null) {
       return;
     }
-    setAttribute(this.node, 'data-verdict', verdict.kind);
-    this._drawKind({ kind: verdict.kind, word: verdict.word });
+    setAttribute(this.node, 'data-tone', verdict.tone);
+    this._drawKind({ kind: verdict.kind, tone: verdict.tone, word: verdict.word });
     setText(this._sentence, verdict.sentence);
     this._drawBar(verdict.shares.filter(one => one.share >= 0.005));
     setHidden(this._details, verdict.causes.length === 0);
@@ -71,7 +71,10 @@ export class VerdictBanner {
   private readonly _kind = h('span.det-verdict-kind');
   private readonly _drawKind = rebuilder(
     this._kind,
-    ({ kind, word }: Pick<IVerdict, 'kind' | 'word'>) => [icon(shapeOf(kind)), word]
+    ({ kind, tone, word }: Pick<IVerdict, 'kind' | 'tone' | 'word'>) => [
+      icon(shapeOf(kind, tone)),
+      word
+    ]
   );
   private readonly _sentence = h('span');
   private readonly _bar = h('div.det-verdict-bar', { role: 'img' });
@@ -85,9 +88,14 @@ export class VerdictBanner {
   );
 }
 
-function shapeOf(kind: IVerdict['kind']): 'completed' | 'queued' | 'occupied' {
-  if (kind === 'healthy') {
-    return 'completed';
+/** A warning sign only where time is lost. */
+function shapeOf(kind: VerdictKind, tone: Tone): 'completed' | 'queued' | 'running' | 'occupied' {
+  switch (tone) {
+    case 'good':
+      return 'completed';
+    case 'text':
+      return kind === 'unknown' ? 'queued' : 'running';
+    default:
+      return 'occupied';
   }
-  return kind === 'unknown' ? 'queued' : 'occupied';
 }

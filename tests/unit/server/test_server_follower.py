@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from tornado.websocket import WebSocketClosedError
+
 from det_jupyter.feeder.codec import MIN_LENGTH, pack
+from det_jupyter.server import follower
+from det_jupyter.server.feeder import Address
 from det_jupyter.server.follower import Follower, _unpacked
 
 
@@ -26,3 +31,21 @@ def test_many_experiments_that_are_deleted_at_once_are_forgotten() -> None:
     assert follower.is_busy
     take(follower, "experiments", {"is_whole": False, "rows": [], "gone": [1]})
     assert not follower.is_busy
+
+
+def test_what_follows_a_feeder_that_has_died_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Dead:
+        async def write_message(self, message: str) -> None:
+            raise WebSocketClosedError
+
+        def close(self) -> None: ...
+
+    async def open_socket(*_: object, **__: object) -> Dead:
+        return Dead()
+
+    monkeypatch.setattr(follower, "open_socket", open_socket)
+    following = Follower(lambda data: None)
+    asyncio.run(following.follow(Address("ws://127.0.0.1:1/socket", "token")))
+    assert following.is_following is False

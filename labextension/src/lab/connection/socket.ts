@@ -150,7 +150,7 @@ export class Socket implements ISocket, IDisposable {
     const frame: Outgoing = { op: 'ask', id, experiment_id: experimentId, question };
     if (this._isDisposed || (this._socket === null && !this.isComing)) {
       return Promise.reject(
-        new Error(this._trans.__('There is no connection to the server: it is tried again.'))
+        new Error(this._trans.__('No connection to the server. Reconnecting.'))
       );
     }
     const answer = this._questions.ask<T>(id, frame);
@@ -166,9 +166,7 @@ export class Socket implements ISocket, IDisposable {
   /** The connection is not to be had now: what waits for it is answered so. */
   giveUp(): void {
     this.isComing = false;
-    this._questions.reject(
-      this._trans.__('There is no connection to the server: it is tried again.')
-    );
+    this._questions.reject(this._trans.__('No connection to the server. Reconnecting.'));
   }
 
   private _begin(topic: ITopic): number {

@@ -29,7 +29,7 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
   const isRefused = status === 401 || status === 403 || (status === 200 && !isOurs);
   return isRefused
     ? { state: 'refused', sentence: message, command: '' }
-    : { state: 'cut', sentence: trans.__('%1 It is tried again.', message), command: '' };
+    : { state: 'cut', sentence: trans.__('%1 Retrying.', message), command: '' };
 }
 
 /** What is wrong with what the handshake says; null if this page and the server fit. */
@@ -75,24 +75,24 @@ function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean)
   switch (code) {
     case FEEDER_ENDED:
       return trans.__(
-        'The process that feeds this page has ended; it is started again. What is shown may be out of date.'
+        'The process that feeds this page has ended. Restarting it. What is shown may be out of date.'
       );
     case FEEDER_FAILED:
       return trans.__(
-        'The process that feeds this page cannot be started now; it is tried again. %1',
+        'The process that feeds this page cannot be started now. Retrying. %1',
         reason || trans.__('The log of the Jupyter server says why.')
       );
     case LATE.code:
       return trans.__(
-        'The process that feeds this page does not answer; it is tried again. The log of the Jupyter server may say why.'
+        'The process that feeds this page does not answer. Retrying. The log of the Jupyter server may say why.'
       );
     default:
       return wasOpen
         ? trans.__(
-            'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
+            'The connection to the Jupyter server was lost. Reconnecting. What is shown may be out of date.'
           )
         : trans.__(
-            'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
+            'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. Retrying.'
           );
   }
 }
@@ -112,8 +112,7 @@ export function masterTrouble(trans: ITrans, { state, problem, command }: IMaste
       return { state: 'mismatch', sentence: capitalized(problem), command };
     default: {
       const sentence =
-        capitalized(problem) ||
-        trans.__('No master runs. One starts with the next experiment, or now:');
+        capitalized(problem) || trans.__('No master runs. One starts with the next experiment.');
       return { state: 'no-master', sentence, command };
     }
   }

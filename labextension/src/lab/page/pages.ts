@@ -3,13 +3,13 @@ import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/ap
 import {
   Dialog,
   type ICommandPalette,
-  InputDialog,
   MainAreaWidget,
   showDialog,
   WidgetTracker
 } from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
+import { pickExperiments } from '../sidebar/picker.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ComparisonPanel } from './comparisonpanel.js';
 import { ExperimentPanel, type IWanted } from './experimentpanel.js';
@@ -110,7 +110,7 @@ export class Pages {
     });
     commands.addCommand(Commands.compare, {
       label: args =>
-        idsIn(args).length > 0 ? trans.__('Compare') : trans.__('Compare Experiments…'),
+        idsIn(args).length > 1 ? trans.__('Compare') : trans.__('Compare Experiments…'),
       caption: trans.__('Show experiments side by side'),
       describedBy: {
         args: {
@@ -125,7 +125,8 @@ export class Pages {
         }
       },
       execute: async args => {
-        const ids = idsIn(args).length > 0 ? idsIn(args) : await this._askForSeveral();
+        const given = idsIn(args);
+        const ids = given.length > 1 ? given : await this._askForSeveral(given);
         return ids.length < 2 ? null : this.compare(ids);
       }
     });
@@ -147,14 +148,6 @@ export class Pages {
     };
   }
 
-  /** What is offered to choose from: the newest first. */
-  private get _offered(): string[] {
-    const rows = [...this._options.shared.experiments.rows.values()];
-    return rows
-      .sort((a, b) => b.id - a.id)
-      .map(row => `${row.id}  ${row.name} · ${row.status_word}`);
-  }
-
   private async _idOf(args: Args): Promise<number | null> {
     if (isId(args.experiment_id)) {
       return args.experiment_id;
@@ -162,13 +155,14 @@ export class Pages {
     if (!(await this._hasAny())) {
       return null;
     }
-    const { trans } = this._options.shared;
-    const { value } = await InputDialog.getItem({
+    const { experiments, trans } = this._options.shared;
+    const [id] = await pickExperiments({
       title: trans.__('Which experiment?'),
-      items: this._offered,
-      okLabel: trans.__('Open')
+      okLabel: trans.__('Open'),
+      rows: [...experiments.rows.values()],
+      trans
     });
-    return value === null ? null : parseInt(value);
+    return id ?? null;
   }
 
   /** Whether there are experiments to choose from; says so if not. */
@@ -186,17 +180,19 @@ export class Pages {
     return false;
   }
 
-  private async _askForSeveral(): Promise<number[]> {
+  /** @param chosen - Those that are known to be among them. */
+  private async _askForSeveral(chosen: readonly number[]): Promise<number[]> {
     if (!(await this._hasAny())) {
       return [];
     }
-    const { trans } = this._options.shared;
-    const { value } = await InputDialog.getMultipleItems({
+    const { experiments, trans } = this._options.shared;
+    return pickExperiments({
       title: trans.__('Which experiments are to be compared?'),
-      items: this._offered,
-      okLabel: trans.__('Compare')
+      okLabel: trans.__('Compare'),
+      rows: [...experiments.rows.values()],
+      chosen,
+      trans
     });
-    return (value ?? []).map(one => parseInt(one));
   }
 
   private async _restore(): Promise<void> {

@@ -4,15 +4,40 @@ import { Notification, type ISessionContext, type MainAreaWidget } from '@jupyte
 import type { Widget } from '@lumino/widgets';
 
 import type { IDetJupyter } from '../tokens.js';
-import { contextOf, type IPlace } from './place.js';
+import { contextOf, isRank, type IPlace } from './place.js';
 
 const CREATE = 'console:create';
+
+/** A restart attaches again: no variable is lost, as JupyterLab's question says. */
+const QUIET = { skipKernelRestartDialog: true };
 
 /** What `console:create` returns, as far as we know it. */
 type Panel = Widget &
   Partial<Pick<MainAreaWidget, 'revealed'>> & {
     sessionContext: ISessionContext;
   };
+
+/**
+ * Have consoles of ranks restart without a question: also those that came back with the layout, or
+ * that have a page of their own.
+ */
+export function restartQuietly(shell: Pick<JupyterFrontEnd.IShell, 'widgets'>): () => void {
+  const seen = new WeakSet<ISessionContext>();
+  return () => {
+    for (const { sessionContext } of shell.widgets('main') as Iterable<Partial<Panel>>) {
+      if (sessionContext !== undefined && !seen.has(sessionContext)) {
+        seen.add(sessionContext);
+        const look = (): void => {
+          if (isRank(sessionContext.session?.kernel?.name ?? '')) {
+            sessionContext.kernelPreference = { ...sessionContext.kernelPreference, ...QUIET };
+          }
+        };
+        look();
+        sessionContext.kernelChanged.connect(look);
+      }
+    }
+  };
+}
 
 export class Consoles {
   constructor(
@@ -49,7 +74,7 @@ export class Consoles {
       name: trans.__('Trial %1, rank %2', place.trial_id, place.rank),
       // To shut it down is to detach: the rank trains on. Where it gets a page of its own, this
       // widget only leads there, and is disposed.
-      kernelPreference: { id: kernel.id, shutdownOnDispose: this._hasTabs },
+      kernelPreference: { id: kernel.id, shutdownOnDispose: this._hasTabs, ...QUIET },
       insertMode: 'split-bottom'
     })) as Panel;
     kernel.dispose(); // this connection to it; the console has one of its own

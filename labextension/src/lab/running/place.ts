@@ -30,6 +30,11 @@ export function contextOf({ trial_id, rank }: IPlace): string {
   return rank === undefined ? `det-trial-${trial_id}` : `det-trial-${trial_id}-rank-${rank}`;
 }
 
+/** Whether a kernel of this name is that of a rank. */
+export function isRank(kernelName: string): boolean {
+  return parse(kernelName)?.rank !== undefined;
+}
+
 /** What the arguments mean; null if they mean nothing. */
 export function placeOf(
   app: Pick<JupyterFrontEnd, 'contextMenuHitTest'>,

@@ -9,6 +9,9 @@
 
 export const MAGIC = '%%det_experiment';
 
+/** Arguments that ranks give to a function; those of det_jupyter/calls.py. */
+const GIVEN = '\\b(core_context|context|hparams|info)\\b';
+
 export type Cell =
   | { kind: 'experiment' }
   | { kind: 'configuration' }
@@ -89,13 +92,38 @@ export function findEntrypoint(source: string): string | null {
   return found?.[1] ?? null;
 }
 
+/**
+ * The entrypoint of the nearest cell above that defines a trial class, or a function that takes
+ * what ranks give.
+ *
+ * @param sources - Code cells, the nearest last.
+ */
+export function nearestEntrypoint(sources: readonly string[]): string | null {
+  for (const source of sources.toReversed()) {
+    const cell = classify(source);
+    const name = cell.kind === 'code' ? cell.entrypoint : null;
+    if (
+      name !== null &&
+      new RegExp(`^(class ${name}\\(.*Trial|def ${name}\\(.*${GIVEN})`, 'ms').test(source)
+    ) {
+      return name;
+    }
+  }
+  return null;
+}
+
 function isOptional(parameter: string): boolean {
-  return /^\s*($|\*|\/)|=/.test(parameter);
+  return /^\s*($|\*|\/)|=/.test(parameter) || new RegExp(`^\\s*${GIVEN}`).test(parameter);
+}
+
+/** The configuration that is below the magic line of a cell, or is all of it. */
+export function configurationOf(text: string): string {
+  return text.replace(/^%%det_experiment[^\n]*\n/, '');
 }
 
 /** A configuration as a cell, about the entrypoint if there is one. */
 export function newCellSource(configuration: string, entrypoint: string | null): string {
-  const body = configuration.replace(/^%%det_experiment[^\n]*\n/, '').trimEnd();
+  const body = configurationOf(configuration).trimEnd();
   return `${MAGIC}\n${entrypoint === null ? body : withEntrypoint(body, entrypoint)}`;
 }
 

@@ -12,6 +12,9 @@ export const CHANGES = [
   'delete'
 ] as const;
 
+/** Of several experiments, so many are named in a question. */
+const MOST_NAMES = 5;
+
 /** A verb of the master's `POST experiments/{id}/{verb}`. */
 export type Change = (typeof CHANGES)[number];
 
@@ -83,6 +86,63 @@ export function isPossible(change: Change, row: IExperimentLine): boolean {
     default:
       return row.actions.some(({ verb, enabled }) => verb === change && enabled);
   }
+}
+
+/** The question before what cannot be undone: about which, and what is lost. */
+export function questionOf(
+  verb: 'kill' | 'delete',
+  rows: readonly IExperimentLine[],
+  numLeft: number,
+  trans: ITrans
+): { title: string; body: string } {
+  const count = rows.length;
+  const [first] = rows as [IExperimentLine];
+  const { warning } = wordsOf(verb, trans);
+  if (count === 1 && numLeft === 0) {
+    const title =
+      verb === 'kill'
+        ? trans.__('Kill experiment %1?', first.id)
+        : trans.__('Delete experiment %1?', first.id);
+    return { title, body: `${first.name}: ${warning}` };
+  }
+  const names = rows.slice(0, MOST_NAMES).map(({ id, name }) => `${name} (#${id})`);
+  const more = count - names.length;
+  const trials = rows.reduce((sum, row) => sum + row.num_trials, 0);
+  const lost =
+    verb === 'kill'
+      ? trans.__('They end at once. What they have not saved is lost.')
+      : trans._n(
+          'The metrics, logs and checkpoints of %1 trial are deleted. This cannot be undone.',
+          'The metrics, logs and checkpoints of %1 trials are deleted. This cannot be undone.',
+          trials
+        );
+  const left =
+    verb === 'kill'
+      ? trans._n('%1 other has ended.', '%1 others have ended.', numLeft)
+      : trans._n(
+          '%1 other has not ended and is kept.',
+          '%1 others have not ended and are kept.',
+          numLeft
+        );
+  return {
+    title:
+      verb === 'kill'
+        ? trans._n('Kill %1 experiment?', 'Kill %1 experiments?', count)
+        : trans._n('Delete %1 experiment?', 'Delete %1 experiments?', count),
+    body: [
+      `${names.join(', ')}${more > 0 ? ` ${trans._n('and %1 more', 'and %1 more', more)}` : ''}.`,
+      lost,
+      ...(numLeft > 0 ? [left] : [])
+    ].join(' ')
+  };
+}
+
+/** The labels that all have, in the order of the first. */
+export function commonLabels(rows: readonly IExperimentLine[]): string[] {
+  const [first, ...others] = rows;
+  return (first?.labels ?? []).filter(label =>
+    others.every(({ labels }) => labels.includes(label))
+  );
 }
 
 /** Labels as people type them: `baseline, new data`. */

@@ -1,29 +1,31 @@
 /** The commands that change experiments, and the one that starts the master. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import type { LabIcon } from '@jupyterlab/ui-components';
-import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
+import type { IExperimentLine } from '../../model/state.js';
 import { sidebarIcon } from '../sidebar/icon.js';
-import { Commands, IDetJupyter } from '../tokens.js';
-import { CHANGES, isChange, isPossible, labelChange, parseLabels, wordsOf } from './changes.js';
+import { Commands, IDetJupyter, OF_EXPERIMENTS } from '../tokens.js';
+import { ask, askEach, mayChange, type Args } from './asking.js';
+import { CHANGES, isChange, isPossible, questionOf, wordsOf } from './changes.js';
 import type { Change } from './changes.js';
 import {
   activateIcon,
   archiveIcon,
   cancelIcon,
+  compareIcon,
   deleteIcon,
   killIcon,
-  labelIcon,
   logsIcon,
   pauseIcon,
   startIcon,
   unarchiveIcon
 } from './icons.js';
-import { targetOf, TARGET_SCHEMA } from './target.js';
-import type { IExperimentLine } from '../../model/state.js';
-
-type Args = ReadonlyPartialJSONObject;
+import { addCopies } from './copies.js';
+import { addDetails } from './details.js';
+import { addSwitchSlot } from './slots.js';
+import { rowsOf, targetOf, targetsOf, TARGETS_SCHEMA } from './target.js';
 
 /** `det:show-experiment`: opens the page, or the logs, of the experiment under the context menu. */
 export const SHOW_HERE = 'det:show-experiment-here';
@@ -40,84 +42,67 @@ const ICONS: Record<Change, LabIcon> = {
 
 export const commandsPlugin: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:commands',
-  description: 'Commands that pause, end, archive and label experiments, and start the master.',
+  description: 'Commands that change, describe and copy experiments, and start the master.',
   autoStart: true,
   requires: [IDetJupyter],
-  activate: (app: JupyterFrontEnd, det: IDetJupyter) => {
+  optional: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, det: IDetJupyter, notebooks: INotebookTracker | null) => {
     addChange(app, det);
-    addLabel(app, det);
+    addDetails(app, det);
+    addCopies(app, det, notebooks);
     addShowHere(app, det);
+    addSwitchSlot(app, det);
     addStartMaster(app, det);
     const changed = (): void => {
-      [Commands.command, Commands.labelExperiment, Commands.startMaster].forEach(id =>
+      [Commands.command, ...OF_EXPERIMENTS, Commands.startMaster].forEach(id =>
         app.commands.notifyCommandChanged(id)
       );
     };
     det.linkChanged.connect(changed);
     det.experiments.changed.connect(changed);
+    det.cluster.changed.connect(() => app.commands.notifyCommandChanged(Commands.switchSlot));
   }
 };
 
-/** The experiment that the arguments mean, if it is known. */
-function rowOf(app: JupyterFrontEnd, det: IDetJupyter, args: Args): IExperimentLine | undefined {
-  const id = targetOf(app, args);
-  return id === null ? undefined : det.experiments.rows.get(id);
-}
-
-function mayChange(det: IDetJupyter): boolean {
-  return det.link.state === 'up' && det.link.mayWrite;
-}
-
-/** Carry a request out; a failure is said, and `false` returned. */
-async function ask(request: () => Promise<unknown>): Promise<boolean> {
-  try {
-    await request();
-    return true;
-  } catch (error) {
-    Notification.error(error instanceof Error ? error.message : String(error));
-    return false;
-  }
-}
-
 function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
-  const words = (args: Args) => (isChange(args.verb) ? wordsOf(args.verb, trans) : null);
+  const possible = (args: Args): IExperimentLine[] => {
+    const { verb } = args;
+    return isChange(verb) ? rowsOf(app, det, args).filter(row => isPossible(verb, row)) : [];
+  };
+  const label = (args: Args): string => {
+    const word = isChange(args.verb) ? wordsOf(args.verb, trans).label : trans.__('Change');
+    const { length } = possible(args);
+    return length > 1 ? trans.__('%1 (%2)', word, length) : word;
+  };
   app.commands.addCommand(Commands.command, {
-    label: args => {
-      const label = words(args)?.label ?? trans.__('Change');
-      return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
-    },
-    caption: args => words(args)?.caption ?? '',
+    label: args => (args.where === 'page' ? trans.__('Experiment: %1', label(args)) : label(args)),
+    caption: args => (isChange(args.verb) ? wordsOf(args.verb, trans).caption : ''),
     icon: args => (isChange(args.verb) ? ICONS[args.verb] : sidebarIcon),
-    isEnabled: args => {
-      const row = rowOf(app, det, args);
-      return isChange(args.verb) && row !== undefined && mayChange(det)
-        ? isPossible(args.verb, row)
-        : false;
-    },
-    isVisible: args => {
-      const row = rowOf(app, det, args);
-      // A menu has what is possible; the palette what there is, and greys out what is not.
-      return isChange(args.verb) && row !== undefined
-        ? args.where !== 'menu' || isPossible(args.verb, row)
-        : false;
-    },
+    isEnabled: args => mayChange(det) && possible(args).length > 0,
+    // A menu has what is possible; the palette what there is, and greys out what is not.
+    isVisible: args =>
+      args.where === 'menu'
+        ? possible(args).length > 0
+        : isChange(args.verb) && rowsOf(app, det, args).length > 0,
     execute: async args => {
-      const row = rowOf(app, det, args);
-      if (!isChange(args.verb) || row === undefined) {
-        return false;
-      }
       const { verb } = args;
-      if (!(await isConfirmed(det, verb, row))) {
+      const all = rowsOf(app, det, args);
+      // Of one, the master says why not; of several, those that can be changed are.
+      const rows = all.length > 1 ? possible(args) : all;
+      if (!isChange(verb) || rows.length === 0) {
         return false;
       }
-      return ask(() => det.api.post(`api/experiments/${row.id}/${verb}`));
+      if (!(await isConfirmed(det, verb, rows, all.length - rows.length))) {
+        return false;
+      }
+      return askEach(det, rows, ({ id }) => det.api.post(`api/experiments/${id}/${verb}`));
     },
     describedBy: {
       args: {
         type: 'object',
         properties: {
-          ...TARGET_SCHEMA,
+          ...TARGETS_SCHEMA,
           verb: {
             type: 'string',
             oneOf: CHANGES.map(change => ({ const: change, title: wordsOf(change, trans).label }))
@@ -130,101 +115,79 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
 }
 
 /** What cannot be undone is asked for again; of killing, as the settings say. */
-async function isConfirmed(det: IDetJupyter, verb: Change, row: IExperimentLine): Promise<boolean> {
+async function isConfirmed(
+  det: IDetJupyter,
+  verb: Change,
+  rows: readonly IExperimentLine[],
+  numLeft: number
+): Promise<boolean> {
   const { trans } = det;
   const { label, warning } = wordsOf(verb, trans);
   if (warning === '' || (verb === 'kill' && !det.settings.get('confirmKill'))) {
     return true;
   }
+  const { title, body } = questionOf(verb === 'kill' ? 'kill' : 'delete', rows, numLeft, trans);
   const result = await showDialog({
-    title:
-      verb === 'kill'
-        ? trans.__('Kill experiment %1?', row.id)
-        : trans.__('Delete experiment %1?', row.id),
-    body: `${row.name}: ${warning}`,
-    buttons: [Dialog.cancelButton({ label: trans.__('Keep It') }), Dialog.warnButton({ label })],
+    title,
+    body,
+    buttons: [
+      Dialog.cancelButton({ label: rows.length > 1 ? trans.__('Keep Them') : trans.__('Keep It') }),
+      Dialog.warnButton({ label })
+    ],
     defaultButton: 0
   });
   return result.button.accept;
 }
 
-function addLabel(app: JupyterFrontEnd, det: IDetJupyter): void {
-  const { trans } = det;
-  app.commands.addCommand(Commands.labelExperiment, {
-    label: args =>
-      args.where === 'page' ? trans.__('Experiment: Edit Labels…') : trans.__('Edit Labels…'),
-    caption: trans.__('Give the experiment other labels'),
-    icon: labelIcon,
-    isEnabled: args => mayChange(det) && rowOf(app, det, args) !== undefined,
-    isVisible: args => rowOf(app, det, args) !== undefined,
-    execute: async args => {
-      const row = rowOf(app, det, args);
-      const labels = row && (labelsIn(args) ?? (await askLabels(det, row)));
-      if (!row || !labels) {
-        return false;
-      }
-      const change = labelChange(row.labels, labels);
-      return ask(() => det.api.post(`api/experiments/${row.id}/details`, change));
-    },
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          ...TARGET_SCHEMA,
-          labels: {
-            type: 'array',
-            items: { type: 'string' },
-            description: trans.__('All labels that it shall have; asked for if absent')
-          }
-        }
-      }
-    }
-  });
-}
-
-function labelsIn(args: Args): string[] | null {
-  const labels = args.labels as unknown;
-  return Array.isArray(labels) && labels.every(label => typeof label === 'string') ? labels : null;
-}
-
-async function askLabels(det: IDetJupyter, row: IExperimentLine): Promise<string[] | null> {
-  const { trans } = det;
-  const { button, value } = await InputDialog.getText({
-    title: trans.__('Labels of experiment %1', row.id),
-    label: trans.__('Separated by commas'),
-    text: row.labels.join(', '),
-    okLabel: trans.__('Save'),
-    cancelLabel: trans.__('Cancel')
-  });
-  return button.accept ? parseLabels(value ?? '') : null;
-}
-
 /** A menu's arguments are fixed, so what needs the number of an element goes through here. */
 function addShowHere(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
-  const wanted = (args: Args): string =>
-    args.what === 'logs' ? Commands.openLogs : Commands.openExperiment;
+  const wanted = ({ what }: Args): string =>
+    what === 'logs'
+      ? Commands.openLogs
+      : what === 'compare'
+        ? Commands.compare
+        : Commands.openExperiment;
+  const wordOf = (args: Args): string => {
+    const { length } = targetsOf(app, args);
+    return args.what === 'logs'
+      ? trans.__('Open Logs')
+      : args.what !== 'compare'
+        ? trans.__('Open Experiment')
+        : length > 1
+          ? trans.__('Compare (%1)', length)
+          : trans.__('Compare With…');
+  };
+  const isMeant = (args: Args): boolean =>
+    args.what === 'compare' ? targetsOf(app, args).length > 0 : targetOf(app, args) !== null;
   app.commands.addCommand(SHOW_HERE, {
     label: args => {
-      const label = args.what === 'logs' ? trans.__('Open Logs') : trans.__('Open Experiment');
+      const label = wordOf(args);
       return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
     },
     caption: trans.__('Show what the experiment does and did'),
-    icon: args => (args.what === 'logs' ? logsIcon : sidebarIcon),
-    isEnabled: args => targetOf(app, args) !== null,
-    isVisible: args => targetOf(app, args) !== null && app.commands.hasCommand(wanted(args)),
+    icon: args =>
+      args.what === 'logs' ? logsIcon : args.what === 'compare' ? compareIcon : sidebarIcon,
+    isEnabled: isMeant,
+    isVisible: args => isMeant(args) && app.commands.hasCommand(wanted(args)),
     execute: args =>
-      app.commands.execute(wanted(args), { experiment_id: targetOf(app, args) ?? null }),
+      app.commands.execute(
+        wanted(args),
+        args.what === 'compare'
+          ? { experiment_ids: targetsOf(app, args) }
+          : { experiment_id: targetOf(app, args) }
+      ),
     describedBy: {
       args: {
         type: 'object',
         properties: {
-          ...TARGET_SCHEMA,
+          ...TARGETS_SCHEMA,
           what: {
             type: 'string',
             oneOf: [
               { const: 'page', title: trans.__('Its page') },
-              { const: 'logs', title: trans.__('Its logs') }
+              { const: 'logs', title: trans.__('Its logs') },
+              { const: 'compare', title: trans.__('It beside others') }
             ]
           }
         }

@@ -5,7 +5,7 @@ import type { ITrans } from '../../model/trans.js';
 import type { ISettingValues } from '../tokens.js';
 
 export interface IHappening {
-  kind: 'ended' | 'failed' | 'best';
+  kind: 'ended' | 'failed' | 'diverged' | 'best';
   row: IExperimentLine;
   /** The same in all tabs, another one for each happening. */
   key: string;
@@ -15,13 +15,16 @@ interface ISeen {
   createdAt: number;
   status: Status;
   best: number | null;
+  alarm: string; // the first one; a loss may be NaN and finite in turn
+  told: string; // the alarm that was mentioned
 }
 
 /**
  * Compares experiments with what they were.
  *
  * What is there when the page opens is only noted. An experiment that comes later and is over
- * already has ended since; one that was canceled is not mentioned, as somebody asked for that.
+ * already has ended since; one that was canceled is not mentioned, as somebody asked for that, and
+ * the end of one that diverged is not mentioned if it says the same.
  */
 export class Watcher {
   /** What happened since the last call. */
@@ -36,14 +39,18 @@ export class Watcher {
         this._seen.delete(id);
         continue;
       }
-      happenings.push(...this._happeningsOf(row));
-      this._seen.set(id, { createdAt: row.created_at, status: row.status, best: row.best });
+      const found = this._happeningsOf(row);
+      happenings.push(...found);
+      this._note(row, found);
     }
     this._newest = Math.max(this._newest ?? 0, ...rows.keys());
     return happenings;
   }
 
   private _happeningsOf(row: IExperimentLine): IHappening[] {
+    if (row.is_quiet) {
+      return []; // what submitted it waits for it, and reports
+    }
     const seen = this._seen.get(row.id);
     const isSame = seen?.createdAt === row.created_at;
     if (this._newest === null || (!isSame && row.id <= this._newest)) {
@@ -52,13 +59,28 @@ export class Watcher {
     const before = isSame ? seen : undefined;
     const hasEnded = ENDED.includes(row.status) && !ENDED.includes(before?.status ?? 'queued');
     if (hasEnded) {
-      const kind = row.status === 'failed' ? 'failed' : 'ended';
+      const kind = row.status === 'error' ? 'failed' : 'ended';
       const key = `${row.id}:${kind}:${row.ended_at ?? row.created_at}`;
-      return row.status === 'canceled' ? [] : [{ kind, row, key }];
+      const told = before?.told ?? '';
+      const isKnown = kind === 'failed' && told !== '' && row.failure.includes(told);
+      return row.status === 'canceled' || isKnown ? [] : [{ kind, row, key }];
+    }
+    if (row.alarm !== '' && (before?.alarm ?? '') === '') {
+      return [{ kind: 'diverged', row, key: `${row.id}:diverged:${row.alarm}` }];
     }
     return isBetter(row, before?.best ?? null)
       ? [{ kind: 'best', row, key: `${row.id}:best:${row.best}` }]
       : [];
+  }
+
+  private _note(row: IExperimentLine, found: readonly IHappening[]): void {
+    const { created_at: createdAt, status, best } = row;
+    const seen = this._seen.get(row.id);
+    const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
+    const first = before?.alarm ?? '';
+    const alarm = first === '' ? row.alarm : first;
+    const told = found.some(({ kind }) => kind === 'diverged') ? row.alarm : (before?.told ?? '');
+    this._seen.set(row.id, { createdAt, status, best, alarm, told });
   }
 
   private readonly _seen = new Map<number, ISeen>();
@@ -73,6 +95,11 @@ function isBetter(row: IExperimentLine, before: number | null): boolean {
   return row.smaller_is_better ? row.best < before : row.best > before;
 }
 
+/** Whether it stays on the screen, in red. */
+export function isFailure({ kind }: IHappening): boolean {
+  return kind === 'failed' || kind === 'diverged';
+}
+
 /** Whether the user wants to be notified of it. */
 export function isWanted(
   happening: IHappening,
@@ -82,6 +109,7 @@ export function isWanted(
     case 'best':
       return settings.notifyBest;
     case 'failed':
+    case 'diverged':
       return settings.notifyEnded !== 'never';
     case 'ended':
       return settings.notifyEnded === 'always';
@@ -95,6 +123,9 @@ export function messageOf({ kind, row }: IHappening, trans: ITrans): string {
   const name = shortened(row.name, LONGEST_NAME);
   if (kind === 'failed') {
     return trans.__('Experiment %1 failed (%2): %3', row.id, name, row.failure);
+  }
+  if (kind === 'diverged') {
+    return trans.__('Experiment %1 (%2) diverged: %3', row.id, name, row.alarm);
   }
   const best = formatNumber(row.best);
   if (kind === 'best') {
@@ -110,7 +141,9 @@ export function messageOfMany(happenings: readonly IHappening[], trans: ITrans):
   const count = (kind: IHappening['kind']): number =>
     happenings.filter(one => one.kind === kind).length;
   const [ended, failed, best] = [count('ended'), count('failed'), count('best')];
+  const diverged = count('diverged');
   const parts = [
+    diverged > 0 ? trans._n('%1 experiment diverged', '%1 experiments diverged', diverged) : '',
     failed > 0 ? trans._n('%1 experiment failed', '%1 experiments failed', failed) : '',
     ended > 0 ? trans._n('%1 experiment has ended', '%1 experiments have ended', ended) : '',
     best > 0 ? trans._n('%1 search has a new best', '%1 searches have a new best', best) : ''

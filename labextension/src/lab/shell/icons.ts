@@ -39,5 +39,20 @@ export const deleteIcon = stroked(
   'M3 4.5h10M6 4.5V3h4v1.5M4.25 4.5l.5 8.5h6.5l.5-8.5M6.75 7v3.75M9.25 7v3.75'
 );
 export const labelIcon = stroked('label', 'M2.5 3v4.75l5.75 5.75 5-5L7.25 3zM5 5.5v.1');
+export const compareIcon = stroked(
+  'compare',
+  'M2.5 2.5v11h11M4.5 10.5l3-4 2.5 2 3.5-5M4.5 6.5l3 3 6-1'
+);
+export const renameIcon = stroked('rename', 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.2 4.6l2.2 2.2');
+export const forkIcon = stroked(
+  'fork',
+  'M4 5.5v5M4 5.5a1.5 1.5 0 1 1 .01 0M4 13.5a1.5 1.5 0 1 1 .01 0M12 5.5a1.5 1.5 0 1 1 .01 0M12 5.5c0 3-4 2-8 4'
+);
+export const exportIcon = stroked('export', 'M8 2.5v7.5M5 7.25l3 3 3-3M2.5 11v2.5h11V11');
+export const switchSlotIcon = stroked(
+  'switch-slot',
+  'M4.5 4.5h7v7h-7zM6.5 2v2.5M9.5 2v2.5M6.5 11.5V14M9.5 11.5V14M3 13L13 3'
+);
+export const copyIcon = stroked('copy', 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3');
 export const logsIcon = stroked('logs', 'M3 3.5h10M3 6.5h7M3 9.5h10M3 12.5h5');
 export const startIcon = stroked('start', 'M8 2v5.5M4.6 4.4a5 5 0 1 0 6.8 0');

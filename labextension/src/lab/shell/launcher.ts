@@ -5,7 +5,7 @@ import { ILauncher } from '@jupyterlab/launcher';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { sidebarIcon } from '../sidebar/icon.js';
-import { Commands, IDetJupyter } from '../tokens.js';
+import { Commands, IDetJupyter, OF_EXPERIMENTS } from '../tokens.js';
 import { CHANGES } from './changes.js';
 import { SHOW_HERE } from './commands.js';
 
@@ -63,7 +63,12 @@ export const palettePlugin: JupyterFrontEndPlugin<void> = {
     CHANGES.forEach(verb =>
       palette.addItem({ command: Commands.command, category, args: { ...args, verb } })
     );
-    palette.addItem({ command: Commands.labelExperiment, category, args });
-    palette.addItem({ command: SHOW_HERE, category, args: { ...args, what: 'logs' } });
+    [false, true].forEach(enabled =>
+      palette.addItem({ command: Commands.switchSlot, category, args: { enabled } })
+    );
+    OF_EXPERIMENTS.forEach(command => palette.addItem({ command, category, args }));
+    ['logs', 'compare'].forEach(what =>
+      palette.addItem({ command: SHOW_HERE, category, args: { ...args, what } })
+    );
   }
 };

@@ -1,11 +1,18 @@
 /** "Run this cell as an experiment": a button in the notebook's toolbar, a menu entry, a shortcut. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
-import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { INotebookTracker, type Notebook, type NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel } from '@jupyterlab/services';
 
 import { Commands, IDetJupyter } from '../tokens.js';
-import { classify, isExperimentOf, MAGIC, newCellSource } from './cells.js';
+import {
+  classify,
+  configurationOf,
+  isExperimentOf,
+  MAGIC,
+  nearestEntrypoint,
+  newCellSource
+} from './cells.js';
 import { runCellIcon } from './icons.js';
 
 /** Loads the extension if it is not; one that is loaded already stays as it is. */
@@ -60,11 +67,21 @@ function isPython(panel: NotebookPanel): boolean {
   return /^(i?python)?$/.test(language?.name ?? '');
 }
 
+type Cell = Notebook['widgets'][number];
+
+/** What the code cells of a notebook say, down to one of its cells. */
+function codeUpTo(notebook: Notebook, last: Cell): string[] {
+  return notebook.widgets
+    .slice(0, notebook.widgets.indexOf(last) + 1)
+    .filter(({ model }) => model.type === 'code')
+    .map(({ model }) => model.sharedModel.getSource());
+}
+
 /** Makes a cell an experiment, and runs it where that is what was asked. */
 export class CellRunner {
   constructor(
     private readonly _app: Pick<JupyterFrontEnd, 'commands'>,
-    private readonly _det: Pick<IDetJupyter, 'settings' | 'trans'>
+    private readonly _det: Pick<IDetJupyter, 'api' | 'settings' | 'trans'>
   ) {}
 
   /** Whether there was a cell. */
@@ -76,12 +93,16 @@ export class CellRunner {
     const source = cell.model.sharedModel.getSource();
     const found = classify(source);
     if (found.kind === 'code' || cell.model.type === 'markdown') {
-      this._addBelow(panel, found.kind === 'code' ? found.entrypoint : null);
+      await this._addBelow(panel, cell, found.kind === 'code' ? found.entrypoint : null);
       return true;
     }
     if (found.kind === 'empty') {
-      cell.model.sharedModel.setSource(this._newCell(null));
-      panel.content.mode = 'edit';
+      const above = codeUpTo(panel.content, cell);
+      const written = await this._newCell(nearestEntrypoint(above), above);
+      if (!cell.isDisposed && cell.model.sharedModel.getSource() === source) {
+        cell.model.sharedModel.setSource(written);
+        panel.content.mode = 'edit';
+      }
       return true;
     }
     if (cell.model.type !== 'code') {
@@ -95,19 +116,36 @@ export class CellRunner {
     return true;
   }
 
-  private _newCell(entrypoint: string | null): string {
-    return newCellSource(this._det.settings.get('newCell'), entrypoint);
+  /** The server reads in the cells what the entrypoint needs, and reports. */
+  private async _newCell(entrypoint: string | null, sources: string[]): Promise<string> {
+    const configuration = configurationOf(this._det.settings.get('newCell'));
+    if (entrypoint === null) {
+      return newCellSource(configuration, null);
+    }
+    const asked = { configuration, entrypoint, sources };
+    const written = await this._det.api
+      .post<{ configuration: string }>('cell', asked)
+      .catch(() => ({ configuration })); // as the settings have it
+    return newCellSource(written.configuration, entrypoint);
   }
 
   /** Put an experiment of the entrypoint below the cell, unless it stands there already. */
-  private _addBelow(panel: NotebookPanel, entrypoint: string | null): void {
+  private async _addBelow(
+    panel: NotebookPanel,
+    cell: Cell,
+    entrypoint: string | null
+  ): Promise<void> {
     const notebook = panel.content;
-    const below = notebook.activeCellIndex + 1;
+    const written = await this._newCell(entrypoint, codeUpTo(notebook, cell));
+    if (panel.isDisposed || cell.isDisposed) {
+      return;
+    }
+    const below = notebook.widgets.indexOf(cell) + 1;
     const next = notebook.widgets[below]?.model.sharedModel.getSource() ?? '';
     if (entrypoint === null || !isExperimentOf(next, entrypoint)) {
       notebook.model?.sharedModel.insertCell(below, {
         cell_type: 'code',
-        source: this._newCell(entrypoint)
+        source: written
       });
     }
     notebook.activeCellIndex = below;

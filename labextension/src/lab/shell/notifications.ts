@@ -5,7 +5,14 @@ import type { CommandRegistry } from '@lumino/commands';
 
 import { Commands, IDetJupyter, type IExperiments } from '../tokens.js';
 import { isFirstTab } from './firsttab.js';
-import { isWanted, messageOf, messageOfMany, Watcher, type IHappening } from './happenings.js';
+import {
+  isFailure,
+  isWanted,
+  messageOf,
+  messageOfMany,
+  Watcher,
+  type IHappening
+} from './happenings.js';
 
 const GATHER_MS = 1000; // what happens within it is said together
 const MOST_AT_ONCE = 3; // more become one notification
@@ -86,7 +93,7 @@ export class Notifier {
       happenings.forEach(happening => this._emitOne(happening));
       return;
     }
-    const hasFailed = happenings.some(({ kind }) => kind === 'failed');
+    const hasFailed = happenings.some(isFailure);
     Notification.emit(messageOfMany(happenings, trans), hasFailed ? 'error' : 'info', {
       autoClose: hasFailed ? false : SHOWN_MS,
       actions: this._actions([[trans.__('Show Experiments'), Commands.showSidebar, {}]])
@@ -99,11 +106,11 @@ export class Notifier {
     const args = { experiment_id: row.id };
     const open: Offer = [trans.__('Open'), Commands.openExperiment, args];
     const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
-    const isFailure = kind === 'failed';
-    const type = isFailure ? 'error' : kind === 'best' ? 'info' : 'success';
+    const isBad = isFailure(happening);
+    const type = isBad ? 'error' : kind === 'best' ? 'info' : 'success';
     Notification.emit(messageOf(happening, trans), type, {
-      autoClose: isFailure ? false : SHOWN_MS,
-      actions: this._actions(isFailure ? [logs, open] : [open])
+      autoClose: isBad ? false : SHOWN_MS,
+      actions: this._actions(isBad ? [logs, open] : [open])
     });
   }
 

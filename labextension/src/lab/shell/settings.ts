@@ -29,7 +29,7 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
     forms?.addRenderer(`${ID}.newCell`, linesField);
     const { trans } = det;
     app.commands.addCommand(Commands.openSettings, {
-      label: trans.__('Settings of Experiments'),
+      label: trans.__('Experiment Settings'),
       caption: trans.__('Notifications, order, confirmations and more'),
       icon: settingsIcon,
       isVisible: () => app.commands.hasCommand(EDITOR),

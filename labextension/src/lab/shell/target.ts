@@ -1,8 +1,9 @@
-/** Which experiment a command is about. */
+/** Which experiments a command is about. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
+import type { IExperimentLine } from '../../model/state.js';
+import { EXPERIMENT_ATTRIBUTE, SELECTED_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
 
 /** The arguments that say which experiment is meant, for `describedBy`. */
 export const TARGET_SCHEMA = {
@@ -14,16 +15,52 @@ export const TARGET_SCHEMA = {
   }
 };
 
-/** The experiment's number; null if the arguments name none and there is none at that place. */
-export function targetOf(app: JupyterFrontEnd, args: ReadonlyPartialJSONObject): number | null {
-  if (typeof args.experiment_id === 'number') {
-    return args.experiment_id;
+/** The same, for commands that are about several, too. */
+export const TARGETS_SCHEMA = {
+  ...TARGET_SCHEMA,
+  experiment_ids: {
+    type: 'array',
+    items: { type: 'integer' },
+    description: 'Numbers of several experiments'
+  }
+};
+
+type App = Pick<JupyterFrontEnd, 'contextMenuHitTest' | 'shell'>;
+
+/** The experiment's number; null if the arguments name none, or several are meant. */
+export function targetOf(app: App, args: ReadonlyPartialJSONObject): number | null {
+  const [only, ...others] = targetsOf(app, args);
+  return only === undefined || others.length > 0 ? null : only;
+}
+
+/** The numbers of all that are meant: the menu of a row that is selected is about all selected. */
+export function targetsOf(app: App, args: ReadonlyPartialJSONObject): number[] {
+  const { experiment_id: id, experiment_ids: ids } = args;
+  if (Array.isArray(ids)) {
+    return ids.filter(one => typeof one === 'number');
+  }
+  if (typeof id === 'number') {
+    return [id];
   }
   if (args.where === 'menu') {
-    return numberOf(app.contextMenuHitTest(node => node.hasAttribute(EXPERIMENT_ATTRIBUTE)));
+    const element = app.contextMenuHitTest(node => node.hasAttribute(EXPERIMENT_ATTRIBUTE));
+    const under = numberOf(element);
+    const selected = element?.closest(`[${SELECTED_ATTRIBUTE}]`);
+    const all = (selected?.getAttribute(SELECTED_ATTRIBUTE) ?? '').split(' ').map(Number);
+    return under === null ? [] : all.includes(under) ? all : [under];
   }
   const page = app.shell.currentWidget?.node;
-  return numberOf(page?.closest(`[${EXPERIMENT_ATTRIBUTE}]`) ?? firstIn(page));
+  const front = numberOf(page?.closest(`[${EXPERIMENT_ATTRIBUTE}]`) ?? firstIn(page));
+  return front === null ? [] : [front];
+}
+
+/** Those of them that are known. */
+export function rowsOf(
+  app: App,
+  det: IDetJupyter,
+  args: ReadonlyPartialJSONObject
+): IExperimentLine[] {
+  return targetsOf(app, args).flatMap(id => det.experiments.rows.get(id) ?? []);
 }
 
 /** A page is a MainAreaWidget, and the number may be on what it holds. */

@@ -38,12 +38,11 @@ export class ActiveList {
     return this._listing.lines.length;
   }
 
-  /** How many run, and how many wait for slots; the others are paused. */
-  get counts(): { running: number; waiting: number } {
+  get counts(): { running: number; waiting: number; paused: number } {
     const { lines } = this._listing;
     const waiting = lines.filter(({ status }) => status === 'queued').length;
     const paused = lines.filter(({ status }) => status === 'paused').length;
-    return { running: lines.length - waiting - paused, waiting };
+    return { running: lines.length - waiting - paused, waiting, paused };
   }
 
   /** Some lines have changed; `null`: all may have. */

@@ -31,9 +31,15 @@ const PADDING = 8;
 const MOST_REMEDIES = 2;
 
 export function activeHeight(line: IExperimentLine, width: number): number {
-  const wait = LINE * linesOf(line.wait, width) + (line.wait === '' ? 0 : 2);
+  const said = saidOf(line);
+  const wait = LINE * linesOf(said, width) + (said === '' ? 0 : 2);
   const progress = hasProgress(line) ? PROGRESS : 0;
   return PADDING + HEAD + progress + wait + REMEDY * remediesOf(line).length;
+}
+
+/** What makes its training useless, and why it waits. */
+function saidOf({ alarm, wait }: IExperimentLine): string {
+  return [alarm, wait].filter(Boolean).join('; ');
 }
 
 /** How many lines a sentence needs, as far as one can know before it is drawn. */
@@ -68,7 +74,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
       {},
       this._shape.node,
       this._name,
-      h('span.det-row-buttons', { role: 'gridcell' }, this._first, this._kill)
+      h('span.det-row-buttons', {}, this._first, this._kill)
     );
     const said = h('div.det-row-line.det-row-quiet', {}, this._word, this._metric);
     const bar = h('div.det-row-progress', {}, this._progress.node, this._percent);
@@ -94,8 +100,9 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setCut(this._name, line.name, `${line.name} (#${line.id})\n${line.description}`.trim());
     this._drawFacts(line);
     this._drawActions(line.actions, mayWrite);
-    setCut(this._sentence, line.wait);
-    setHidden(this._sentence, line.wait === '');
+    setAttribute(this.node, 'data-alarm', line.alarm === '' ? null : 'true');
+    setCut(this._sentence, saidOf(line));
+    setHidden(this._sentence, saidOf(line) === '');
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 
@@ -122,8 +129,8 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setHidden(this._bar, !hasProgress(line));
     this._progress.set(line.progress);
     setText(this._percent, formatPercent(line.progress));
-    const { name, wait } = line;
-    const label = sayAll([name, ...facts, formatPercent(line.progress), metric, wait]);
+    const words = [line.name, ...facts, formatPercent(line.progress), metric, saidOf(line)];
+    const label = sayAll(words);
     setAttribute(this.node, 'aria-label', label);
   }
 

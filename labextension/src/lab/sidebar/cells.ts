@@ -3,6 +3,8 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { PartialJSONObject } from '@lumino/coreutils';
 
+import type { ITrans } from '../../model/trans.js';
+
 const LOADS = '%load_ext det_jupyter';
 
 export interface ICell extends PartialJSONObject {
@@ -19,6 +21,12 @@ export function lineFor(experimentIds: readonly number[]): string {
 /** The cell that submits an experiment with a template. */
 export function templateCell(name: string, newCell: string): string {
   return `%%det_experiment --template ${name}\n${newCell.trimEnd()}`;
+}
+
+/** The cell that runs an experiment again, with what is written into it. */
+export function forkCell({ id, name }: { id: number; name: string }, trans: ITrans): string {
+  const hint = trans.__('what else is different, such as: hyperparameters: {lr: 0.01}');
+  return `%%det_experiment fork ${id}\nname: ${JSON.stringify(name)}\n# ${hint}\n`;
 }
 
 function cellOf(source: string): ICell {

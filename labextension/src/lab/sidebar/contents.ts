@@ -13,9 +13,12 @@ import { EndedList } from './ended.js';
 import { labelled, type IEmptyTexts } from './empty.js';
 import type { IQuery } from './listing.js';
 import type { Memory } from './memory.js';
-import { Section, type IEmpty } from './section.js';
+import { contentHeight, Section, type IEmpty } from './section.js';
 import { Usage } from './slotmodel.js';
 import { SlotsView } from './slots.js';
+
+/** The section's header says it all. */
+const NOTHING: IEmpty = { text: '' };
 
 /** Sets the number beside the title of a section. */
 type SetCount = (section: Section, text: string) => void;
@@ -52,6 +55,11 @@ export class Contents implements IDisposable {
     this.slots.body.append(this._view.node);
     this.active.body.append(this.activeList.list.node);
     this.ended.body.append(this.endedList.node);
+    this.slots.bodyHeight = () => contentHeight(this._view.node);
+    this.active.bodyHeight = () => this.activeList.list.height;
+    this.ended.bodyHeight = () => this.endedList.height;
+    this._resized = new ResizeObserver(() => this.slots.onNeed());
+    [...this._view.node.children].forEach(part => this._resized.observe(part));
     _det.experiments.changed.connect(this._onExperiments, this);
     _det.cluster.changed.connect(this._ask, this);
     _det.linkChanged.connect(this._onLink, this);
@@ -76,6 +84,7 @@ export class Contents implements IDisposable {
     Signal.clearData(this);
     frames.drop(this._draw);
     this._followed?.dispose();
+    this._resized.disconnect();
     this.activeList.list.dispose();
     this.endedList.list.dispose();
   }
@@ -127,19 +136,20 @@ export class Contents implements IDisposable {
       this.activeList.update(ids, rows);
     }
     const { count, counts } = this.activeList;
-    this.setCount(this.active, isReady && count > 0 ? this._countsText(counts) : '');
-    const none = rows.size === 0 ? this._texts.first() : this._texts.nothingRuns();
-    this.active.showEmpty(!isReady ? this._connecting() : count === 0 ? none : null);
+    this.setCount(this.active, isReady ? this._countsText(counts) : '');
+    const none = rows.size === 0 ? this._texts.first() : NOTHING;
+    this.active.showEmpty(!isReady ? NOTHING : count === 0 ? none : null);
+    this.active.onNeed();
   }
 
-  private _countsText({ running, waiting }: ActiveList['counts']): string {
+  private _countsText({ running, waiting, paused }: ActiveList['counts']): string {
     const { trans } = this._det;
-    return [
+    const counts = [
       running > 0 ? trans._n('%1 running', '%1 running', running) : '',
-      waiting > 0 ? trans._n('%1 waiting', '%1 waiting', waiting) : ''
-    ]
-      .filter(Boolean)
-      .join(' · ');
+      waiting > 0 ? trans._n('%1 waiting', '%1 waiting', waiting) : '',
+      paused > 0 && running + waiting === 0 ? trans._n('%1 paused', '%1 paused', paused) : ''
+    ];
+    return counts.filter(Boolean).join(' · ') || trans.__('none');
   }
 
   private _drawEnded(): void {
@@ -149,11 +159,12 @@ export class Contents implements IDisposable {
       this.endedList.update(ids, rows);
     }
     const { count, numShown, countText } = this.endedList;
-    this.setCount(this.ended, isReady && count > 0 ? countText : '');
+    this.setCount(this.ended, !isReady ? '' : count > 0 ? countText : this._det.trans.__('none'));
     const numArchived = rows.size - this.activeList.count - count;
     const none = count === 0 ? this._texts.noneEnded(numArchived) : this._noMatch();
-    const empty = isReady && numShown > 0 ? null : isReady ? none : this._connecting();
+    const empty = !isReady ? NOTHING : numShown > 0 ? null : none;
     this.ended.showEmpty(empty, isReady && count + numArchived > 0);
+    this.ended.onNeed();
   }
 
   private _connecting(): IEmpty {
@@ -163,7 +174,7 @@ export class Contents implements IDisposable {
   private _noMatch(): IEmpty {
     const { trans } = this._det;
     const onClick = (): void => this.endedList.filters.clear();
-    return labelled(trans.__('None of them fits.'), trans.__('Clear the filter'), onClick);
+    return labelled(trans.__('No match.'), trans.__('Clear the filter'), onClick);
   }
 
   private _onSlotsSeen(isSeen: boolean): void {
@@ -220,6 +231,7 @@ export class Contents implements IDisposable {
     this._memory.keep({ scroll: { ...this._memory.kept.scroll, [list]: y } });
   }
 
+  private readonly _resized: ResizeObserver;
   private readonly _usage = new Usage();
   private readonly _view: SlotsView;
   private readonly _dueActive = new Due();

@@ -10,9 +10,11 @@ export interface IDeeds {
   open(experimentId: number): void;
   change(experimentId: number, verb: Verb): Promise<void>;
   carryOut(experimentId: number, remedy: IRemedy): Promise<void>;
-  editLabels(experimentId: number): Promise<void>;
+  editLabels(experimentIds: readonly number[]): Promise<void>;
   compare(experimentIds: readonly number[]): void;
   archive(experimentIds: readonly number[], isArchived: boolean): Promise<void>;
+  /** Delete those that have ended, after a question. */
+  remove(experimentIds: readonly number[]): Promise<void>;
 }
 
 export class Deeds implements IDeeds {
@@ -33,19 +35,21 @@ export class Deeds implements IDeeds {
     return this._say(this._det.socket.ask(experimentId, 'command', { command }));
   }
 
-  editLabels(experimentId: number): Promise<void> {
-    return this._run(Commands.labelExperiment, { experiment_id: experimentId });
+  editLabels(experimentIds: readonly number[]): Promise<void> {
+    return this._run(Commands.labelExperiment, { experiment_ids: [...experimentIds] });
   }
 
   compare(experimentIds: readonly number[]): void {
     void this._run(Commands.compare, { experiment_ids: [...experimentIds] });
   }
 
-  async archive(experimentIds: readonly number[], isArchived: boolean): Promise<void> {
+  archive(experimentIds: readonly number[], isArchived: boolean): Promise<void> {
     const verb = isArchived ? 'archive' : 'unarchive';
-    for (const id of experimentIds) {
-      await this._run(Commands.command, { experiment_id: id, verb });
-    }
+    return this._run(Commands.command, { experiment_ids: [...experimentIds], verb });
+  }
+
+  remove(experimentIds: readonly number[]): Promise<void> {
+    return this._run(Commands.command, { experiment_ids: [...experimentIds], verb: 'delete' });
   }
 
   private _run(command: string, args: ReadonlyPartialJSONObject): Promise<void> {

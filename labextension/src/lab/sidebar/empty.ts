@@ -6,7 +6,6 @@ export interface IEmptyTexts {
   /** Where the banner above does not say it all already. */
   connecting: (isSaid: boolean) => IEmpty;
   first: () => IEmpty;
-  nothingRuns: () => IEmpty;
   noneEnded: (numArchived: number) => IEmpty;
   noSlots: (summary: string) => IEmpty;
   noTemplates: () => IEmpty;
@@ -31,12 +30,8 @@ export function emptyTexts(
         trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),
         `%%det_experiment\n${newCell().trimEnd()}`
       ),
-    nothingRuns: () => ({ text: trans.__('Nothing runs or waits.') }),
     noneEnded: numArchived => ({
-      text:
-        numArchived > 0
-          ? trans._n('%1 is archived.', 'All %1 are archived.', numArchived)
-          : trans.__('Experiments that are over are listed here.')
+      text: numArchived > 0 ? trans._n('%1 is archived.', 'All %1 are archived.', numArchived) : ''
     }),
     noSlots: summary => ({
       text: trans.__('There are no slots: no agent offers any (%1).', summary)

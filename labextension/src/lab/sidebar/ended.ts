@@ -6,6 +6,7 @@ import type { IDeeds } from './deeds.js';
 import { ENDED_HEIGHT, EndedRow, type IEndedDeeds } from './endedrow.js';
 import { Filters } from './filters.js';
 import { WindowedList } from './list.js';
+import { SelectedBar } from './selected.js';
 import { acceptsOf, isActive, labelsOf, Listing, orderOf, type IQuery } from './listing.js';
 
 type Rows = ReadonlyMap<number, IExperimentLine>;
@@ -31,7 +32,7 @@ export class EndedList {
       isSelected: ({ id }) => this.list.selection.keys.has(id),
       toggle: ({ id }) => this.list.select(selection => selection.toggle(id)),
       filterBy: label => this.filters.addLabel(label),
-      editLabels: ({ id }) => deeds.editLabels(id),
+      editLabels: ({ id }) => deeds.editLabels([id]),
       archive: ({ id, is_archived: isArchived }) => deeds.archive([id], !isArchived)
     };
     this.list = new WindowedList<IExperimentLine>({
@@ -44,19 +45,29 @@ export class EndedList {
       onSelect: () => this._count(),
       onScroll
     });
-    this.filters = new Filters(trans, query, {
-      onChange: changed => this._onQuery(changed),
-      labels: () => labelsOf(this._rows.values()),
-      compare: () => deeds.compare(this.list.selected.map(({ id }) => id)),
+    const selected = (): number[] => this.list.selected.map(({ id }) => id);
+    this._selected = new SelectedBar(trans, {
+      compare: () => deeds.compare(selected()),
+      editLabels: () => deeds.editLabels(selected()),
       archive: () => this._archive(),
-      clearSelection: () => this.list.select(selection => selection.clear())
+      remove: () => deeds.remove(selected()),
+      clear: () => this.list.select(selection => selection.clear())
     });
-    this.node = h('div.det-ended', {}, this.filters.node, this.list.node, this.filters.selected);
+    this.filters = new Filters(trans, query, this._selected.node, {
+      onChange: changed => this._onQuery(changed),
+      labels: () => labelsOf(this._rows.values())
+    });
+    this.node = h('div.det-ended', {}, this.filters.node, this.list.node);
   }
 
   /** How many are over, archived ones only if they are shown. */
   get count(): number {
     return this._all;
+  }
+
+  /** In pixels, to be seen whole. */
+  get height(): number {
+    return this.filters.node.offsetHeight + this.list.height;
   }
 
   /** 942, or: 12 of 942. */
@@ -121,13 +132,12 @@ export class EndedList {
   }
 
   private _count(): void {
-    const selected = this.list.selected;
-    this.filters.count({
-      found: this.countText,
-      selected: selected.length,
-      areArchived: selected.every(line => line.is_archived),
-      mayWrite: this._options.mayWrite()
-    });
+    const hadFocus = this._selected.node.contains(document.activeElement);
+    const isSelecting = this._selected.update(this.list.selected, this._options.mayWrite());
+    this.filters.count(this.countText, isSelecting);
+    if (hadFocus && !isSelecting) {
+      this.list.node.focus(); // the button that had it is hidden
+    }
   }
 
   private _archive(): Promise<void> {
@@ -140,6 +150,7 @@ export class EndedList {
   }
 
   private readonly _listing: Listing;
+  private readonly _selected: SelectedBar;
   private _rows: Rows = new Map();
   private _all = 0;
 }

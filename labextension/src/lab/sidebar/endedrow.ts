@@ -83,8 +83,9 @@ export class EndedRow implements IRowView<IExperimentLine> {
     const when = ended === null ? '' : whenText(ended);
     const archived = line.is_archived ? trans.__('archived') : '';
     const facts = [line.status_word, archived, when].filter(Boolean);
-    const took = ended === null ? '' : formatDuration(ended - line.created_at);
-    const taken = took === '' ? '' : trans.__('took %1', took);
+    const elapsed = trans.__('%1 elapsed', formatDuration(line.held_s));
+    const taken =
+      ended === null ? '' : `${elapsed}: ${trans.__('the time in which it held slots')}`;
     setCut(
       this._word,
       facts.join(' · '),

@@ -1,36 +1,25 @@
-/** What the finished experiments are narrowed to, and what is done with those selected. */
+/** What the finished experiments are narrowed to; while some are selected, what is done with them. */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import { ENDED, type Status } from '../../model/state.js';
+import { ENDED, STATUS_WORDS, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IQuery, SortBy } from './listing.js';
-import { iconButton, lineIcon, nameButton, textButton } from './parts.js';
+import { iconButton, lineIcon, nameButton } from './parts.js';
 
 export interface IFilterDeeds {
   onChange: (query: IQuery) => void;
   /** All labels there are, asked for when the choice is opened. */
   labels: () => string[];
-  compare: () => void;
-  archive: () => Promise<void>;
-  clearSelection: () => void;
-}
-
-interface ICounts {
-  found: string;
-  selected: number;
-  /** Whether all those selected are archived. */
-  areArchived: boolean;
-  mayWrite: boolean;
 }
 
 export class Filters {
   readonly node: HTMLElement;
-  /** What can be done with those that are selected. */
-  readonly selected = h('div.det-selected', { hidden: true });
 
+  /** @param selected - Shown in place of the choices: no row moves, and none is covered. */
   constructor(
     private readonly _trans: ITrans,
     private _query: IQuery,
+    selected: HTMLElement,
     private readonly _deeds: IFilterDeeds
   ) {
     this._search = this._searchBox();
@@ -43,15 +32,14 @@ export class Filters {
     );
     this._archived.tabIndex = 0;
     nameButton(this._archived, _trans.__('Show archived ones, too'));
-    this._compare = textButton(_trans.__('Compare'), () => _deeds.compare());
-    this._archive = textButton('', () => _deeds.archive());
-    const clear = textButton(_trans.__('Clear'), () => _deeds.clearSelection());
-    this.selected.append(this._numSelected, this._compare, this._archive, clear);
+    const choices = [this._status, this._label, this._sort, this._archived];
+    this._choices = h('div.det-filter-line', {}, ...choices);
     this.node = h(
       'div.det-filters',
       { role: 'search', 'aria-label': _trans.__('Finished experiments') },
       search,
-      h('div.det-filter-line', {}, this._status, this._label, this._sort, this._archived),
+      this._choices,
+      selected,
       this._chips,
       this._found
     );
@@ -85,15 +73,9 @@ export class Filters {
     this._change({ text: '', status: '', labels: [] });
   }
 
-  count({ found, selected, areArchived, mayWrite }: ICounts): void {
-    const { _trans: trans } = this;
+  count(found: string, isSelecting: boolean): void {
     setText(this._found, found);
-    setText(this._numSelected, trans.__('%1 selected', selected));
-    setHidden(this.selected, selected === 0);
-    setHidden(this._archive, !mayWrite);
-    setAttribute(this._compare, 'aria-disabled', selected < 2 ? 'true' : null);
-    setAttribute(this._compare, 'title', selected < 2 ? trans.__('Select at least two') : null);
-    setText(this._archive, areArchived ? trans.__('Unarchive') : trans.__('Archive'));
+    setHidden(this._choices, isSelecting);
   }
 
   private _change(change: Partial<IQuery>): void {
@@ -116,15 +98,9 @@ export class Filters {
 
   private _statusBox(): HTMLSelectElement {
     const { _trans: trans } = this;
-    const words: Partial<Record<Status, string>> = {
-      completed: trans.__('Completed'),
-      stopped: trans.__('Stopped'),
-      canceled: trans.__('Canceled'),
-      failed: trans.__('Failed')
-    };
     const box = select(trans.__('Status'), [
       ['', trans.__('Status')],
-      ...ENDED.map((status): [string, string] => [status, words[status] ?? status])
+      ...ENDED.map((status): [string, string] => [status, STATUS_WORDS[status]])
     ]);
     box.addEventListener('change', () => this._change({ status: box.value as Status | '' }));
     return box;
@@ -183,9 +159,7 @@ export class Filters {
   private readonly _archived: HTMLButtonElement;
   private readonly _found = h('span.det-side-unseen', { role: 'status' });
   private readonly _chips = h('div.det-filter-line');
-  private readonly _numSelected = h('span', { role: 'status' });
-  private readonly _compare: HTMLButtonElement;
-  private readonly _archive: HTMLButtonElement;
+  private readonly _choices: HTMLElement;
   private readonly _drawChips = rebuilder(this._chips, (labels: string[]) =>
     labels.map(label => this._chip(label))
   );

@@ -4,6 +4,7 @@
  */
 import { frames } from '../../dom/frames.js';
 import { h, setAttribute } from '../../dom/dom.js';
+import { SELECTED_ATTRIBUTE } from '../tokens.js';
 import { Selection } from './keys.js';
 import { listenToKeys } from './listkeys.js';
 import { Heights } from './windowing.js';
@@ -65,6 +66,11 @@ export class WindowedList<T> {
     return this._items.length;
   }
 
+  /** Of all rows, in pixels. */
+  get height(): number {
+    return this._heights.total;
+  }
+
   /** Scroll here once the rows are there. */
   scrollTo(wanted: number): void {
     this._wanted = wanted;
@@ -87,6 +93,7 @@ export class WindowedList<T> {
     if (this.activePlace < 0) {
       this._active = null;
     }
+    this._noteSelection();
     setAttribute(this.node, 'aria-rowcount', items.length);
     this._all.style.height = `${this._heights.total}px`;
     this.draw();
@@ -126,6 +133,7 @@ export class WindowedList<T> {
   /** Change the selection. */
   select(change: (selection: Selection) => void): void {
     change(this.selection);
+    this._noteSelection();
     this._options.onSelect?.();
     this.draw();
   }
@@ -145,7 +153,9 @@ export class WindowedList<T> {
     if (item !== undefined) {
       this._active = this._options.keyOf(item);
       const { scrollTop, clientHeight } = this.node;
-      this._wanted = this._heights.scrollTo(place, scrollTop, clientHeight);
+      if (clientHeight > 0) {
+        this._wanted = this._heights.scrollTo(place, scrollTop, clientHeight);
+      }
       this.draw();
     }
   }
@@ -196,6 +206,12 @@ export class WindowedList<T> {
     }
     this._drawRows(places, active);
   };
+
+  /** For the context menu of a row that is selected, which is about all of them. */
+  private _noteSelection(): void {
+    const keys = this.selected.map(this._options.keyOf);
+    setAttribute(this.node, SELECTED_ATTRIBUTE, keys.join(' ') || null);
+  }
 
   private _noteTop(): void {
     const scroll = this.node.scrollTop;

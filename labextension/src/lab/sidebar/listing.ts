@@ -30,13 +30,19 @@ export function isActive(line: IExperimentLine): boolean {
 }
 
 export function acceptsOf({ text, status, labels, showArchived }: IQuery): Accepts {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const finds = findsAll(text);
   return line =>
     !isActive(line) &&
     (showArchived || !line.is_archived) &&
     (status === '' || line.status === status) &&
     labels.every(label => line.labels.includes(label)) &&
-    words.every(word => textOf(line).includes(word));
+    finds(line);
+}
+
+/** Accepts lines that have all words of a text, wherever. */
+export function findsAll(text: string): Accepts {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return line => words.every(word => textOf(line).includes(word));
 }
 
 export function orderOf(sortBy: SortBy): Order {
@@ -52,8 +58,20 @@ export function orderOf(sortBy: SortBy): Order {
   }
 }
 
-/** What runs, then what waits, then what is paused; the newest first. */
-export const byUrgency: Order = (a, b) => urgency(a) - urgency(b) || byNewest(a, b);
+/** What runs, the newest first; then what waits, as it is queued; then what is paused. */
+export const byUrgency: Order = (a, b) =>
+  urgency(a) - urgency(b) || (a.status === 'queued' ? byQueue(a, b) : byNewest(a, b));
+
+/** The first in the queue first; behind its front, of which the places are known, by priority. */
+function byQueue(a: IExperimentLine, b: IExperimentLine): number {
+  const [front, other] = [a.queue_place ?? Infinity, b.queue_place ?? Infinity];
+  return (
+    (front === other ? 0 : front - other) ||
+    a.priority - b.priority ||
+    a.position - b.position ||
+    a.id - b.id
+  );
+}
 
 function urgency({ status }: IExperimentLine): number {
   return status === 'paused' ? 2 : status === 'queued' ? 1 : 0;
@@ -85,7 +103,7 @@ function textOf(line: IExperimentLine): string {
   let text = texts.get(line);
   if (text === undefined) {
     const { name, id, labels, notebook, entrypoint, description, failure } = line;
-    text = [name, `#${id}`, ...labels, notebook, entrypoint, description, failure]
+    text = [name, `#${id}`, line.status_word, ...labels, notebook, entrypoint, description, failure]
       .join('\n')
       .toLowerCase();
     texts.set(line, text);

@@ -8,9 +8,10 @@ const KEY = 'det-jupyter:sidebar';
 const SOON_MS = 400;
 
 export interface IKept {
-  /** Which sections are open, and their shares of the height. */
+  /** Which sections are open. */
   open: boolean[];
-  sizes: number[];
+  /** The shares of the height that the user chose by moving a border; empty: by need. */
+  chosen: number[];
   text: string;
   status: Status | '';
   labels: string[];
@@ -19,7 +20,7 @@ export interface IKept {
 
 const FIRST: IKept = {
   open: [true, true, true, false],
-  sizes: [],
+  chosen: [],
   text: '',
   status: '',
   labels: [],
@@ -79,7 +80,7 @@ export function checked(value: unknown): IKept {
   const scroll = (read.scroll ?? {}) as Record<string, unknown>;
   return {
     open: listOf(read.open, 'boolean') ?? FIRST.open,
-    sizes: listOf(read.sizes, 'number') ?? FIRST.sizes,
+    chosen: listOf(read.chosen, 'number') ?? FIRST.chosen,
     text: typeof read.text === 'string' ? read.text : '',
     status: typeof read.status === 'string' ? (read.status as Status) : '',
     labels: listOf(read.labels, 'string') ?? [],

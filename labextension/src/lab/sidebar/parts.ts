@@ -10,6 +10,8 @@ type IconName = Parameters<typeof icon>[0];
 const LINES = {
   tag: 'M2.5 2.5h5l6 6l-5 5l-6-6zM5.2 5.2v.1',
   archive: 'M2 3h12v3H2zM3 6v7.5h10V6M6.5 9h3',
+  compare: 'M2.5 2.5v11h11M4.5 10.5l3-4l2.5 2l3.5-5M4.5 6.5l3 3l6-1',
+  remove: 'M2.5 4h11M6 4V2.5h4V4M4 4l.7 9.5h6.6L12 4M6.8 6.5v4.5M9.2 6.5v4.5',
   search: 'M7 2.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9zM10.4 10.4L14 14'
 };
 

@@ -11,9 +11,10 @@ import { Contents } from './contents.js';
 import { Deeds } from './deeds.js';
 import { makeDraggable } from './drag.js';
 import { emptyTexts } from './empty.js';
+import { keepFocus } from './focus.js';
 import { Memory } from './memory.js';
 import { SidebarPanel } from './panel.js';
-import { Section } from './section.js';
+import { contentHeight, Section } from './section.js';
 import { Templates } from './templates.js';
 import { sidebarIcon } from './icon.js';
 
@@ -34,6 +35,7 @@ const sidebar: JupyterFrontEndPlugin<void> = {
     notebooks: INotebookTracker | null
   ) => {
     const panel = makePanel(app, det, new Memory(state), notebooks);
+    keepFocus(app, panel.node);
     restorer?.add(panel, 'det-jupyter-sidebar');
     app.shell.add(panel, 'left', { rank: RANK, type: 'det_jupyter' });
     app.commands.addCommand(Commands.showSidebar, {
@@ -96,8 +98,11 @@ function makePanel(
     }
   });
   section.body.append(templates.node);
+  section.bodyHeight = () => contentHeight(templates.node);
+  templates.node.addEventListener('toggle', () => section.onNeed(), { capture: true });
   const { slots, active, ended } = contents;
-  const panel = new SidebarPanel(det, [slots, active, ended, section], memory);
+  const sections = [slots, active, ended, section];
+  const panel = new SidebarPanel(det, sections, sections.indexOf(ended), memory);
   contents.setCount = (of, text) => panel.setCount(of, text);
   panel.disposed.connect(() => contents.dispose());
   panel.title.icon = sidebarIcon;

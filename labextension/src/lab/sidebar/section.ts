@@ -5,6 +5,7 @@ import { h, setHidden, setText } from '../../dom/dom.js';
 
 /** What stands in a section that has nothing to show. */
 export interface IEmpty {
+  /** '' if the header says it all: the section has no height then. */
   text: string;
   /** A cell to run; a button beside it inserts it. */
   cell?: string;
@@ -22,6 +23,18 @@ export class Section extends Widget {
     this.title.label = label;
     this.addClass('jp-DetSection');
     this.node.append(this.body, this._empty);
+  }
+
+  /** Called when it may need another height. */
+  onNeed: () => void = () => undefined;
+
+  /** In pixels, what its body needs to be seen whole. */
+  bodyHeight: () => number = () => contentHeight(this.body);
+
+  /** In pixels; 0: its header says it all. */
+  get need(): number {
+    const body = this.body.hidden ? 0 : this.bodyHeight();
+    return body + (this._empty.hidden ? 0 : contentHeight(this._empty));
   }
 
   /** What is shown unless there is nothing to show. */
@@ -43,7 +56,9 @@ export class Section extends Widget {
   /** Say what to do, as there is nothing to show; `null`: there is. `keepsBody`: beside the body. */
   showEmpty(empty: IEmpty | null, keepsBody = false): void {
     setHidden(this.body, empty !== null && !keepsBody);
-    setHidden(this._empty, empty === null);
+    setHidden(this._empty, empty === null || empty.text === '');
+    this.toggleClass('det-mod-bare', empty?.text === '' && !keepsBody);
+    this.onNeed();
     const wanted = JSON.stringify(empty);
     if (empty === null || wanted === this._shown) {
       return;
@@ -90,4 +105,21 @@ export class Section extends Widget {
   private readonly _count = h('span.det-section-count');
   private _isSeen = false;
   private _shown = '';
+}
+
+/** The height of what is in an element, which may be less high, or higher. */
+export function contentHeight(element: HTMLElement): number {
+  const last = element.lastElementChild;
+  if (!(last instanceof HTMLElement)) {
+    return 0;
+  }
+  const { marginBottom } = getComputedStyle(last);
+  const { paddingBottom } = getComputedStyle(element);
+  const below = (parseFloat(marginBottom) || 0) + (parseFloat(paddingBottom) || 0);
+  return Math.ceil(
+    last.getBoundingClientRect().bottom -
+      element.getBoundingClientRect().top +
+      element.scrollTop +
+      below
+  );
 }

@@ -3,7 +3,7 @@ import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
 import type { IAgentLine, ISlotLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
-import { EXPERIMENT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
+import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
 import { Bar, ChangingIcon, sayAll, setCut } from './parts.js';
 import type { ISample } from './slotmodel.js';
 
@@ -38,6 +38,7 @@ function describe(node: HTMLElement, slot: ISlotLine, agent: IAgentLine): void {
   setAttribute(node, 'data-state', agent.is_connected ? slot.state : 'disabled');
   setAttribute(node, EXPERIMENT_ATTRIBUTE, experiment);
   setAttribute(node, TRIAL_ATTRIBUTE, trial);
+  setAttribute(node, SLOT_ATTRIBUTE, `${agent.id} ${slot.id}`);
   setAttribute(node, 'title', [agent.id, ...facts].join('\n'));
   setAttribute(node, 'aria-label', sayAll([agent.id, `${slot.id}`, who, ...facts]));
   setAttribute(node, 'data-opens', experiment !== null);

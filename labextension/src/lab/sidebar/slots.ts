@@ -5,7 +5,7 @@
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import type { IAgentLine, IClusterNews } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
-import { capitalized } from '../../model/units.js';
+import { asSentence } from '../../model/units.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import { Bar, setCut, slotsText } from './parts.js';
 import { keepStop, rove } from './roving.js';
@@ -81,7 +81,7 @@ export class SlotsView {
       if (reasons.size === 0 && !isKnown && agent.is_connected) {
         reasons.add(this._trans.__('Waiting for the first samples…'));
       }
-      setText(view.missing, [...reasons].map(capitalized).join('. '));
+      setText(view.missing, [...reasons].map(asSentence).join(' '));
       setHidden(view.missing, reasons.size === 0);
       setText(view.cpu, cpu === null ? '' : this._trans.__('CPU %1 %', Math.round(cpu)));
     });

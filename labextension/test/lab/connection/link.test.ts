@@ -147,13 +147,13 @@ it('comes back after a cut, with pauses that grow and a jitter', async () => {
   server.answer = new TypeError('Failed to fetch');
   lastSocket(server).cut();
   expect(shared.link.state).toBe('cut');
-  expect(shared.link.sentence).toMatch(/was lost; it is tried again/);
+  expect(shared.link.sentence).toMatch(/was lost. Reconnecting/);
   const before = server.requests.length;
   await wait(499);
   expect(server.requests.length - before).toBe(0);
   await wait(1 + 1000 + 2000 + 4000);
   expect(server.requests.length - before).toBe(4);
-  expect(shared.link.sentence).toMatch(/does not answer.*It is tried again/);
+  expect(shared.link.sentence).toMatch(/does not answer.*Retrying/);
   await wait(8000 + 16_000 + 30_000 * 10);
   expect(server.requests.length - before).toBe(16);
   server.answer = { status: 200, body: INFO };
@@ -196,7 +196,7 @@ it('a WebSocket that a proxy does not let through, and a feeder that cannot star
   expect(shared.link.sentence).toMatch(/a proxy may be in its way/);
   await wait(500);
   lastSocket(server).cut(1013, 'There is no memory.');
-  expect(shared.link.sentence).toMatch(/cannot be started now; .* There is no memory\.$/);
+  expect(shared.link.sentence).toMatch(/cannot be started now\. .* There is no memory\.$/);
   await wait(1000);
   await wait(75_000); // it is opened, and nobody says hello
   expect(shared.link.sentence).toMatch(/does not answer/);

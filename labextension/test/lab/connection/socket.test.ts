@@ -197,7 +197,7 @@ it('questions wait for the first connection, and are rejected with a sentence by
   fake.cut();
   await expect(early).rejects.toThrow('cut before the answer came');
   socket.giveUp();
-  await expect(socket.ask(3, 'logs', {})).rejects.toThrow('no connection');
+  await expect(socket.ask(3, 'logs', {})).rejects.toThrow('No connection');
 });
 
 it('a question that is never answered is rejected after a minute', async () => {

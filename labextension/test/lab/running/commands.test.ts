@@ -22,7 +22,7 @@ class FakeConsole extends Widget {
 }
 
 /** An application; `under` is the context of the item with the context menu. */
-function start({ under = '', hasConsoles = true, isLab = true } = {}) {
+function start({ under = '', hasConsoles = true, isLab = true, restored = [] as object[] } = {}) {
   const det = new FakeDet();
   const commands = new CommandRegistry();
   const consoles: FakeConsole[] = [];
@@ -37,18 +37,20 @@ function start({ under = '', hasConsoles = true, isLab = true } = {}) {
   commands.addCommand(Commands.openExperiment, { execute: args => opened('page', args) as never });
   commands.addCommand(Commands.openLogs, { execute: args => opened('logs', args) as never });
   const startNew = vi.fn().mockResolvedValue({ id: 'kernel-1', dispose: vi.fn() });
-  const shell = { add: vi.fn(), activateById: vi.fn() };
+  const shell = { add: vi.fn(), activateById: vi.fn(), widgets: () => restored };
   const node = { dataset: { context: under } };
   const app = {
     commands,
     shell,
+    restored: Promise.resolve(),
     serviceManager: { kernels: { startNew } },
     contextMenuHitTest: (fits: (element: object) => boolean) => (fits(node) ? node : undefined)
   } as unknown as JupyterFrontEnd;
   const sections: IRunningSessions.IManager[] = [];
   const managers = { add: (one: IRunningSessions.IManager) => sections.push(one) };
   const [ranks, running] = runningPlugins;
-  void ranks?.activate(app, det.asDet, isLab ? {} : null);
+  const labShell = { layoutModified: new Signal<object, void>({}) };
+  void ranks?.activate(app, det.asDet, isLab ? labShell : null);
   void running?.activate(app, det.asDet, managers);
   return { det, commands, consoles, created, opened, startNew, shell, sections, app };
 }
@@ -59,6 +61,21 @@ beforeEach(() => {
   vi.clearAllMocks();
 });
 
+test('consoles that came back with the layout restart without a question, if they are of ranks', async () => {
+  const consoleOf = (name: string) => ({
+    sessionContext: {
+      session: { kernel: { name } },
+      kernelPreference: { name } as object,
+      kernelChanged: new Signal<object, void>({})
+    }
+  });
+  const [rank, other] = [consoleOf('det-trial-3-rank-1'), consoleOf('python3')];
+  start({ restored: [rank, other, {}] });
+  await Promise.resolve();
+  expect(rank.sessionContext.kernelPreference).toMatchObject({ skipKernelRestartDialog: true });
+  expect(other.sessionContext.kernelPreference).toEqual({ name: 'python3' });
+});
+
 test('a console attaches by the name of the rank; to close it is to detach', async () => {
   const { commands, created, startNew } = start();
   await commands.execute(Commands.openConsole, CONSOLE);
@@ -66,7 +83,7 @@ test('a console attaches by the name of the rank; to close it is to detach', asy
   expect(created).toHaveBeenCalledWith(
     expect.objectContaining({
       name: 'Trial 3, rank 1',
-      kernelPreference: { id: 'kernel-1', shutdownOnDispose: true }
+      kernelPreference: { id: 'kernel-1', shutdownOnDispose: true, skipKernelRestartDialog: true }
     })
   );
 });
@@ -112,7 +129,12 @@ test('in Notebook 7 stacks are in a dialog, and the console is not detached with
   expect(shell.add).not.toHaveBeenCalled();
   await commands.execute(Commands.openConsole, CONSOLE);
   expect(created).toHaveBeenCalledWith(
-    expect.objectContaining({ kernelPreference: { id: 'kernel-1', shutdownOnDispose: false } })
+    expect.objectContaining({
+      kernelPreference: expect.objectContaining({
+        id: 'kernel-1',
+        shutdownOnDispose: false
+      }) as object
+    })
   );
 });
 

@@ -44,7 +44,7 @@ test('trials have their ranks as children, with state, steps and slot', () => {
   expect(item?.context).toBe('det-trial-3');
   expect(item?.children?.map(child => [child.label(), child.detail?.()])).toEqual([
     ['Rank 0', 'GPU 0'],
-    ['Rank 1', 'starting, GPU 1']
+    ['Rank 1', 'Starting, GPU 1']
   ]);
   expect(item?.children?.[1]?.context).toBe('det-trial-3-rank-1');
   expect(item?.children?.[1]?.shutdown).toBeUndefined();

@@ -14,13 +14,15 @@ import { FakeDet, line } from './fake.js';
 interface IElement {
   hasAttribute: () => boolean;
   getAttribute: () => string;
+  closest: () => null;
 }
 
 /** An application in which an experiment is under the context menu, and another in front. */
 function start({ under, front }: { under?: number; front?: number } = {}) {
   const element = (id: number): IElement => ({
     hasAttribute: () => true,
-    getAttribute: () => String(id)
+    getAttribute: () => String(id),
+    closest: () => null
   });
   const commands = new CommandRegistry();
   const page = front === undefined ? undefined : { closest: () => element(front) };
@@ -30,7 +32,7 @@ function start({ under, front }: { under?: number; front?: number } = {}) {
     shell: { currentWidget: page && { node: page } }
   } as unknown as JupyterFrontEnd;
   const det = new FakeDet();
-  void commandsPlugin.activate(app, det.asDet);
+  void commandsPlugin.activate(app, det.asDet, null);
   return { commands, det };
 }
 

@@ -39,10 +39,16 @@ export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperi
     entrypoint: 'DigitsTrial',
     created_at: 1000 + id,
     ended_at: null,
+    held_s: 0,
+    queue_place: null,
+    priority: 42,
+    position: id,
     is_archived: false,
+    is_quiet: false,
     wait: '',
     remedies: [],
     failure: '',
+    alarm: '',
     actions: verbs.map(verb => ({ verb, label: verb, enabled: verb !== 'activate', why: '' })),
     ...fields
   };

@@ -27,7 +27,7 @@ function watch(...news: IExperimentLine[][]): string[][] {
 }
 
 test('what was over when the page opened is not mentioned', () => {
-  expect(watch([line(1, { status: 'completed' }), line(2, { status: 'failed' })])).toEqual([[]]);
+  expect(watch([line(1, { status: 'completed' }), line(2, { status: 'error' })])).toEqual([[]]);
 });
 
 test('an end is mentioned once', () => {
@@ -36,22 +36,46 @@ test('an end is mentioned once', () => {
 });
 
 test('an experiment that came and failed between two news is mentioned', () => {
-  expect(watch([line(1)], [line(2, { status: 'failed' })])).toEqual([[], ['2 failed']]);
+  expect(watch([line(1)], [line(2, { status: 'error' })])).toEqual([[], ['2 failed']]);
 });
 
 test('an old experiment that is seen late is not mentioned', () => {
-  expect(watch([line(5)], [line(2, { status: 'failed' })])).toEqual([[], []]);
+  expect(watch([line(5)], [line(2, { status: 'error' })])).toEqual([[], []]);
 });
 
 test('with another master, numbers stand for other experiments', () => {
-  const other = line(1, { status: 'failed', created_at: 99_999 });
+  const other = line(1, { status: 'error', created_at: 99_999 });
   expect(watch([line(1), line(2)], [other])).toEqual([[], []]);
 });
 
 test('an experiment that was continued ends again', () => {
   const over = line(1, { status: 'completed', ended_at: 9 });
-  const again = line(1, { status: 'failed', ended_at: 20 });
+  const again = line(1, { status: 'error', ended_at: 20 });
   expect(watch([over], [line(1)], [again])).toEqual([[], [], ['1 failed']]);
+});
+
+test('a run that a diagnosis waits for is not mentioned', () => {
+  const run = line(2, { is_quiet: true, num_trials: 2, best: 0.5 });
+  const better = { ...run, best: 0.6 };
+  const failed = line(3, { is_quiet: true, status: 'error' });
+  const over: IExperimentLine = { ...better, status: 'completed', ended_at: 9 };
+  expect(watch([line(1)], [run], [better], [over, failed])).toEqual([[], [], [], []]);
+});
+
+test('a run that diverges is mentioned once, and its end only if it says something else', () => {
+  const alarm = 'loss is NaN since batch 40';
+  const wild = line(1, { alarm });
+  const over = line(1, { status: 'error', failure: `trial 1: ${alarm}`, ended_at: 9 });
+  const other = line(1, { status: 'error', failure: 'ValueError: no', ended_at: 9 });
+  const again = line(1, { alarm: 'loss is NaN since batch 80' });
+  expect(watch([line(1)], [wild], [line(1)], [again], [over])).toEqual([
+    [], ['1 diverged'], [], [], []
+  ]); // prettier-ignore
+  expect(watch([line(1)], [wild], [other])).toEqual([[], ['1 diverged'], ['1 failed']]);
+  expect(watch([wild], [over])).toEqual([[], ['1 failed']]); // the page opened in between
+  expect(watch([line(1)], [wild], [over], [line(1)], [wild])).toEqual([
+    [], ['1 diverged'], [], [], ['1 diverged']
+  ]); // prettier-ignore
 });
 
 test('what was canceled is not mentioned', () => {

@@ -29,7 +29,8 @@ vi.mock('@jupyterlab/apputils', () => ({
     cancelButton: (options: object) => ({ accept: false, ...options }),
     warnButton: (options: object) => ({ accept: true, ...options })
   },
-  InputDialog: { getText: vi.fn() },
-  Notification: { emit: vi.fn(), error: vi.fn() },
+  Clipboard: { copyToSystem: vi.fn() },
+  InputDialog: { getText: vi.fn(), getItem: vi.fn() },
+  Notification: { emit: vi.fn(), error: vi.fn(), success: vi.fn() },
   showDialog: vi.fn()
 }));

@@ -47,19 +47,52 @@ function notebook(...sources: [string, ...string[]]) {
     model: { sharedModel: { insertCell }, getMetadata: () => ({ name: 'python' }) }
   };
   const kernel = new FakeKernel();
+  /** Add a cell, which is the active one. */
+  const choose = (index: number, source: string): void => {
+    insertCell(index, { source });
+    content.activeCellIndex = index;
+    content.activeCell = cells[index];
+    const shared = cells[index]?.model.sharedModel as unknown as Record<string, unknown>;
+    shared.getSource = () => shared.source;
+    shared.setSource = (text: string) => {
+      shared.source = text;
+    };
+  };
   const panel = { content, sessionContext: { session: { kernel } } };
   const texts = (): string[] => cells.map(cell => cell.model.sharedModel.source);
-  return { panel: panel as unknown as NotebookPanel, content, kernel, texts };
+  return { panel: panel as unknown as NotebookPanel, content, kernel, texts, choose };
 }
 
 const execute = vi.fn();
+const answer = vi.fn();
 function runner(): CellRunner {
   const det = new FakeDet();
   det.settings.values.newCell = 'entrypoint: MyTrial\ndata: {}\n';
+  det.post.mockImplementation(answer);
   return new CellRunner({ commands: { execute } as unknown as CommandRegistry }, det.asDet);
 }
 beforeEach(() => {
   vi.clearAllMocks();
+  answer.mockRejectedValue(new Error('no server')); // then the settings' text counts
+});
+
+test('a class gets what the server reads in the cells; an empty cell is about that above', async () => {
+  answer.mockResolvedValue({ configuration: 'entrypoint: A\nsearcher: {metric: val_loss}\n' });
+  const source = 'class A(PyTorchTrial): ...';
+  const written = '%%det_experiment\nentrypoint: A\nsearcher: {metric: val_loss}';
+  const one = notebook(source, 'print(1)');
+  await runner().run(one.panel);
+  expect(one.texts()).toEqual([source, written, 'print(1)']);
+  const asked = { configuration: 'entrypoint: MyTrial\ndata: {}\n', entrypoint: 'A' };
+  expect(answer).toHaveBeenLastCalledWith('cell', { ...asked, sources: [source] });
+  const other = notebook('', source, 'def helper(): ...');
+  other.choose(3, '');
+  await runner().run(other.panel);
+  expect(other.texts()).toEqual(['', source, 'def helper(): ...', written]);
+  expect(answer).toHaveBeenLastCalledWith('cell', {
+    ...asked,
+    sources: ['', source, 'def helper(): ...', '']
+  });
 });
 
 test('an experiment is run, after the extension is loaded', async () => {

@@ -32,7 +32,7 @@ async function said(afterMs = 1000): Promise<string[]> {
   return vi.mocked(Notification.emit).mock.calls.map(([message]) => message);
 }
 const failed = (id: number): IExperimentLine =>
-  line(id, { status: 'failed', failure: 'rank 1: boom', ended_at: 9 });
+  line(id, { status: 'error', failure: 'rank 1: boom', ended_at: 9 });
 
 test('a failure stays until it is closed, and opens the logs', async () => {
   const { det, execute } = start(line(1));

@@ -9,6 +9,7 @@ import {
   orderOf,
   type IQuery
 } from '../../../src/lab/sidebar/listing.js';
+import type { IExperimentLine } from '../../../src/model/state.js';
 import { line, rowsOf } from './samples.js';
 
 const ALL: IQuery = { text: '', status: '', labels: [], sortBy: 'newest', showArchived: false };
@@ -40,11 +41,11 @@ describe('which experiments are listed', () => {
 
   it('filters by status and by all of the labels', () => {
     const lines = [
-      line(1, { status: 'failed', labels: ['a', 'b'] }),
+      line(1, { status: 'error', labels: ['a', 'b'] }),
       line(2, { labels: ['a'] }),
       line(3, { labels: ['a', 'b'] })
     ];
-    expect(shown({ status: 'failed' }, ...lines)).toEqual([1]);
+    expect(shown({ status: 'error' }, ...lines)).toEqual([1]);
     expect(shown({ labels: ['b', 'a'] }, ...lines)).toEqual([3, 1]);
   });
 
@@ -81,6 +82,29 @@ describe('the order of experiments', () => {
     const listing = new Listing(isActive, byUrgency);
     listing.reset(rowsOf(...lines));
     expect(listing.lines.map(({ id }) => id)).toEqual([4, 3, 2, 1]);
+  });
+});
+
+describe('what waits', () => {
+  it('stands in the order of the queue', () => {
+    const queued = (id: number, changes: Partial<IExperimentLine>): IExperimentLine =>
+      line(id, { status: 'queued', ...changes });
+    const lines = [
+      queued(1, {}),
+      queued(2, { queue_place: 3 }),
+      queued(3, {}),
+      queued(4, { queue_place: 1 }),
+      queued(5, { priority: 7 }),
+      queued(6, { position: 0.5 })
+    ];
+    const listing = new Listing(isActive, byUrgency);
+    listing.reset(rowsOf(...lines));
+    expect(listing.lines.map(({ id }) => id)).toEqual([4, 2, 5, 6, 1, 3]);
+    // The queue moves up: whichever lines are news, in whatever order.
+    const rows = rowsOf(...lines.slice(0, 3), queued(4, { status: 'running' }), ...lines.slice(4));
+    rows.set(1, queued(1, { queue_place: 0 }));
+    listing.change([1, 4], rows);
+    expect(listing.lines.map(({ id }) => id)).toEqual([4, 1, 2, 5, 6, 3]);
   });
 });
 

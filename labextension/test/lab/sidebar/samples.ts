@@ -20,10 +20,16 @@ export function line(id: number, changes: Partial<IExperimentLine> = {}): IExper
     entrypoint: 'Trial',
     created_at: 1000 + id,
     ended_at: 2000 + id,
+    held_s: 60,
+    queue_place: null,
+    priority: 42,
+    position: id,
     is_archived: false,
+    is_quiet: false,
     wait: '',
     remedies: [],
     failure: '',
+    alarm: '',
     actions: [],
     ...changes
   };

@@ -97,9 +97,9 @@ describe('what is kept across a reload', () => {
   it('is read as it was', () => {
     const kept = {
       open: [true, false, true, true],
-      sizes: [0.2, 0, 0.5, 0.3],
+      chosen: [0.2, 0, 0.5, 0.3],
       text: 'net',
-      status: 'failed' as const,
+      status: 'error' as const,
       labels: ['good'],
       scroll: { active: 0, ended: 460 }
     };

@@ -1,0 +1,121 @@
+/** Commands that take something from an experiment: another run of it, its metrics, its number. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Clipboard, Notification } from '@jupyterlab/apputils';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { LabIcon } from '@jupyterlab/ui-components';
+
+import { ENDED, type IExperimentLine } from '../../model/state.js';
+import { forkCell, insertCell } from '../sidebar/cells.js';
+import { Commands, type IDetJupyter } from '../tokens.js';
+import { ask, mayChange, type Args } from './asking.js';
+import { activateIcon, copyIcon, exportIcon, forkIcon } from './icons.js';
+import { metricsTable, type ICurve } from './metricstable.js';
+import { rowsOf, targetsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
+
+interface IOne {
+  id: string;
+  label: string;
+  caption: string;
+  icon: LabIcon;
+  /** Whether it is possible; else it is greyed out. */
+  isPossible: (row: IExperimentLine) => boolean;
+  run: (row: IExperimentLine) => Promise<boolean>;
+}
+
+export function addCopies(
+  app: JupyterFrontEnd,
+  det: IDetJupyter,
+  notebooks: INotebookTracker | null
+): void {
+  const { api, trans } = det;
+  addOne(app, det, {
+    id: Commands.continueExperiment,
+    label: trans.__('Continue'),
+    caption: trans.__('Go on after its end: trials that did not finish do'),
+    icon: activateIcon,
+    isPossible: row =>
+      mayChange(det) &&
+      ENDED.includes(row.status) &&
+      row.status !== 'completed' &&
+      !row.is_archived,
+    run: ({ id }) => ask(() => api.post(`api/experiments/${id}/continue`, {}))
+  });
+  addOne(app, det, {
+    id: Commands.forkExperiment,
+    label: trans.__('Fork in a New Cell'),
+    caption: trans.__('Insert the cell that runs its code again, with your changes'),
+    icon: forkIcon,
+    isPossible: row => mayChange(det) && notebooks !== null && !row.is_archived,
+    run: async row => {
+      if (notebooks !== null) {
+        await insertCell(forkCell(row, trans), notebooks, app.commands);
+      }
+      return true;
+    }
+  });
+  addOne(app, det, {
+    id: Commands.exportExperiment,
+    label: trans.__('Export Metrics as CSV'),
+    caption: trans.__('Download every value of every metric as a table'),
+    icon: exportIcon,
+    isPossible: () => det.link.state === 'up',
+    run: ({ id, name }) => ask(() => exportMetrics(det, id, name))
+  });
+  addCopyId(app, det);
+}
+
+/** A command about exactly one experiment. */
+function addOne(app: JupyterFrontEnd, det: IDetJupyter, one: IOne): void {
+  const { trans } = det;
+  const find = (args: Args): IExperimentLine | undefined => {
+    const rows = rowsOf(app, det, args);
+    return rows.length === 1 ? rows[0] : undefined;
+  };
+  app.commands.addCommand(one.id, {
+    label: args => (args.where === 'page' ? trans.__('Experiment: %1', one.label) : one.label),
+    caption: one.caption,
+    icon: one.icon,
+    isEnabled: args => {
+      const row = find(args);
+      return row !== undefined && one.isPossible(row);
+    },
+    isVisible: args => find(args) !== undefined,
+    execute: args => {
+      const row = find(args);
+      return row === undefined ? false : one.run(row);
+    },
+    describedBy: { args: { type: 'object', properties: TARGET_SCHEMA } }
+  });
+}
+
+async function exportMetrics({ api, trans }: IDetJupyter, id: number, name: string): Promise<void> {
+  const curves = await api.get<ICurve[]>(`api/experiments/${id}/curves`);
+  if (curves.length === 0) {
+    throw new Error(trans.__('Experiment %1 has reported no metrics.', id));
+  }
+  // The drawing core is loaded when it is needed.
+  const { download, quoted } = await import('../../charts/saving.js');
+  const text = metricsTable(curves, quoted);
+  const file = `experiment-${id}-${name.replace(/[^\w.-]+/g, '-')}.csv`;
+  download(file, new Blob([text], { type: 'text/csv' }));
+}
+
+function addCopyId(app: JupyterFrontEnd, det: IDetJupyter): void {
+  const { trans } = det;
+  const label = (args: Args): string =>
+    targetsOf(app, args).length > 1 ? trans.__('Copy IDs') : trans.__('Copy ID');
+  app.commands.addCommand(Commands.copyExperimentId, {
+    label: args => (args.where === 'page' ? trans.__('Experiment: %1', label(args)) : label(args)),
+    caption: trans.__('Copy its number, as cells and the command line take it'),
+    icon: copyIcon,
+    isEnabled: args => targetsOf(app, args).length > 0,
+    isVisible: args => targetsOf(app, args).length > 0,
+    execute: args => {
+      const text = targetsOf(app, args).join(' ');
+      Clipboard.copyToSystem(text);
+      Notification.success(trans.__('Copied: %1', text), { autoClose: 2000 });
+      return text;
+    },
+    describedBy: { args: { type: 'object', properties: TARGETS_SCHEMA } }
+  });
+}
