@@ -1,11 +1,17 @@
 # Everything happens in .venv, which each target sets up when it is missing or older than pyproject.toml.
+# Where .venv is of another Python than $(PYTHON), in .venv-3.13: `make test PYTHON=python3.13`.
 
 PYTHON ?= python3
-VENV := .venv
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(VERSION),)
+$(error $(PYTHON) does not run here; name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3)
+endif
+THERE := $(shell sed -nE 's/^version(_info)? *= *([0-9]+[.][0-9]+).*/\2/p' .venv/pyvenv.cfg 2> /dev/null)
+VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-long mutants soak check bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-long mutants soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -31,6 +37,10 @@ lab: setup
 # In their order (e2e, integration, unit), so that no long file is left for the end.
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 30
+
+# The unit tests that need no torch, on the other Pythons that this machine has: SECONDS=600 make test-pythons
+test-pythons: setup
+	$(BIN)/python -m tests.interpreters --seconds $(or $(SECONDS),240)
 
 # How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
 mutants: setup
@@ -66,4 +76,4 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 
 clean:
-	rm -rf $(VENV) labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/notebook/static build dist
+	rm -rf .venv .venv-* labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/notebook/static build dist
