@@ -16,6 +16,7 @@ from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session
 from det_jupyter.system import paths
 from det_jupyter.system.daemon import spawn_master
+from det_jupyter.system.locks import is_locked
 from det_jupyter.system.processes import birth_of
 from det_jupyter.wire import PROTOCOL, MasterInfo
 
@@ -53,7 +54,7 @@ def announced_master() -> MasterInfo | None:
     try:
         info = MasterInfo.model_validate_json(text)
     except ValidationError:
-        if not paths.is_locked(paths.master_lock()):
+        if not is_locked(paths.master_lock()):
             return None
         raise ProtocolMismatch(
             f"{paths.master_file()} was written by another version of det_jupyter than this one "
@@ -65,7 +66,7 @@ def announced_master() -> MasterInfo | None:
 def _is_alive(info: MasterInfo) -> bool:
     """Return whether the process lives; its birth shows whether the pid was reused."""
     if not info.birth:  # of a version that wrote something else there
-        return paths.is_locked(paths.master_lock())
+        return is_locked(paths.master_lock())
     return birth_of(info.pid) == info.birth
 
 

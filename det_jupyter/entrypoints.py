@@ -22,7 +22,7 @@ import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Per = Literal["slot", "computer"]
 Launcher = Literal["torch_distributed", "deepspeed"]
@@ -109,6 +109,14 @@ def parse_entrypoint(value: str | list[str]) -> Entrypoint:
         if program := _of_words(words):
             return program
     return Command(("sh", "-c", text))
+
+
+def meaning_of(entrypoint: Any) -> Entrypoint | None:
+    """Return what an entrypoint means; None if it is missing or wrong (parsing reports that)."""
+    if isinstance(entrypoint, str | list) and entrypoint:
+        with suppress(ValueError, TypeError, AttributeError):
+            return parse_entrypoint(entrypoint)
+    return None
 
 
 def entrypoint_text(value: str | list[str]) -> str:

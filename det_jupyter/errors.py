@@ -14,6 +14,7 @@
     ├── PeerRefused               what a rank was sent does not come from its gang
     ├── RankFailed                a rank ended with an error (carries its traceback)
     ├── CheckpointError           a checkpoint is absent, damaged or does not fit
+    │   └── PartsConflict         what the ranks store cannot be one (a RuntimeError too)
     └── InvalidHP                 raised by a trial: these hyperparameters cannot work
 
 Knows nothing of the rest of the package.
@@ -129,6 +130,10 @@ class RankFailed(DetError):
 
 class CheckpointError(DetError):
     """A checkpoint is absent, damaged, or does not fit the model."""
+
+
+class PartsConflict(CheckpointError, RuntimeError):
+    """Files or metadata that the ranks would store in one checkpoint contradict each other."""
 
 
 class InvalidHP(DetError):

@@ -197,6 +197,7 @@ class RankFailure:
         where: The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
         final: Trying again cannot help (the error came before the first step, or is a mistake
             in the configuration).
+        no_room: A disk was full: the trial is not at fault.
     """
 
     at: Moment
@@ -205,6 +206,7 @@ class RankFailure:
     traceback: Words
     where: Words = ""
     final: bool = False
+    no_room: bool = False
     kind: Literal["failure"] = "failure"
 
 

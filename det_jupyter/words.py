@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
 from typing import Any
 
 # For `logging.basicConfig` in scripts; the log's filters recognise the level in it.
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+
+# In alarms of trials; what is shown of a trial that has ended leaves it out.
+GOES_ON = "Training continues."
 
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
@@ -22,6 +26,18 @@ CONTROLS = re.compile(
 )
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def class_name(kind: type) -> str:
+    """Return the public name of a class, also where a private module of a package defines it.
+
+    >>> import pathlib
+    >>> class_name(pathlib.PosixPath)  # pathlib._local.PosixPath in Python 3.13
+    'pathlib.PosixPath'
+    """
+    public = kind.__module__.partition("._")[0]
+    is_public = getattr(sys.modules.get(public), kind.__qualname__, None) is kind
+    return f"{public if is_public else kind.__module__}.{kind.__qualname__}"
 
 
 def said_by(error: BaseException) -> str:

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 # What any part may import; drawn as one box.
 CONTRACT = {
     "_version", "blobs", "bounds", "calls", "capsule", "context", "control", "direction",
-    "entrypoints", "errors", "json_numbers", "lengths", "measures", "printed", "records",
+    "entrypoints", "errors", "json_numbers", "lengths", "measures", "needs", "printed", "records",
     "remedies", "system", "wire", "words",
 }  # fmt: skip
 

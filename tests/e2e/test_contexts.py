@@ -133,7 +133,7 @@ def test_text_template_context_and_code_are_refused_together(client: Client, fol
     assert "line 1: entrypoint: fits.py has no mian; did you mean main?" in text
     assert "line 4: max_restart: unknown key; did you mean max_restarts?" in text
     assert "--template: there is no template 'nothing'" in text
-    assert f"links lead out of {folder}: outside → /etc; replace each" in text
+    assert f"links lead out of {folder}: outside → /etc; --follow-links" in text
 
 
 def test_a_notebook_keeps_scripts_and_takes_a_folder_along(

@@ -50,7 +50,9 @@ def rank_is(rank: int) -> str:
 def test_a_crash_shows_its_stack_and_is_tried_twice(client: Client) -> None:
     experiment, error = crash(client, rank_is(1) + "import ctypes; ctypes.string_at(0)")
     trial = experiment.view.trials[0]
-    assert "rank 1 was killed by SIGSEGV in batch 7 (twice, in the same way)" in str(error)
+    assert "rank 1 was killed by SIGSEGV in batch 7. Failed twice with the same error." in str(
+        error
+    )
     assert "Fatal Python error: Segmentation fault" in str(error)
     assert "in train_batch" in error.remote_traceback
     assert "det_jupyter/pytorch" not in error.remote_traceback
@@ -70,7 +72,7 @@ def test_a_rank_that_leaves_without_a_word_is_the_one_that_is_blamed(
 def test_an_error_that_names_its_process_is_the_same_in_the_same_batch(client: Client) -> None:
     act = "import os; raise RuntimeError(f'process {os.getpid()} is out of memory')"
     experiment, error = crash(client, act)
-    assert "is out of memory (twice, in the same way)" in str(error)
+    assert "is out of memory. Failed twice with the same error." in str(error)
     assert experiment.view.trials[0].restarts == 1
 
 
@@ -87,7 +89,7 @@ def test_a_rank_that_is_killed_at_the_same_batch_again_and_again_is_given_up(
     client: Client,
 ) -> None:
     experiment, error = crash(client, rank_is(1) + "import os; os.kill(os.getpid(), 9)")
-    assert "in batch 7 (3 times, in the same way)" in str(error)
+    assert "in batch 7. Failed 3 times with the same error." in str(error)
     assert experiment.view.trials[0].restarts == 2
 
 

@@ -12,6 +12,8 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import yaml
 
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
+from det_jupyter.wire import ExperimentQuery
 from tests.forks import ForkSource, fork_source
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
@@ -115,11 +118,11 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     assert lines[-2].startswith(
         "Trial log stream ended. To reopen log stream, run: det trial logs"
     )
-    assert lines[-1].startswith(f"Experiment {number} “small”: COMPLETED; error ")
+    assert lines[-1].startswith(f"Experiment {number} “small”: completed; error ")
 
     rows = json.loads(folder.det_afresh("e list --json"))
     assert (rows[0]["ID"], rows[0]["State"]) == (number, "COMPLETED")
-    assert folder.det(f"e wait {number}").endswith("COMPLETED\n")
+    assert folder.det(f"e wait {number}").endswith("completed\n")
     assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 60
     tables = folder.det(f"e describe {number} --csv --metrics").split("\n\n")
     [header, *workloads] = csv.reader(tables[2].splitlines()[1:])
@@ -149,7 +152,7 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
 
     folder.det(f"e pause {number}")
     wait_until(lambda: not client.holding(), "it has left its slots")
-    assert "PAUSED" in folder.det("e list")
+    assert "Paus" in folder.det("e list")  # pausing, then paused
     folder.det(f"e activate {number}")
     wait_for_steps(experiment, experiment.view.trials[0].steps_completed + 1)
     folder.det(f"e set name {number} wide")
@@ -161,8 +164,31 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
     ).stdout.split()  # fmt: skip
     assert str(number) in offered
     folder.det(f"e kill {number}")
-    assert "CANCELED" in folder.det_afresh(f"e wait {number}", status=1)
+    assert "canceled" in folder.det_afresh(f"e wait {number}", status=1)
     folder.det(f"e delete {number} --yes")
+
+
+def test_tensorboard_runs_in_the_background_until_it_is_killed(
+    folder: Folder, client: Client
+) -> None:
+    pytest.importorskip("tensorboard")
+    *_, row = client.find(ExperimentQuery()).rows
+    trial = client.experiment(row.id).trials[0].id
+    number = folder.det_afresh(f"tensorboard start -t {trial} --detach").strip()
+    [board] = json.loads(folder.det("tensorboard --json"))
+    assert (str(board["ID"]), board["Trials"], board["Experiments"]) == (number, str(trial), None)
+    with urllib.request.urlopen(f"{board['URL']}data/runs") as answer:
+        assert f"experiment-{row.id}/trial-{trial}" in json.load(answer)
+    assert board["URL"] in folder.det(f"tensorboard open {number}")
+    folder.det(f"tensorboard kill {number}")
+    assert folder.det("tensorboard -q") == ""
+    assert not os.path.exists(board["Folder"])
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(board["URL"])
+    assert f"no TensorBoard {number}; there are: none" in folder.det(
+        f"tensorboard kill {number}", status=1
+    )
+    assert folder.det(f"tensorboard kill -f {number}") == ""
 
 
 def test_one_batch_is_tried_as_an_experiment(folder: Folder) -> None:
@@ -194,8 +220,42 @@ def test_templates_are_kept_by_files(folder: Folder) -> None:
     assert config["name"] == "templated"
 
 
+def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(folder: Folder) -> None:
+    secrets = "quite-hidden", "a value of two words"
+    config = yaml.safe_load((folder.path / "config.yaml").read_text())
+    variables = [
+        f"{name}={value}" for name, value in zip(("A", "DB_PASSWORD"), secrets, strict=True)
+    ]
+    folder.write("secret.yaml", config | {"environment": {"environment_variables": variables},
+                                          "description": f"uses {secrets[0]}"})  # fmt: skip
+    number = number_of(folder.det("e create secret.yaml . --paused"))
+    said = folder.det(f"support-bundle {number} -o bundle.tar.gz")
+    path = folder.path / "bundle.tar.gz"
+    assert str(path.name) in said
+    assert path.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(path) as tar:
+        texts = {
+            member.name.partition("/")[2]: file.read().decode()
+            for member in tar
+            if (file := tar.extractfile(member)) is not None
+        }
+    info = find_master()
+    assert info is not None
+    for name, text in texts.items():
+        assert not [each for each in (*secrets, info.token) if each in text], name
+    assert "problems.txt" not in texts, texts["problems.txt"]
+    assert {"README.txt", "versions.json", "logs/master.log", "logs/agent.log",
+            "master/status.json"} <= texts.keys()  # fmt: skip
+    assert "torch" in json.loads(texts["versions.json"])["packages"]
+    given = yaml.safe_load(texts[f"experiments/{number}/config.yaml"])
+    assert given["environment"]["environment_variables"] == [
+        "A=<removed>", "DB_PASSWORD=<removed>",
+    ]  # fmt: skip
+    assert json.loads(texts[f"experiments/{number}/experiment.json"])["state"] == "PAUSED"
+
+
 def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
-    info = json.loads(folder.det("master info"))
+    info = json.loads(folder.det("master info --json"))
     assert "token" not in info
     assert os.path.isdir(info["data_dir"])
     assert folder.det("master logs --tail 1").count("\n") == 1

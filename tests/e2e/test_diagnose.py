@@ -12,7 +12,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
-from det_jupyter.wire import ExperimentView, State
+from det_jupyter.wire import ExperimentQuery, ExperimentView, State
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, small_config, submit
 
@@ -67,7 +67,8 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 ) -> None:
     experiment = ended(client, SLOW_DATA, slots=1, batch=1)
     before = {view.id for view in client.experiments()}
-    found = experiment.diagnose(seconds=0.4, rounds=2, timeout=150)
+    names = ["replay", "workers", "aggregation_1000"]
+    found = experiment.diagnose(recipes=names, seconds=0.4, timeout=200)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert 1.3 < by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
@@ -75,17 +76,17 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     [_, by_timings] = found.verdict.causes[0].evidence
     assert by_timings.startswith("by its own timings, rank 0 waits for that ")
     assert int(by_timings.split()[-5]) > 50, by_timings
-    gained = by_name["workers"]["sign"] == "gain"  # or runs as it is differ by as much: a busy CPU
-    assert ("num_workers=" in found.yaml) is gained, found
+    gained = by_name["workers"]["sign"] == "gain"  # or a busy CPU makes it unclear
+    assert ("# in build_training_data_loader: " in found.yaml) is gained, found
     assert "Left out, as the trial has 1 slot" in repr(found)
     assert {view.id for view in client.experiments()} == before
-    assert "diagnose: run 1 of 4, as it is: " in capsys.readouterr().out
+    assert "diagnose: run 1 of 9, as it is: " in capsys.readouterr().out
 
 
 def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     experiment = ended(client, SLOW_EXCHANGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=0.3, rounds=2, timeout=150, keep=True)
+    found = experiment.diagnose(recipes=names, seconds=0.3, timeout=200, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["sign"] == "gain", found
@@ -93,9 +94,22 @@ def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
     assert found.verdict.kind == "communication", found
     runs = [view for view in client.experiments() if view.parent_id == experiment.id]
-    assert [view.config["resources"]["slots_per_trial"] for view in runs] == [2, 2, 1] * 2
+    assert [view.config["resources"]["slots_per_trial"] for view in runs] == [
+        2,
+        2,
+        1,
+        1,
+        2,
+        2,
+        2,
+        2,
+        1,
+    ]
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
     assert {view.state for view in runs} == {State.COMPLETED}
+    rows = {row.id: row for row in client.find(ExperimentQuery()).rows}
+    assert all(rows[view.id].is_quiet for view in runs), "JupyterLab does not notify of their ends"
+    assert not rows[experiment.id].is_quiet
     assert not client.checkpoints(runs[0].id)
     assert runs[2].trials[0].hparams["global_batch_size"] == 2
 
@@ -188,6 +202,6 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
     # Not the verdict: on a busy computer runs may differ too much for one.
     rates = [each["records_per_s"] for each in measured]
     assert [(row["recipe"], row["records_per_s"]) for row in found.table()] == [
-        ("as_it_is", pytest.approx(median(rates[0::2]))),
-        ("replay", pytest.approx(median(rates[1::2]))),
+        ("as_it_is", pytest.approx(median([rates[0], rates[3]]))),
+        ("replay", pytest.approx(median(rates[1:3]))),
     ]

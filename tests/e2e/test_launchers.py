@@ -42,6 +42,40 @@ time.sleep(100)
 """
 
 
+# As Determined's examples: no line of it makes a process group.
+INFERENCE = """
+import torch.distributed as dist
+from det_jupyter import core
+from det_jupyter.pytorch.experimental import TorchBatchProcessor, torch_batch_process
+
+class Counting(TorchBatchProcessor):
+    def __init__(self, context):
+        self.count = context.wrap_reducer(sum, "count")
+        assert dist.get_world_size() == 2
+        self.rank = dist.get_rank()
+
+    def process_batch(self, batch, batch_idx):
+        assert batch_idx % 2 == self.rank
+        self.count.update(len(batch))
+
+outcome = torch_batch_process(Counting, list(range(7)), batch_size=2)
+ranks = [None, None]
+dist.all_gather_object(ranks, core.get_cluster_info().trial.trial_id and dist.get_rank())
+print(outcome.metrics, ranks)
+"""
+TRAINING = """
+import torch.distributed as dist
+from det_jupyter import pytorch
+from model_def import SmallTrial
+
+with pytorch.init() as context:
+    assert (context.distributed.get_size(), dist.get_world_size()) == (2, 2)
+    trainer = pytorch.Trainer(SmallTrial(context), context)
+    trainer.fit(max_length=pytorch.Batch(4), checkpoint_policy="none")
+print("trained")
+"""
+
+
 class Folder:
     """A context directory, from which experiments on two slots are created."""
 
@@ -77,6 +111,32 @@ def test_each_rank_of_a_launcher_in_a_shell_script_has_its_lines(folder: Folder)
     assert experiment.wait(120) == "COMPLETED", experiment.view.message
     assert lines(experiment, 0) == ["begin", "work of rank 0"]
     assert lines(experiment, 1) == ["work of rank 1"]
+
+
+@pytest.mark.parametrize("launcher", ["torch_distributed", "deepspeed"])
+def test_what_needs_a_process_group_makes_it_under_a_launcher(
+    folder: Folder, launcher: str
+) -> None:
+    folder.add("infer.py", INFERENCE)
+    folder.add("model_def.py", TRIAL_SOURCE)
+    folder.add("train.py", TRAINING)
+    command = f"python3 -m det_jupyter.launch.{launcher}"
+    hparams = {"hyperparameters": slow(0.0)["hyperparameters"]}
+    experiments = [
+        folder.create(f"{command} {name}", **hparams) for name in ("infer.py", "train.py")
+    ]
+    for experiment, printed in zip(experiments, ["{'count': 7} [0, 1]", "trained"], strict=True):
+        assert experiment.wait(120) == "COMPLETED", experiment.view.message
+        assert lines(experiment, 1)[-1:] == [printed]
+
+
+def test_a_class_on_several_slots_needs_a_launcher(folder: Folder) -> None:
+    folder.add("model_def.py", TRIAL_SOURCE)
+    folder.add("train.py", TRAINING)
+    with pytest.raises(
+        RankFailed, match=r"pytorch\.init: this trial has 2 slots, but no launcher"
+    ):
+        folder.create("python3 train.py").wait(120)
 
 
 def test_a_failure_that_a_launcher_hides_is_the_trials_failure(folder: Folder) -> None:

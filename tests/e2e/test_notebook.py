@@ -1,4 +1,4 @@
-"""The main job as a user does it: cells in real kernels."""
+"""The main job as a user does it: cells in real kernels. The quickstart: test_readme_install."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
-from nbclient import NotebookClient
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict
@@ -44,22 +42,6 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         book.check(TRIAL_SOURCE)
         home.client().session.close()  # the master is up
         yield book
-
-
-def test_quickstart_notebook_runs_and_says_what_is_true(
-    home: DetHome, client: Client, examples: Path, tmp_path: Path
-) -> None:
-    document = nbformat.read(examples / "quickstart.ipynb", as_version=4)
-    NotebookClient(
-        document, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
-    (shown,) = [o.data for o in source.outputs if "text/html" in o.get("data", {})]
-    assert "completed" in shown["text/plain"]
-    assert "data:image/svg+xml," in shown["text/html"]
-    view = client.experiments()[-1]
-    assert view.state == "COMPLETED"
-    assert (view.trials[0].best_metric or 0) >= 0.97
 
 
 def test_search_notebook_runs_and_measures_what_asha_saved(

@@ -199,6 +199,5 @@ def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     assert "global_batch_size" not in trials
     assert "lr" in trials
     assert (
-        value_of(book, "experiment.importance()")
-        == "It needs 20 trials that ended with error; 4 trials have so far."
+        value_of(book, "experiment.importance()") == "Needs 20 finished trials; this search has 4."
     )

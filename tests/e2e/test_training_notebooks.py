@@ -37,12 +37,12 @@ def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
 def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples: Path) -> None:
     pytest.importorskip("pandas")
     _, text = run_notebook(examples / "looking_back.ipynb", tmp_path)
-    listed = r"^(\d+) +cancer, (?:lr \S+|a search) +COMPLETED +100% +accuracy 0\.\d+"
+    listed = r"^(\d+) +cancer, (?:lr \S+|a search) +Completed +100% +accuracy 0\.\d+"
     ids = {int(found) for found in re.findall(listed, text, re.MULTILINE)}
     search = max(ids)
     assert ids == set(range(search - 3, search + 1))
     assert (
-        f"\nExperiment {search} “cancer, a search” (COMPLETED, 100%, 4 trials, accuracy " in text
+        f"\nExperiment {search} “cancer, a search” (completed, 100%, 4 trials, accuracy " in text
     )
     assert f"Wrote 4 rows, trials of experiment {search}, to search.csv." in text
     assert (tmp_path / "search.csv").exists()

@@ -26,6 +26,7 @@ from tests.integration.agent_support import (
     torch_built_for,
     write_torch,
 )
+from tests.integration.master_support import MasterProcess
 from tests.processes import processes_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("light_torch")
@@ -334,3 +335,23 @@ def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(
         with AgentProcess(home, {}, []):
             master.end_of("1.1.1")
             assert survivor.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("state", ["runs", "stopped"])
+def test_stopping_everything_ends_an_agent_whose_master_was_killed(
+    tmp_path: Path, state: str
+) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        master.begin(make_plan("1.1.1", FOREVER))
+        master.stop()
+        if state == "stopped":
+            os.kill(agent.process.pid, signal.SIGSTOP)
+        command = MasterProcess(home)
+        code, printed = command.run("status")
+        assert code == 3
+        assert f"An agent (pid {agent.process.pid}) runs without a master" in printed
+        assert "trains trial 1 of experiment 1." in printed
+        code, printed = command.run("stop", "--everything")
+        assert (code, processes_of(home)) == (0, []), printed
+        assert command.run("stop", "--everything") == (0, "Nothing runs.\n")

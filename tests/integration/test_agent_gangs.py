@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import statistics
 from collections.abc import Iterator
@@ -167,6 +168,18 @@ def test_rank_killed_from_outside_ends_the_gang(master: FakeMaster) -> None:
     ended = master.end_of("shot")
     assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -9}, 0)
     assert is_gone(started.ranks[1].pid)
+
+
+def test_run_whose_folder_is_removed_blames_no_rank(
+    agent: AgentProcess, master: FakeMaster
+) -> None:
+    started = master.begin(make_plan("removed", FOREVER))
+    folder = files_of(agent.home, "removed").path
+    shutil.rmtree(folder)
+    os.kill(started.ranks[1].pid, signal.SIGKILL)
+    ended = master.end_of("removed")
+    assert f"the run's folder was removed while it trained: {folder}" in ended.error
+    assert ended.error_is_final is False
 
 
 def test_process_that_a_rank_has_started_ends_with_it(master: FakeMaster, tmp_path: Path) -> None:

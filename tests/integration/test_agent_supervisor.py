@@ -16,6 +16,7 @@ from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.service.links import Links
 from det_jupyter.system import paths
+from det_jupyter.system.locks import take_lock
 from det_jupyter.wire import Knock, RunReport, State
 from tests.integration.master_support import (
     AGENT,
@@ -98,7 +99,7 @@ def keep_until_lost(bench: Bench) -> None:
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hold the agent's lock, as an agent that lives does."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-    descriptor = paths.take_lock(paths.agent_lock(), timeout_s=0)
+    descriptor = take_lock(paths.agent_lock(), timeout_s=0)
     assert descriptor is not None
     yield
     os.close(descriptor)

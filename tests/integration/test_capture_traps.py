@@ -71,6 +71,41 @@ def test_raw_calls_of_torch_are_told_with_those_of_the_context(notebook: Noteboo
     assert "write self.context.step_optimizer(self.optimizer)" in notices[1]
 
 
+RAW = "loss.backward()"
+
+
+@pytest.mark.parametrize(
+    ("above", "body", "where"),
+    [
+        # The base class's own method, which calls the context, is never run.
+        ("class Trial(Base):", f"  def train_batch(self, loss, e, i):\n    {RAW}",
+         "Trial.train_batch"),
+        ("class Trial(Base):", "  def train_batch(self, batch, e, i): self.step()\n"
+         f"  @staticmethod\n  def step(loss):\n    {RAW}", "Trial.step"),
+        (f"class Mixed:\n  def step(self, loss):\n    {RAW}\nclass Trial(Mixed, Base):",
+         "  def train_batch(self, batch, e, i): self.step()", "Mixed.step"),
+        ("def step(self, loss):\n  loss.backward()\nclass Trial(Base):",
+         "  def train_batch(self, batch, e, i): step(self, 1)", "step"),
+    ],
+)  # fmt: skip
+def test_a_raw_call_is_found_wherever_it_is_inherited_from(
+    notebook: Notebook, above: str, body: str, where: str
+) -> None:
+    notebook.run(with_step(RIGHT.strip()).replace("class Trial", "class Base"))
+    (notice,) = told(notebook, f"{above}\n{body}")
+    assert notice.startswith(f"{where}: loss.backward() does not exchange")
+
+
+def test_a_method_that_goes_on_with_its_bases_is_right(notebook: Notebook) -> None:
+    notebook.run(with_step(RIGHT.strip()).replace("class Trial", "class Base"))
+    raw = "x = torch.ones(1, requires_grad=True); (x * 2).backward()"
+    body = f"{raw}\n    return super().train_batch(batch, e, i)"
+    assert (
+        told(notebook, f"class Trial(Base):\n  def train_batch(self, batch, e, i):\n    {body}")
+        == []
+    )
+
+
 @pytest.mark.parametrize(
     "step",
     [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from det_jupyter.agent.devices.slots import CPU_SLOTS_VARIABLE
 from det_jupyter.autostart import find_master
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
+from det_jupyter.master.stopping import end_everything
 from det_jupyter.wire.pages import MOST_UNACKED, PAGE_PROTOCOL
 from tests.feeder_pages import FeederProcess, Page, feeder_process
 from tests.processes import DetHome, det_home, wait_until
@@ -78,6 +82,47 @@ def test_a_browser_is_refused_though_it_had_the_token(feeder: FeederProcess) -> 
     with pytest.raises(WebSocketBadStatusException, match="403"):
         create_connection(f"ws://127.0.0.1:{feeder.port}/socket", origin="http://evil.example",
                           header=["Authorization: Bearer secret"])  # fmt: skip
+
+
+@contextmanager
+def crowd_at(feeder: FeederProcess, size: int) -> Iterator[list[socket.socket]]:
+    """Connect so often, and send a part of a request."""
+    crowd: list[socket.socket] = []
+    try:
+        for _ in range(size):
+            crowd.append(socket.create_connection(("127.0.0.1", feeder.port), timeout=20))
+            crowd[-1].send(b"GET /socket HTTP/1.1\r\nHost: x\r\n")
+        yield crowd
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_half_open_connections_of_others_do_not_fill_the_feeder(
+    feeder: FeederProcess, page: Page
+) -> None:
+    process = psutil.Process(feeder.process.pid)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
+    with crowd_at(feeder, 1000):
+        assert process.num_fds() < 400
+        with feeder.page() as newcomer:
+            assert newcomer.hello["op"] == "hello"
+        page.send(op="ping")  # one that was there before is still served
+        page.until(lambda: page.num_pongs)
+
+
+def test_without_a_file_for_another_connection_the_feeder_pauses(
+    feeder: FeederProcess, page: Page
+) -> None:
+    process = psutil.Process(feeder.process.pid)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds(), 400))
+    with crowd_at(feeder, 1):
+        cpu_s = sum(process.cpu_times()[:2])
+        page.drain(1.5)
+        assert sum(process.cpu_times()[:2]) - cpu_s < 0.75  # it does not try again and again
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
+        with feeder.page() as newcomer:
+            assert newcomer.hello["op"] == "hello"
 
 
 def test_frames_that_make_no_sense_are_answered_and_the_socket_goes_on(page: Page) -> None:
@@ -275,7 +320,7 @@ def test_a_stopped_master_is_not_revived_and_a_frozen_one_is_said_to_be(
 
 
 @pytest.mark.usefixtures("light_torch")
-def test_a_feeder_may_start_the_master_at_first(tmp_path: Path) -> None:
+def test_a_feeder_may_start_the_master_at_first_and_ends_with_everything(tmp_path: Path) -> None:
     with (
         det_home(tmp_path / "home", {CPU_SLOTS_VARIABLE: "1"}),
         feeder_process(start_master=True) as feeder,
@@ -286,6 +331,8 @@ def test_a_feeder_may_start_the_master_at_first(tmp_path: Path) -> None:
         page.follow(1, "cluster")
         assert page.last(1)["num_slots"] in (0, 1)
         wait_until(find_master, "the master runs")
+        assert end_everything()[0] == "the master"
+        assert feeder.process.wait(10) == 0
 
 
 def test_a_feeder_ends_with_its_standard_input() -> None:

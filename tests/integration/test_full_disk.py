@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.autostart import ensure_master
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.system import paths
+from tests.integration.master_support import make_client, master_process
 from tests.processes import processes_of
 
 
@@ -54,3 +55,17 @@ def test_a_master_that_cannot_start_on_a_full_disk_says_which_folder_is_full(
     assert "\n" not in message
     assert f"nothing can be written in {folder} (No space left on device)" in message
     assert f"set {paths.HOME_VARIABLE} to a folder on another disk" in message
+
+
+def test_a_request_that_a_full_disk_refuses_gets_a_sentence(disk: Path) -> None:
+    with master_process(disk) as master, make_client(master.start()) as http:
+        fill(disk / "much")
+        answer = http.put(
+            "/templates/team", json={"config": {"hyperparameters": {"text": "x" * 50_000}}}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (507, "DetError")
+        (problem,) = answer.json()["problems"]
+        assert f"nothing can be written in {disk / 'data'} (No space left on device)" in problem
+        assert problem in http.get("/status").json()["problems"]
+        os.unlink(disk / "much")
+        assert http.get("/status").json()["problems"] == []

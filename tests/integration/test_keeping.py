@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from det_jupyter.errors import NotFound
+from det_jupyter.master.chores.cleanup import remove_leftovers
 from det_jupyter.master.chores.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
 from det_jupyter.master.machine.core.requests import DeleteRequested
@@ -135,6 +136,28 @@ def test_what_an_interrupted_removal_has_left_is_removed(tmp_path: Path) -> None
     command = checkpoints_of(tmp_path, one=tmp_path / "one")
     assert remove_files(command, tmp_path) == Removed(uuids=["one"])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_deletion", [True, False])
+def test_a_checkpoint_that_a_killed_rank_did_not_complete_is_removed(
+    tmp_path: Path, is_deletion: bool
+) -> None:
+    root, home = tmp_path / "storage", tmp_path / "home"
+    (root / ".part-cut-off").mkdir(parents=True)
+    (root / ".part-cut-off" / "state.pt").touch()
+    mine = make_checkpoint(root, "mine")
+    begun = LocalStorage(root).begin("begun")
+    (root / ".part-cut-again").mkdir()
+    if is_deletion:
+        folder = str(root)
+        remove_files(
+            DeleteExperiment(experiment_id=1, trial_ids=(1,), folder=folder, paths={}, cause=1),
+            home,
+        )
+    else:
+        remove_leftovers([str(root), str(tmp_path / "gone")], home)
+    assert sorted(root.iterdir()) == [begun.path, mine]
+    begun.discard()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import BatchTimings, CheckpointSaved, Record, to_line
-from det_jupyter.wire import RunReport, State
+from det_jupyter.wire import ExperimentQuery, RunReport, State
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -113,6 +113,28 @@ def test_numbers_that_json_has_no_word_for_survive(bench: Bench) -> None:
     assert bench.metrics()[0]["values"] == {"loss": ["NaN", "Infinity"]}
     latest = bench.service.views.trial(1).latest_metric
     assert latest is None or latest != latest
+
+
+def test_a_training_loss_diverges_from_its_last_number_on_until_the_next_one(
+    bench: Bench,
+) -> None:
+    said = []
+    offset = 0
+    reports: list[tuple[int, list[float | str]]] = [
+        (1, [0.5, "NaN", 0.4]), (4, [0.3, "NaN", "NaN"]), (7, ["NaN"]),
+        (8, ["Infinity", 0.2]), (10, ["Infinity"]),
+    ]  # fmt: skip
+    for first, losses in reports:
+        chunk = make_chunk([batches(first, losses)], offset=offset)
+        bench.report(chunk)
+        offset += chunk.size_bytes
+        divergence = bench.service.views.trial(1).divergence
+        said.append(divergence and str(divergence))
+    assert said == [
+        None, *["loss is NaN since batch 4"] * 2, None, "loss is infinite since batch 9",
+    ]  # fmt: skip
+    [row] = bench.service.views.find(ExperimentQuery()).rows
+    assert row.alarm == said[-1]
 
 
 def test_progress_alone_does_not_make_the_feed_grow(bench: Bench) -> None:

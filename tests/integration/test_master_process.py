@@ -19,14 +19,16 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.master import serve
+from det_jupyter.master import serve, stopping
 from det_jupyter.master.serve import idle_hours
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import Record
 from det_jupyter.session import Session
-from det_jupyter.system.processes import is_frozen
+from det_jupyter.system import paths
+from det_jupyter.system.locks import take_lock
+from det_jupyter.system.processes import birth_of, is_frozen
 from det_jupyter.system.programs import PrivateLog
-from det_jupyter.wire import MasterInfo, RunReport
+from det_jupyter.wire import PROTOCOL, MasterInfo, RunReport
 from tests.integration.master_support import (
     RUN,
     MasterProcess,
@@ -148,6 +150,25 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
         os.kill(info.pid, signal.SIGCONT)
     assert session.get("/status")["master"]["pid"] == info.pid
     session.close()
+
+
+def test_a_master_that_has_stopped_is_not_taken_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DET_JUPYTER_HOME", str(tmp_path))
+    old = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    info = MasterInfo(
+        url="", token="", pid=old.pid, birth=birth_of(old.pid) or "", started_at=0.0, version="0",
+        protocol=PROTOCOL, python="", data_dir="",
+    )  # fmt: skip
+    paths.write_private(paths.master_file(), info.model_dump_json())
+    held = take_lock(paths.master_lock(), timeout_s=0)  # as the next master does
+    assert held is not None
+    monkeypatch.setattr(Session, "post", lambda *_: old.communicate(timeout=60))
+    try:
+        assert stopping.end_master() == info
+    finally:
+        os.close(held)
 
 
 def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(

@@ -70,6 +70,11 @@ def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> Non
         assert execute(client, "loss > 0 and loss == float(metrics['loss'])")[0] == "True"
         assert execute(client, "trial.model is model is context.models[0]")[0] == "True"
         assert execute(client, "len(batch), type(optimizer).__name__")[0] == "(2, 'SGD')"
+        client.kernel_info()
+        banner = client.get_shell_msg(timeout=20)["content"]["banner"]
+        assert banner.startswith("Rank 1 of 2. It trains on while you look")
+        names = banner.split("begins: ")[1].strip().split(", ")
+        assert {"batch", "batch_idx", "loss", "model", "steps_completed", "trial"} <= {*names}
         stack = ast.literal_eval(execute(client, "det_stack()")[0])
         assert stack.startswith("  Cell In[5], line ")
         assert 'self.maybe_act("train_batch", batch_idx)' in stack
@@ -137,13 +142,41 @@ def test_the_connection_file_is_private_and_complete(lab: Lab) -> None:
     ended(lab, gang)
 
 
-def test_the_kernel_opens_no_port_to_which_other_users_could_send(lab: Lab) -> None:
-    gang = lab.start(FRAIL, WAITING, ranks=1)
+# Forks while its kernel waits; then beside a thread of its own, of which Python 3.12 warns.
+FORKING = frail(
+    """
+import os, sys, threading, time
+def fork():
+    import os, warnings
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return len(caught)
+while not os.path.exists('go on'): time.sleep(0.02)
+seen = [fork()]
+over = threading.Event()
+threading.Thread(target=over.wait).start()
+seen.append(fork() - (sys.version_info >= (3, 12)))
+over.set()
+print("not due:", seen, "threads:", threading.active_count() > 4)
+""",
+    "train_batch", on_ranks=(0,), batch_idx=2,
+)  # fmt: skip
+
+
+def test_a_kernel_opens_no_port_and_forks_are_as_without_it(lab: Lab) -> None:
+    gang = lab.start(FRAIL, FORKING, ranks=1)
     with client_of(gang, 0) as client:
         assert psutil.Process(gang.pids[0]).net_connections("tcp") == []
         fork = "import os; pid = os.fork() or [print('x', flush=True), os._exit(7)]; "
-        assert execute(client, fork + "os.waitpid(pid, 0)[1] >> 8") == ("7", "")
-    ended(lab, gang)
+        value, printed = execute(client, fork + "os.waitpid(pid, 0)[1] >> 8")
+        assert value == "7"
+        assert "x" not in printed.split(), "other users could send to where it is printed"
+        assert ("multi-threaded" in printed) == (sys.version_info >= (3, 12)), "the trainer's"
+        ended(lab, gang)
+    assert "not due: [0, 0] threads: True" in gang.output(), "what it prints after a cell"
 
 
 # Notes what the process has before its kernel starts, and waits.

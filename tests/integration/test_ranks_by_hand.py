@@ -51,26 +51,53 @@ answer(seen=seen, total=total, largest=largest, place=[d.rank, d.local_rank, d.c
 """
 
 
-# Forks the ranks, so that torch is imported once.
+# Forks the ranks, so that torch is imported once; and processes that do the same for one job.
 FORKER = """
 import json, os, signal, sys, tempfile, traceback
 import torch, det_jupyter.core
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for line in sys.stdin:
-    asked = json.loads(line)
-    if (pid := os.fork()) == 0:
-        os.chdir(asked["folder"])
-        os.environ.update(asked["variables"])
-        tempfile.tempdir = None
-        os.dup2(os.open(asked["errors"], os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
-        sys.argv[1:] = asked["arguments"]
-        try:
-            exec(compile(asked["code"], "script", "exec"), {"__name__": "__main__"})
-        except BaseException:
-            traceback.print_exc()
-        sys.stderr.flush()
+parents = {}
+def serve(lines, pids):
+    for line in lines:
+        asked = json.loads(line)
+        if parent := asked.pop("parent"):
+            to, back = parents.get(parent) or begin(parent)
+            print(json.dumps(asked | {"parent": ""}), file=to, flush=True)
+            print(back.readline().strip(), file=pids, flush=True)
+        elif (pid := os.fork()) == 0:
+            run(asked)
+        else:
+            print(pid, file=pids, flush=True)
+def begin(parent):
+    (lines, to), (back, pids) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(to)
+        for other, _ in parents.values():
+            other.close()
+        serve(open(lines), open(pids, "w"))
         os._exit(0)
-    print(pid, flush=True)
+    os.close(lines), os.close(pids)
+    parents[parent] = open(to, "w"), open(back)
+    return parents[parent]
+def run(asked):
+    os.chdir(asked["folder"])
+    os.environ.update(asked["variables"])
+    tempfile.tempdir = None
+    os.dup2(os.open(asked["errors"], os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
+    sys.argv[1:] = asked["arguments"]
+    try:
+        exec(compile(asked["code"], "script", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(0)
+serve(sys.stdin, sys.stdout)
+for to, _ in parents.values():
+    to.close()
+try:
+    os.wait()  # until all have ended: their ends are ignored
+except ChildProcessError:
+    pass
 """
 
 
@@ -84,7 +111,6 @@ def forker() -> Iterator[subprocess.Popen[str]]:
     )
     with process:
         yield process
-        process.kill()
 
 
 class Lab:
@@ -110,6 +136,8 @@ class Job:
         local: Ranks on each computer.
         variables: By rank, its environment.
         numbers: The ranks that are started.
+        name: Of its folder, if several jobs run.
+        parent: Name of the process that starts the ranks; by default it is that of all jobs.
     """
 
     def __init__(
@@ -121,15 +149,19 @@ class Job:
         local: int | None = None,
         variables: Callable[[int], dict[str, str]] = lambda rank: {},
         numbers: Sequence[int] | None = None,
+        name: str = "",
+        parent: str = "",
     ) -> None:
-        self.folder = lab.folder
+        self.folder = lab.folder / name
+        self.folder.mkdir(exist_ok=True)
         self.pids: list[int] = []
         self.files: list[Path] = []
         for rank in range(ranks) if numbers is None else numbers:
             self.files.append(self.folder / f"errors-{rank}-{len(self.files)}")
             ask = {
                 "folder": str(self.folder),
-                "variables": {"TMPDIR": str(self.folder)} | variables(rank),
+                "variables": {"TMPDIR": str(lab.folder)} | variables(rank),
+                "parent": parent,
                 "errors": str(self.files[-1]),
                 "arguments": [str(rank), str(ranks), str(local or ranks)],
                 "code": BEGIN + code,
@@ -182,12 +214,6 @@ def by_mpirun(rank: int) -> dict[str, str]:
         ("d = DistributedContext.from_torch_distributed()", by_torchrun),
         ("d = DistributedContext.from_deepspeed()", by_torchrun),
         ("d = DistributedContext.from_mpi()", by_mpirun),
-        (
-            "torch.distributed.init_process_group('gloo', init_method='file://' + os.path.abspath("
-            "'store'), rank=rank, world_size=2)\n"
-            "d = DistributedContext.from_torch_distributed()",
-            by_torchrun,
-        ),
         (  # the second one of a process, after the first
             "a = DistributedContext(**place); d = DistributedContext(**place); a.close()",
             lambda rank: {},
@@ -217,6 +243,98 @@ def test_local_collectives_stay_on_their_computer(lab: Lab) -> None:
     assert [answer["seen"][0] for answer in told] == [[0, 1, 2, 3]] * 4
 
 
+# The second ranks of two jobs come in turn: each is there when the other job's chief waits.
+IN_TURN = """
+job = os.path.basename(os.getcwd())
+time.sleep({"a0": 0.0, "b1": 0.2, "b0": 0.4, "a1": 0.6}[f"{job}{rank}"])
+"""
+BY_FILE = (
+    "torch.distributed.init_process_group('gloo', init_method='file://' + os.path.abspath("
+    "'store'), rank=rank, world_size=2)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("begin", "make", "variables", "parents"),
+    [
+        ("", "DistributedContext(**place)", lambda rank: {}, "ab"),
+        ("", "DistributedContext.from_torch_distributed()", by_torchrun, "ab"),
+        (BY_FILE, "DistributedContext(**place)", lambda rank: {}, ("", "")),
+        (BY_FILE, "DistributedContext.from_torch_distributed()", by_torchrun, ("", "")),
+        (BY_FILE, "DistributedContext(**place, force_tcp=True)", lambda rank: {}, ("", "")),
+    ],
+)
+def test_ranks_of_two_jobs_that_start_together_do_not_meet(
+    lab: Lab, begin: str, make: str, variables: Any, parents: Any
+) -> None:
+    code = f"{begin}{IN_TURN}d = {make}\nanswer(jobs=d.allgather(job))"
+    begun = [
+        lab.job(code, 2, variables=variables, name=name, parent=parent)
+        for name, parent in zip("ab", parents, strict=True)
+    ]
+    with begun[0], begun[1]:
+        assert [job.answers() for job in begun] == [[{"jobs": [name] * 2}] * 2 for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("make", "parents", "message"),
+    [
+        ("", ("", ""), "rank 0 of 2 (pid {chief} on "),  # one process starts both
+        (", force_tcp=True, pub_port=PORT", "ab", "has met the rank 0 of another job at 127.0."),
+    ],
+)
+def test_a_job_that_cannot_be_told_from_another_is_refused(
+    lab: Lab, make: str, parents: Any, message: str
+) -> None:
+    code = f"{IN_TURN}d = DistributedContext(**place, join_timeout_s=1.5{make})\ntime.sleep(2)"
+    code = code.replace("PORT", str(free_port()))
+    begun = [
+        lab.job(code, 2, name=name, parent=parent)
+        for name, parent in zip("ab", parents, strict=True)
+    ]
+    with begun[0], begun[1]:
+        chief = begun[0].pids[0]
+        errors = begun[0].errors(), begun[1].errors()
+    assert message.format(chief=chief) in errors[1][0]
+    if parents == "ab":
+        assert errors[0] == ["", ""]
+        assert message in errors[1][1]
+        return
+    assert "give this job a pub_port of its own" in errors[1][0]
+    assert errors[0][0] == errors[1][1] == ""
+    met = f"Here these ranks have met: rank 0 (pid {chief} on "
+    assert met in errors[0][1]
+    assert f"rank 1 (pid {begun[1].pids[1]} on " in errors[0][1]
+
+
+def test_ranks_that_nothing_brings_together_are_told_of_each_other(lab: Lab) -> None:
+    code = "d = DistributedContext(**place, join_timeout_s=1 - rank / 2)"
+    begun = [
+        lab.job(code, 2, numbers=[rank], parent=parent) for rank, parent in enumerate(("c", "d"))
+    ]
+    with begun[0], begun[1]:
+        (chief,), (other,) = (job.errors() for job in begun)
+    assert "rank 1 of 2 has not come to" in chief
+    assert "rank 0 of 2 has not come to" in other
+    for error in (chief, other):
+        assert "to have others meet, set DET_JUPYTER_STORE for all of them to the same" in error
+    assert f"At other places wait: rank 0 of 2 (pid {begun[0].pids[0]} on " in other
+
+
+def test_a_rank_0_may_start_the_others_itself(lab: Lab) -> None:
+    code = """
+if os.fork() == 0:
+    rank = place["rank"] = place["local_rank"] = 1
+d = DistributedContext(**place)
+answer(ranks=d.allgather(rank))
+d.barrier()
+"""
+    with lab.job(code, 2, numbers=[0]) as job:
+        assert job.errors() == [""]
+    for rank in (0, 1):
+        assert json.loads((lab.folder / f"answer-{rank}").read_text()) == {"ranks": [0, 1]}
+
+
 def test_ranks_that_do_not_come_are_named(lab: Lab) -> None:
     make = "d = DistributedContext(**place, join_timeout_s=1)"
     with lab.job(make, 4, numbers=(1, 0)) as job:  # the chief last: its second is the one
@@ -226,6 +344,8 @@ def test_ranks_that_do_not_come_are_named(lab: Lab) -> None:
     with lab.job(make.replace("s=1", "s=0.2"), 4, numbers=(1,)) as job:
         (error,) = job.errors()
         assert "rank 0 of 4 has not come to" in error
+    with lab.job(f"{BY_FILE}if rank:\n    {make}\ntime.sleep(2)", 2) as job:
+        assert "rank 0 of 2 has not made its DistributedContext within 1 s" in job.errors()[1]
 
 
 def test_two_processes_with_one_rank_are_named(lab: Lab) -> None:

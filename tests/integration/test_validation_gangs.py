@@ -77,7 +77,7 @@ def test_a_loss_that_is_not_a_number_is_told_with_its_rank(lab: Lab) -> None:
     gang = lab.start(COUNTING, counting(data={"nan_on": 1}))
     gang.ended()
     (notice,) = gang.of(Notice)
-    assert notice.text.startswith("train_batch: rank 1, batch 1: loss is nan")
+    assert notice.text.startswith("Loss became NaN at batch 1 on rank 1. ")
     assert gang.output().count(notice.text) == 1
     assert str(reports(gang, "training")[0]["loss"]) == "NaN"
 
@@ -86,5 +86,5 @@ def test_on_request_a_loss_that_is_not_a_number_ends_the_trial_for_good(lab: Lab
     gang = lab.start(COUNTING, counting(data={"nan_on": 1}, on_nan_loss="stop"))
     assert any(gang.wait())
     failure = gang.failures()[0]
-    assert "train_batch: rank 1, batch 1: loss is nan" in failure.error
+    assert "loss became NaN at batch 1 on rank 1" in failure.error
     assert failure.final is True

@@ -152,12 +152,12 @@ def test_target_that_cannot_be_imported_is_the_reason_it_fails(tmp_path: Path) -
 
 
 def test_threads_of_libraries_make_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_safety, "_thread_names", lambda: ["python", "openblas"])
+    monkeypatch.setattr(fork_safety, "_threads", lambda: {1: "python", 2: "openblas"})
     assert fork_safety.why_unsafe() == "the zygote has 2 threads: openblas, python"
 
 
 def test_initialised_cuda_makes_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_safety, "_thread_names", lambda: ["python"])
+    monkeypatch.setattr(fork_safety, "_threads", lambda: {1: "python"})
     assert fork_safety.why_unsafe() == ""
     torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setitem(sys.modules, "torch", torch)

@@ -292,3 +292,14 @@ async def test_a_proxy_may_change_host_and_scheme(client: Client) -> None:
     with master_stand_in():
         assert (await client.ask("api/experiments", headers=headers)).status == 200
         assert await client.socket_status(headers) == 101
+
+
+async def test_a_cells_configuration_is_written_without_a_master(client: Client) -> None:
+    cell = "class T(PyTorchTrial):\n  def evaluate_batch(self, b, i): return {'val_loss': b}"
+    asked = {"configuration": "searcher:\n  metric: x\n", "entrypoint": "T", "sources": [cell]}
+    answer = await client.ask("cell", "POST", body=asked)
+    assert answer.data["configuration"].splitlines() == [
+        "entrypoint: T", "searcher:", "  metric: val_loss", "  smaller_is_better: true",
+    ]  # fmt: skip
+    refused = await client.ask("cell", "POST", body={**asked, "sources": [3]})
+    assert "expected configuration, entrypoint and sources" in refused.data["problems"][0]

@@ -19,6 +19,7 @@ EVIL = {"Origin": "https://elsewhere.example"}
 ENDPOINTS = {
     ("GET", "info"): None,  # says what the user may do, also if that is nothing
     ("POST", "master/start"): ("execute", "det_jupyter:cluster"),
+    ("POST", "cell"): ("read", "det_jupyter:experiments"),
     ("GET", "socket"): ("read", "det_jupyter:experiments"),
     **{
         (route.method, "api/" + "/".join(route.pattern).replace("*", "1")): (

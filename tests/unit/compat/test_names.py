@@ -153,7 +153,10 @@ def test_its_wheel_has_every_module(tmp_path: Path) -> None:
     assert names == {str(path.relative_to(COMPAT)) for path in COMPAT.rglob("determined/**/*.py")}
 
 
-def test_its_distribution_has_the_version_of_det_jupyter() -> None:
+def test_its_distribution_has_the_version_of_det_jupyter_and_what_examples_import() -> None:
     project = tomllib.loads((COMPAT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == det_jupyter.__version__
-    assert project["dependencies"] == [f"det-jupyter>={det_jupyter.__version__}"]
+    own, *others = project["dependencies"]
+    assert own == f"det-jupyter>={det_jupyter.__version__}"
+    # tutorials/mnist_pytorch and four other families of Determined's examples import these.
+    assert {each.partition(">=")[0] for each in others} == {"requests", "ruamel.yaml"}
