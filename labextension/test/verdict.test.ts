@@ -144,7 +144,7 @@ it('orders changes with the fields that are filled in, and says what became of t
   };
   const said = (): string => controls.node.querySelector('[role=alert]')?.textContent ?? '';
   await submit();
-  expect(said()).toContain('Nothing to change');
+  expect(said()).toContain('Change at least one field.');
   (form.querySelector('[name=lr]') as HTMLInputElement).value = '0.05';
   await submit();
   expect(asked).toEqual(['change {"trial_id":3,"changes":{"lr":0.05}}']);

@@ -184,7 +184,7 @@ def test_waiting_too_short_a_time(book: Notebook) -> None:
     book.check(variant("pause_s: 0", "pause_s: 0.5"))
     shown = message_of(book, "experiment.wait(timeout=0.1)")
     assert "WaitTimeout: experiment " in shown
-    assert "it goes on" in shown
+    assert " and goes on" in shown
     assert len(shown.strip().splitlines()) <= 2  # the bar, the error
     book.check("experiment.kill()")
 

@@ -110,13 +110,13 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
         sample(5, state=State.ACTIVE, allocation=allocation(AllocationState.QUEUED)),
     ]
     assert trials_table(searched(*trials)).splitlines() == [
-        "Experiment 7 “digits”: ACTIVE",
+        "Experiment 7 “digits”: running",
         "trial  state          error  latest  batches  lr    optimizer.depth",
         "2      stopped early  0.25   -       58       0.02  2",
         "1      completed      0.5    -       58       0.01  1",
         "3      running        -      -       58       0.03  3",
         "4      resting        -      -       58       0.04  4",
-        "5      waiting        -      -       58       0.05  5",
+        "5      queued         -      -       58       0.05  5",
     ]
 
 
