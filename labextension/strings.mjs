@@ -23,7 +23,7 @@ const METHODS = {
   _p: { texts: 2, hasContext: true },
   _np: { texts: 3, hasContext: true }
 };
-const MARKS = 'src/model/state.ts';
+const TABLES = 'src/model/state.ts';
 const NAMES = /^(_?trans|english)$/;
 
 // As jupyterlab_server's translation_utils.py has them; a schema can add more.
@@ -48,7 +48,7 @@ export function findStrings() {
     found.set(key, entry);
   };
   sources().forEach(path => readSource(path, add, problems));
-  readMarks(add);
+  readTables(add);
   for (const name of readdirSync(join(HERE, 'schema'))) {
     const schema = JSON.parse(readFileSync(join(HERE, 'schema', name), 'utf8'));
     readSchema(schema, `schema/${name}`, add);
@@ -78,7 +78,7 @@ function readSource(path, add, problems) {
           ...(hasContext ? [context, singular, plural] : ['', context, singular ?? '']),
           `${name}:${line}`
         );
-      } else if (!isMark(given)) {
+      } else if (!isOfTable(given)) {
         problems.push(`${name}:${line}: ${node.getText()}`);
       }
     }
@@ -101,14 +101,19 @@ function textOf(node) {
 }
 
 // The words of src/model/state.ts, which are added below.
-function isMark([argument]) {
-  return argument !== undefined && /^(look|MARKS\[\w+\])\.word$/.test(argument.getText());
+function isOfTable([argument]) {
+  const text = argument?.getText() ?? '';
+  return /^(look|MARKS\[\w+\])\.word$/.test(text) || /^STATUS_WORDS\[[\w.]+\]$/.test(text);
 }
 
-function readMarks(add) {
-  const text = readFileSync(join(HERE, MARKS), 'utf8');
-  const marks = /^export const MARKS\b.*$/m.exec(text)?.[0] ?? '';
-  [...marks.matchAll(/word: '([^']+)'/g)].forEach(([, word]) => add('', word, '', MARKS));
+function readTables(add) {
+  const text = readFileSync(join(HERE, TABLES), 'utf8');
+  const words = (name, pattern) => [
+    ...(new RegExp(`^export const ${name}\\b.*$`, 'm').exec(text)?.[0] ?? '').matchAll(pattern)
+  ];
+  [...words('MARKS', /word: '([^']+)'/g), ...words('STATUS_WORDS', /: '([^']+)'/g)].forEach(
+    ([, word]) => add('', word, '', TABLES)
+  );
 }
 
 // The method's name if the node is `trans.__(…)`, `this._trans._n(…)`, `det.trans.__(…)`…

@@ -136,7 +136,7 @@ class Diagnosing:
         is_over = False
         try:
             left_s = max(0.1, self._deadline - time.monotonic())
-            state = experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
+            state = self._wait(experiment, recipe, left_s)
             is_over = True
             curves = {c.name: c for c in self._client.curves(experiment.id) if c.group == _GROUP}
             if recipe.name == AS_IS and "seconds" in curves:
@@ -159,6 +159,14 @@ class Diagnosing:
         if state is State.CANCELED:
             return None
         return {name: curve.values[-1] or 0.0 for name, curve in curves.items()}
+
+    def _wait(self, experiment: Watched, recipe: Recipe, left_s: float) -> State:
+        try:
+            return experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
+        except RankFailed:
+            if all(trial.divergence and not trial.failure for trial in experiment.view.trials):
+                return State.ERROR  # its loss is NaN: how fast it trained was measured
+            raise
 
     def _note_shares(self, seconds: Curve) -> None:
         """Note where the chief's time went while it was measured, for so long up to then."""

@@ -106,7 +106,8 @@ def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
         1,
     ]
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
-    assert {view.state for view in runs} == {State.COMPLETED}
+    assert {view.state for view in runs} <= {State.COMPLETED, State.ERROR}, "its loss may diverge"
+    assert not any(trial.failure for view in runs for trial in view.trials)
     rows = {row.id: row for row in client.find(ExperimentQuery()).rows}
     assert all(rows[view.id].is_quiet for view in runs), "JupyterLab does not notify of their ends"
     assert not rows[experiment.id].is_quiet

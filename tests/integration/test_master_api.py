@@ -203,7 +203,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         assert http.post("/experiments/1/activate").json()["state"] == "ACTIVE"
         records: list[Record] = [
             started(),
-            batches(1, [1.0, "NaN"]),
+            batches(1, ["NaN", 1.0]),
             validation(2, 0.5),
             *last_words(2),
         ]
@@ -228,7 +228,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
             refused, 422, "ConfigError", "search: got /(/, expected a regular expression"
         )
         curves = http.get("/experiments/1/curves", params={"max_points": 4}).json()
-        assert curves[0]["values"] == [1.0, None]
+        assert curves[0]["values"] == [None, 1.0]
         feed = http.get("/feed", params={"experiment_id": 1}).text.splitlines()
         assert '"state":"COMPLETED"' in "".join(feed)
         assert_refused(http.post("/experiments/1/pause"), 409, "Conflict", "COMPLETED")

@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, get_args
 
@@ -142,6 +143,7 @@ NEWS: list[Event] = [
     events.ExperimentDeleted(experiment_id=A),
     events.LogMatched(allocation_id=RUNS[A], rank=0, pattern="x", action="exclude_node", line="x"),
     events.ValidationReported(allocation_id=RUNS[A], steps_completed=1, metric=0.5),
+    events.LossReported(allocation_id=RUNS[A], metric="loss", steps_completed=1, value=inf),
     events.RecordArrived(allocation_id=RUNS[A], rank=0, record=started()),
     up(A),
     gone(A),

@@ -84,7 +84,7 @@ def test_the_network_goes_and_comes_back(timed: LabPage, survivor: Experiment) -
     context.set_offline(True)
     # Chromium keeps open sockets when it is offline: pings that are not answered find out.
     wait_until(lambda: cut_after_a_ping(ui), "it is found out")
-    see_cut(ui, experiment, "cut", "tried again")
+    see_cut(ui, experiment, "cut", "Retrying")
     context.set_offline(False)
     see_up(ui, experiment)
 
@@ -114,7 +114,7 @@ def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome
 def test_the_jupyter_server_is_restarted(watched: tuple[LabPage, Experiment], lab: Lab) -> None:
     ui, experiment = watched
     lab.stop()
-    see_cut(ui, experiment, "cut", "tried again")
+    see_cut(ui, experiment, "cut", "Retrying")
     lab.start()
     see_up(ui, experiment)
 

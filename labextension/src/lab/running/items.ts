@@ -68,11 +68,11 @@ function rankItem(
       mode === 'list'
         ? trans.__('Trial %1, rank %2', trial.id, rank.rank)
         : trans.__('Rank %1', rank.rank),
-    detail: () => (isUsual ? rank.slot : `${wordOf(rank, trial)}, ${rank.slot}`),
+    detail: () => (isUsual ? rank.slot : `${wordOf(rank, trial, trans)}, ${rank.slot}`),
     labelTitle: () =>
       [
         trans.__('Rank %1 of trial %2, process %3', rank.rank, trial.id, rank.pid),
-        [wordOf(rank, trial), rank.slot, rank.device, rank.agent_id]
+        [wordOf(rank, trial, trans), rank.slot, rank.device, rank.agent_id]
           .filter(word => word !== '')
           .join(', '),
         trans.__('Click to open its log')
@@ -82,6 +82,6 @@ function rankItem(
 }
 
 /** A rank that is not up yet starts; else it does what its trial does. */
-function wordOf(rank: IRankLine, trial: ITrialLine): string {
-  return rank.status === trial.status ? trial.status_word : STATUS_WORDS[rank.status];
+function wordOf(rank: IRankLine, trial: ITrialLine, trans: ITrans): string {
+  return rank.status === trial.status ? trial.status_word : trans.__(STATUS_WORDS[rank.status]);
 }

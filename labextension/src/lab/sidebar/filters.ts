@@ -100,7 +100,7 @@ export class Filters {
     const { _trans: trans } = this;
     const box = select(trans.__('Status'), [
       ['', trans.__('Status')],
-      ...ENDED.map((status): [string, string] => [status, STATUS_WORDS[status]])
+      ...ENDED.map((status): [string, string] => [status, trans.__(STATUS_WORDS[status])])
     ]);
     box.addEventListener('change', () => this._change({ status: box.value as Status | '' }));
     return box;
