@@ -164,7 +164,8 @@ class Diagnosing:
         try:
             return experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
         except RankFailed:
-            if all(trial.divergence and not trial.failure for trial in experiment.view.trials):
+            [trial] = experiment.view.trials
+            if trial.divergence and not trial.failure:
                 return State.ERROR  # its loss is NaN: how fast it trained was measured
             raise
 

@@ -12,12 +12,16 @@ from det_jupyter.client.diagnose import Diagnosing
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
-from det_jupyter.wire import CreateExperiment, Curve, ExperimentView, SeriesPage, State
+from det_jupyter.wire import CreateExperiment, Curve, Divergence, ExperimentView, SeriesPage, State
 from tests.unit.client.test_client_diagnose import experiment, trial
 
 Outcome = float | State | Exception  # records per second, or another end
 
 RATES: dict[str, Outcome] = {"as it is": 100.0, "recorded batches": 101.0}
+
+
+class Diverged(float):
+    """The records per second of a run that ends with an error, as its loss is NaN."""
 
 
 class FakeMaster:
@@ -41,7 +45,11 @@ class FakeMaster:
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id not in self.there:
             raise NotFound("it is gone")
-        return experiment().model_copy(update={"id": experiment_id})
+        is_nan = isinstance(self.outcome(experiment_id), Diverged)
+        divergence = Divergence(metric="loss", value="NaN", since=4) if is_nan else None
+        return experiment().model_copy(
+            update={"id": experiment_id, "trials": [trial(divergence=divergence)]}
+        )
 
     def handle(self, experiment_id: int) -> Any:
         return FakeHandle(self, experiment_id)
@@ -77,6 +85,8 @@ class FakeHandle:
         outcome = self._master.outcome(self.id)
         if isinstance(outcome, BaseException):
             raise outcome
+        if isinstance(outcome, Diverged):
+            raise RankFailed("experiment 1 ended with an error: loss is NaN since batch 4")
         return outcome if isinstance(outcome, State) else State.COMPLETED
 
     @property
@@ -139,6 +149,12 @@ def test_a_recipe_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
     verdicts = {row["recipe"]: row["verdict"] for row in found.table()}
     assert verdicts["replay"] == "failed: no"
     assert found.verdict.kind == "unknown"
+
+
+def test_a_run_whose_loss_diverges_is_measured_all_the_same() -> None:
+    master = FakeMaster({"as it is": Diverged(100.0), FIRST[1]: Diverged(200.0)})
+    [as_it_is, replay] = diagnose(master, recipes=["replay"]).table()
+    assert (as_it_is["records_per_s"], replay["ratio"], replay["sign"]) == (100.0, 2.0, "gain")
 
 
 def test_a_run_that_was_sent_away_is_repeated_three_times_at_most() -> None:
