@@ -22,9 +22,10 @@ from det_jupyter.feeder.listening import BoundedServer
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.server import Feeder, make_application
 from det_jupyter.system import paths
-from det_jupyter.system.locks import is_locked, take_lock
+from det_jupyter.system.locks import remove_lock, take_lock
 
 _BACKLOG = 2048  # connections that the system makes for us until we come to them
+_LOCK_S = 1.0  # others hold it for an instant, to see whether we do
 _FIRST_LOOK_S = 2.0  # the folder may be on a drive that is slow or gone
 
 
@@ -65,9 +66,8 @@ def _hold_lock() -> None:
     """Be found by `det master stop --everything`; blocks as long as the folder does."""
     with suppress(DetError, OSError):
         for path in paths.feeder_locks():
-            if not is_locked(path):
-                path.unlink(missing_ok=True)
-        take_lock(paths.feeder_lock(os.getpid()), timeout_s=0)
+            remove_lock(path, timeout_s=0)  # of a feeder that was killed
+        take_lock(paths.feeder_lock(os.getpid()), timeout_s=_LOCK_S)
 
 
 async def _end_of_input() -> None:

@@ -23,7 +23,7 @@ from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.session import Session, must_be_awake
 from det_jupyter.system import paths
 from det_jupyter.system.boards import boards
-from det_jupyter.system.locks import holder_of, is_locked
+from det_jupyter.system.locks import holder_of, is_locked, remove_lock
 from det_jupyter.system.processes import Process, is_frozen
 from det_jupyter.system.run_processes import end_all_below
 from det_jupyter.system.rundir import RunDir, runs_root
@@ -33,6 +33,7 @@ _COMING_S = 20.0  # how long a master may take to come up or to leave
 _END_S = 30.0
 _LINK_S = 5.0  # how long an agent takes to find a new master: its pauses are 1 s at most
 _PATIENCE_S = 10.0  # for an agent that ends its ranks
+_LOCK_S = 1.0  # others hold a lock for an instant, to see whether it is held
 _POLL_S = 0.02
 _MOST_MASTERS = 5  # others may start one while we end everything
 
@@ -125,25 +126,43 @@ def _find_master_for_agent() -> bool:
 
 
 def _end_by_hand() -> list[str]:
-    """End agent, feeders and ranks; return which of them there were."""
-    ended = []
+    """End agent, ranks, TensorBoards and feeders; return which of them there were.
+
+    Raises:
+        DetError: Some of them do not end.
+    """
+    ended: list[str] = []
+    left: list[str] = []
     if is_agent_running():
         agent = holder_of(paths.agent_lock())
-        if agent is None or not agent.end(_PATIENCE_S):
-            raise DetError(
-                f"the agent that holds {paths.agent_lock()} did not leave; end the process "
-                "`python -m det_jupyter.agent`, and repeat this command"
-            )
-        ended.append(f"the agent (pid {agent.pid}), whose trials the next master continues")
-    if end_all_below(runs_root(paths.data_dir())):
-        ended.append("ranks without an agent")
+        has_ended = agent is not None and agent.end(_PATIENCE_S)
+        what = "the agent" if agent is None else f"the agent (pid {agent.pid})"
+        if has_ended:
+            ended.append(f"{what}, whose trials the next master continues")
+        else:
+            left.append(what)
+    if not left:  # else the agent would be killed as one of those that have its pages in memory
+        killed, survivors = end_all_below(runs_root(paths.data_dir()))
+        ended += ["ranks without an agent"] * bool(killed)
+        left += [f"a process of a run (pid {pid})" for pid in survivors]
     for board in boards():
-        if board.end():
-            ended.append(f"TensorBoard {board.id} (pid {board.pid})")
+        (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
     for lock in paths.feeder_locks():
-        if (feeder := holder_of(lock)) is not None and feeder.end(_PATIENCE_S):
-            ended.append(f"what feeds pages of JupyterLab (pid {feeder.pid})")
-        lock.unlink(missing_ok=True)
+        feeder = holder_of(lock)
+        what = "what feeds pages of JupyterLab"
+        if feeder is not None:
+            what = f"{what} (pid {feeder.pid})"
+            feeder.end(_PATIENCE_S)
+        if not remove_lock(lock, timeout_s=_LOCK_S):
+            left.append(what if feeder else f"{what} (it holds {lock})")
+        elif feeder is not None:
+            ended.append(what)
+    if left:
+        raise DetError(
+            f"not everything has ended; still running: {', '.join(left)}. It was killed and does "
+            "not end, as processes do that wait for a drive; see to it (`ps -o pid,stat,args -p "
+            "PID`), then repeat this command"
+        )
     return ended
 
 

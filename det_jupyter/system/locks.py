@@ -31,20 +31,52 @@ def take_lock(
     Args:
         is_hopeless: Returns whether the present holder will keep it.
     """
+    descriptor = _lock(path, os.O_RDWR | os.O_CREAT, timeout_s, is_hopeless)
+    if descriptor is not None:
+        _name_holder(descriptor)
+    return descriptor
+
+
+def remove_lock(path: Path, *, timeout_s: float) -> bool:
+    """Remove a lock file that no process holds; return whether it is gone."""
+    try:
+        descriptor = _lock(path, os.O_RDWR, timeout_s)
+    except FileNotFoundError:
+        return True
+    if descriptor is None:
+        return False
+    path.unlink()  # held by us, so that no other process holds what is removed
+    os.close(descriptor)
+    return True
+
+
+def _lock(
+    path: Path, flags: int, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
+) -> int | None:
+    """Return a descriptor that holds the lock of the file at this path; None if another has it."""
     import fcntl  # Windows has none; only the training library runs there
 
-    descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + timeout_s
     while True:
+        descriptor = open_own(path, flags)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _name_holder(descriptor)
-            return descriptor
         except BlockingIOError:
+            os.close(descriptor)
             if is_hopeless() or time.monotonic() > deadline:
-                os.close(descriptor)
                 return None
             time.sleep(_POLL_S)
+            continue
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # another process has removed that file since we opened it
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _name_holder(descriptor: int) -> None:

@@ -23,22 +23,24 @@ _POLL_S = 0.01
 
 
 def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
-    """Kill every process of the run but the calling one; return their pids.
+    """Kill every process of the run but the calling one; return the pids of those that ended.
 
     Takes 0.1 ms per process of the computer.
     """
-    return _end_all(str(run.path), os.fsencode(run.control), timeout_s)
+    return _end_all(str(run.path), os.fsencode(run.control), timeout_s)[0]
 
 
-def end_all_below(runs: Path, timeout_s: float = 5.0) -> list[int]:
-    """Kill every process of all runs but the calling one; return their pids.
+def end_all_below(runs: Path, timeout_s: float = 5.0) -> tuple[list[int], list[int]]:
+    """Kill every process of all runs but the calling one.
+
+    Return the pids of those that ended, and of those that did not in time.
 
     Their agent must have ended, as it has the control pages in its memory, too.
     """
     return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s)
 
 
-def _end_all(folder: str, mapped: bytes, timeout_s: float) -> list[int]:
+def _end_all(folder: str, mapped: bytes, timeout_s: float) -> tuple[list[int], list[int]]:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
     while (found := _find(folder, mapped, psutil.pids())) and time.monotonic() < deadline:
@@ -47,7 +49,8 @@ def _end_all(folder: str, mapped: bytes, timeout_s: float) -> list[int]:
                 process.kill()
                 killed.add(process.pid)
         time.sleep(_POLL_S)
-    return sorted(killed)
+    left = {process.pid for process in found}
+    return sorted(killed - left), sorted(left)
 
 
 def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from det_jupyter.control import create_page
-from det_jupyter.system.run_processes import end_all_of
+from det_jupyter.system.run_processes import end_all_below, end_all_of
 from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
 # As a script that makes a daemon of itself, and ends: it has no file, parent or session of ours.
@@ -58,3 +58,26 @@ def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> N
         assert end_all_of(each) == [process.pid]
         assert process.wait(60) == -9
     assert end_all_of(run) == []
+
+
+def test_what_does_not_end_is_not_said_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "1.1.1")
+    environment = {RUN_VARIABLE: str(run.path), "PATH": "/bin"}
+    killed, spared = (subprocess.Popen(["sleep", "100"], env=environment) for _ in range(2))
+    kill = psutil.Process.kill
+
+    def kill_but_one(process: psutil.Process) -> None:
+        if process.pid != spared.pid:
+            kill(process)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(psutil.Process, "kill", kill_but_one)
+            assert end_all_below(tmp_path, timeout_s=1) == ([killed.pid], [spared.pid])
+        assert end_all_below(tmp_path) == ([spared.pid], [])
+    finally:
+        for process in (killed, spared):
+            process.kill()
+            process.wait()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from det_jupyter.system import paths
-from det_jupyter.system.locks import holder_of, take_lock
+from det_jupyter.system.locks import holder_of, remove_lock, take_lock
 from det_jupyter.system.processes import Process, birth_of
 
 
@@ -52,6 +55,37 @@ def test_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
     taken = take_lock(path, timeout_s=3600, is_hopeless=let_go_at_the_second_look)
     assert taken is not None
     os.close(taken)
+
+
+def test_lock_is_of_the_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    lock, removals = fcntl.flock, iter([path.unlink])
+
+    def lock_after_a_removal(descriptor: int, operation: int) -> None:
+        for remove in removals:
+            remove()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_a_removal)
+    held = take_lock(path, timeout_s=0)
+    assert held is not None
+    assert os.path.samestat(os.fstat(held), path.stat())
+    assert holder_of(path) is not None
+    os.close(held)
+
+
+def test_lock_that_is_held_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = take_lock(path, timeout_s=0)
+    assert held is not None
+    assert not remove_lock(path, timeout_s=0)
+    assert path.exists()
+    os.close(held)
+    assert remove_lock(path, timeout_s=0)
+    assert not path.exists()
+    assert remove_lock(path, timeout_s=0)
 
 
 def test_new_file_of_the_private_opener_is_the_user_s_alone(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""What `det master stop --everything` says of what does not end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import DetError
+from det_jupyter.master import stopping
+from det_jupyter.system import paths
+from det_jupyter.system.boards import Board, keep, new_folder
+from det_jupyter.system.locks import take_lock
+from det_jupyter.system.processes import Process, birth_of
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a home in which nothing runs, and no process that can be ended."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setattr(Process, "end", lambda process, timeout_s: False)
+
+
+def test_nothing_runs_in_a_new_home() -> None:
+    assert stopping.end_everything() == []
+
+
+def test_a_feeder_that_does_not_end_is_named_and_keeps_its_lock() -> None:
+    lock = paths.feeder_lock(os.getpid())
+    held = take_lock(lock, timeout_s=0)
+    assert held is not None
+    paths.feeder_lock(1).touch()  # of one that was killed
+    with pytest.raises(DetError, match=rf"JupyterLab \(pid {os.getpid()}\).*repeat this command"):
+        stopping.end_everything()
+    assert paths.feeder_locks() == [lock]
+    lock.write_text("of a disk that is full")
+    with pytest.raises(DetError, match=f"JupyterLab .it holds {lock}"):
+        stopping.end_everything()
+    os.close(held)
+    assert stopping.end_everything() == []
+    assert paths.feeder_locks() == []
+
+
+def test_an_agent_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = take_lock(paths.agent_lock(), timeout_s=0)
+    assert held is not None
+    monkeypatch.setattr(stopping, "_find_master_for_agent", lambda: False)
+    with pytest.raises(DetError, match=rf"the agent \(pid {os.getpid()}\)"):
+        stopping.end_everything()
+    os.close(held)
+
+
+def test_all_that_survives_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    number, pid = new_folder(), os.getpid()
+    birth = birth_of(pid) or ""
+    keep(Board(id=number, pid=pid, birth=birth, url="", experiments=[], trials=[], logdir="",
+               started_at=0.0))  # fmt: skip
+    monkeypatch.setattr(stopping, "end_all_below", lambda runs: ([1], [2, 3]))
+    with pytest.raises(DetError) as refusal:
+        stopping.end_everything()
+    for named in ("(pid 2)", "(pid 3)", f"TensorBoard {number} (pid {pid})"):
+        assert named in str(refusal.value)
+    assert "(pid 1)" not in str(refusal.value)
