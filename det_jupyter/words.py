@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
+from signal import Signals
 from typing import Any
 
 # For `logging.basicConfig` in scripts; the log's filters recognise the level in it.
@@ -77,6 +78,18 @@ def printable(text: str) -> str:
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal.
+
+    >>> signal_name(9), signal_name(40)  # a real-time signal has no name
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def number(value: float | None) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
 from det_jupyter.launch.place import Run
 from det_jupyter.system.rundir import append
+from det_jupyter.words import signal_name
 
 _FAILURE = b'"kind":"failure"'
 _LOOKED_AT_BYTES = 256 * 1024
@@ -22,10 +22,7 @@ def describe(code: int) -> str:
     """
     if code >= 0:
         return f"failed with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"was killed by signal {-code}"
+    return f"was killed by {signal_name(-code)}"
 
 
 def journal_failure(run: Run, rank: int, error: str) -> None:

@@ -20,7 +20,7 @@ from logging import Logger
 from typing import Any
 
 from det_jupyter.errors import DetError
-from det_jupyter.words import printable
+from det_jupyter.words import printable, signal_name
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 5.0  # a socket waits that long for the next start; for a later one it is refused
@@ -144,10 +144,14 @@ class Feeder:
         try:
             async with asyncio.timeout(self._start_s):
                 port = await _agree_on_port(process, token, start_master=self._start_master)
-        except (OSError, ValueError, KeyError, TypeError):  # also TimeoutError
+        except (OSError, ValueError, KeyError, TypeError) as error:
             await _end(process, _SHORT_S)
-            problem = f"the feeder did not start within {self._start_s:g} s: {self._last_line}"
-            self._note_end(began, problem)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_SHORT_S)  # for its last words
+            how = f"{_ending(process.returncode)} before it could be used"
+            if isinstance(error, TimeoutError):
+                how = f"did not start within {self._start_s:g} s"
+            self._note_end(began, f"the feeder {how}{self._last_words()}")
             raise DetError(self.problem) from None
         self._run(self._watch(process, began))
         self.state, self.problem = "running", ""
@@ -160,10 +164,12 @@ class Feeder:
         status = await process.wait()
         self._address = None
         if not self._is_stopping:
-            is_last = time.monotonic() - self._said_at < _LAST_WORDS_S
-            said = f": {self._last_line}" if self._last_line and is_last else ""
             self._start_master = False  # the user may have stopped it since, with the feeder
-            self._note_end(began, f"the feeder has ended (exit status {status}){said}")
+            self._note_end(began, f"the feeder {_ending(status)}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        is_last = time.monotonic() - self._said_at < _LAST_WORDS_S
+        return f": {self._last_line}" if self._last_line and is_last else ""
 
     def _note_end(self, began: float, problem: str) -> None:
         was_steady = time.monotonic() - began > _STEADY_S
@@ -207,6 +213,12 @@ async def _agree_on_port(process: Process, token: str, *, start_master: bool) ->
     process.stdin.write(json.dumps(hello).encode() + b"\n")
     await process.stdin.drain()
     return int(json.loads(await process.stdout.readline())["port"])
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"was killed by {signal_name(-status)}"
+    return f"has ended with exit status {status}"
 
 
 async def _end(process: Process, patience_s: float) -> None:

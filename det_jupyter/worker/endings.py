@@ -19,6 +19,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.printed import last_lines
 from det_jupyter.records import RankFailure
 from det_jupyter.wire import RankSpec
+from det_jupyter.words import signal_name
 
 _LAST_LINES = 10  # that a rank printed before its error
 _PATIENCE_S = 5.0  # for the exit handlers of a program that has failed
@@ -73,10 +74,8 @@ def _as_signal(code: int) -> str:
 
 
 def _signal(number: int) -> str:
-    with suppress(ValueError):
-        name = Signals(number).name
-        return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name
-    return f"signal {number}"
+    name = signal_name(number)
+    return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name
 
 
 def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:

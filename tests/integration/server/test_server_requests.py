@@ -246,6 +246,7 @@ async def test_a_frozen_master_is_not_waited_for(client: Client) -> None:
         info = (await client.ask("info")).data
     assert answer.status == 503
     assert f"kill -CONT {process.pid}" in answer.problem
+    assert answer.problem.endswith("then repeat this command")
     assert info["master"]["state"] == "silent"
     assert info["master"]["command"] == f"kill -CONT {process.pid}"
 

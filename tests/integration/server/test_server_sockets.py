@@ -130,7 +130,7 @@ async def test_a_feeder_that_was_killed_is_started_again(client: Client, extensi
     assert await heard(socket) is None
     assert socket.close_code == 1012
     await until(lambda: extension._feeder.state == "ended", "it is noticed")
-    assert "exit status -9" in (await client.ask("info")).data["feeder"]["problem"]
+    assert "was killed by SIGKILL" in (await client.ask("info")).data["feeder"]["problem"]
     again = await client.socket()
     assert (await heard(again))["op"] == "hello"
     assert extension._feeder.state == "running"

@@ -29,6 +29,7 @@ from signal import Signals
 from det_jupyter.master.machine.core.lifecycle import is_stopping
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.wire import FailureView, GangExited, LastWords, State
+from det_jupyter.words import signal_name
 
 _TIMES = 2  # in the same way: the next one would be no other
 _FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
@@ -175,8 +176,5 @@ def _unplaced(error: str, at: float) -> FailureView:
 
 
 def _signal(code: int) -> str:
-    try:
-        name = Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
+    name = signal_name(-code)
     return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name
