@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -26,6 +28,8 @@ from det_jupyter.words import error_text, printable
 logger = logging.getLogger(__name__)
 
 _PART_CHARS = 1 << 20
+_KEPT_S = 2.0  # of an answer whether there is room
+_PATIENCE_S = 2.0  # for that answer
 _NO_ROOM = 507  # Insufficient Storage
 
 
@@ -110,8 +114,34 @@ def dismissal(status_code: int, problem: str) -> JsonResponse:
     return response
 
 
-def add_refusals(app: FastAPI) -> None:
+class Room:
+    """Whether our folders have room; a drive that does not answer holds nothing else up.
+
+    Args:
+        folder: Where our data are, to name it when its drive does not answer.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._look: asyncio.Task[str] | None = None  # one at a time: each may hold a thread
+        self._looked_at = 0.0
+
+    async def problem(self, *, kept_s: float = _KEPT_S) -> str:
+        """Return which folder has no room, as of `kept_s` ago at most; "" if all have."""
+        is_old = time.monotonic() - self._looked_at > kept_s
+        if self._look is None or (self._look.done() and is_old):
+            self._look = asyncio.create_task(asyncio.to_thread(paths.find_full_folder))
+            self._looked_at = time.monotonic()
+        done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE_S)
+        if done:
+            return self._look.result()
+        lasts_s = time.monotonic() - self._looked_at
+        return f"the drive of {self._folder} has not answered for {lasts_s:.0f} s"
+
+
+def add_refusals(app: FastAPI, room: Room) -> None:
     """Have every error answered as a Refusal."""
+    app.state.room = room
     app.add_exception_handler(DetError, _on_refused)
     app.add_exception_handler(RequestValidationError, _on_malformed)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -126,7 +156,11 @@ async def _on_no_room(request: Request, error: Exception) -> Response:
         raise error
     where = folder_without_room(error)
     full = f"nothing can be written in {where}: its disk is full; make room there" if where else ""
-    problem = full or paths.find_full_folder() or f"a disk was full: {error_text(error)}"
+    problem = (
+        full
+        or await request.app.state.room.problem(kept_s=0)
+        or f"a disk was full: {error_text(error)}"
+    )
     logger.warning("%s %s: %s", request.method, request.url.path, problem)
     return refusal(_NO_ROOM, "DetError", [problem])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from det_jupyter._version import __version__
-from det_jupyter.master.http.answers import add_refusals
+from det_jupyter.master.http.answers import Room, add_refusals
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_cluster import cluster_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
@@ -40,8 +40,9 @@ def create_app(
         redoc_url=None,
         responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
-    add_refusals(app)
-    app.include_router(master_routes(service, info, request_stop), prefix=API)
+    room = Room(info.data_dir)
+    add_refusals(app, room)
+    app.include_router(master_routes(service, info, request_stop, room), prefix=API)
     for routes in (
         search_routes,  # before those with any verb
         cluster_routes,

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, Room, new_routes
 from det_jupyter.master.service.service import Service
-from det_jupyter.system import paths
 from det_jupyter.wire import (
     AgentCommand,
     AgentReports,
@@ -51,7 +50,7 @@ class Status(Wire):
 
 
 def master_routes(
-    service: Service, info: MasterInfo, request_stop: Callable[[bool], None]
+    service: Service, info: MasterInfo, request_stop: Callable[[bool], None], room: Room
 ) -> APIRouter:
     """Return the routes."""
     routes = new_routes()
@@ -67,7 +66,7 @@ def master_routes(
         """Return the master, its agents, and the experiments that are not over."""
         views = service.views.experiments(only_active=True)
         active = [ActiveExperiment.built_from(v, num_trials=len(v.trials)) for v in views]
-        full = paths.find_full_folder()
+        full = await room.problem()
         return JsonResponse(
             Status(
                 master=public,
