@@ -5,10 +5,9 @@ pandas and pyarrow are no dependencies: they are imported where they are needed.
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,10 @@ from det_jupyter.errors import DetError
 Columns = dict[str, list[Any]]  # lists of one length, by name
 
 TIMES = ("time", "created", "ended")  # columns of UTC seconds
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins so may be run
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # a cell that begins so may be run
+_NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|nan)", re.I | re.A)
+_EMPTY = '""'  # the only cell of a line: readers skip an empty line
+_QUOTED = re.compile('[",\r\n]')
 _SUFFIXES = (".csv", ".parquet")
 
 
@@ -115,7 +117,8 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Return comma-separated values. All our CSV is made here, or in the page (saving.ts).
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP
-    advises: names of experiments and metrics may be another's. Numbers stay as they are.
+    advises: names of experiments and metrics may be another's. Numbers stay as they are. A table
+    of cases holds for both.
 
     >>> print(csv_text(["=1+1", "b"], [["-0.5", -0.5], ["@x", True]]))
     '=1+1,b
@@ -123,25 +126,20 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     '@x,true
     <BLANKLINE>
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([_csv_cell(cell) for cell in row] for row in [header, *rows])
-    return file.getvalue()
+    lines = (",".join(map(_csv_cell, row)) for row in [header, *rows])
+    return "".join((line or _EMPTY) + "\n" for line in lines)
 
 
-def _csv_cell(cell: Any) -> Any:
+def _csv_cell(cell: Any) -> str:
+    # Not the csv module, which leaves a carriage return unquoted where lines end with "\n".
     if isinstance(cell, bool | dict | list):
-        return json.dumps(cell, ensure_ascii=False)
-    is_run = isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell)
-    return f"'{cell}" if is_run else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        text = json.dumps(cell, ensure_ascii=False)
+    else:
+        text = "" if cell is None else str(cell)
+    if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"' if _QUOTED.search(text) else text
 
 
 def _times(values: list[Any]) -> Iterable[Any]:

@@ -68,9 +68,12 @@ export function csvOf({ x, curves }: IPicture, axis: Axis): string {
   return [head, ...rows, ''].join('\r\n');
 }
 
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
+const NUMBER = /^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|nan)$/i;
+
 /** A text that a spreadsheet would run as a formula gets an apostrophe, as in client/tables.py. */
 export function quoted(label: string): string {
-  const text = /^[=+\-@\t\r\n]/.test(label) ? `'${label}` : label;
+  const text = FORMULA.test(label) && !NUMBER.test(label) ? `'${label}` : label;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 from det_jupyter import words
 from det_jupyter._version import __version__
+from det_jupyter.client.tables import csv_text
 from det_jupyter.view.model.__main__ import interface, typescript
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Status
@@ -73,9 +74,14 @@ def test_each_kind_of_field_has_its_typescript() -> None:
     )
 
 
+def cell(text: str) -> str:
+    """Return a line of CSV with one cell, without its end."""
+    return csv_text([text], []).removesuffix("\n")
+
+
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_numbers_are_written_as_the_front_end_writes_them(name: str) -> None:
-    write = size if name == "size" else getattr(words, name)
+def test_values_are_written_as_the_front_end_writes_them(name: str) -> None:
+    write = cell if name == "csv" else size if name == "size" else getattr(words, name)
     assert [[value, write(value)] for value, _ in CASES[name]] == CASES[name]
 
 
