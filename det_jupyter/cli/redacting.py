@@ -1,47 +1,101 @@
 """Takes secrets out of texts and documents that leave the computer. Pure.
 
-Taken out are known secrets, wherever they stand; the values of what has the name of a secret; and
-what has the form of one. What is in doubt is taken out: a report that lacks a word can be read.
+Taken out are known secrets, wherever they stand and also encoded; the values of what has the name
+of a secret; and what has the form of one. What is in doubt is taken out: a report that lacks a
+word can be read.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
 REMOVED = "<removed>"
 _SHORTEST = 4  # a known secret that is shorter would take out ordinary words
+_PLAIN = ("none", "null", "true", "false")  # no secrets, whatever their name
+_VARIABLES = "environment_variables"
 
+_COUNTED = r"token|[_-]key(?![a-z])"  # names of what is counted or sorted by, too
 _NAME = (  # from the word on that makes it one; a bound keeps long lines quick
-    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|cookie|"
-    r"api[_-]?key|access[_-]?key|private[_-]?key|auth)[\w.-]{0,40}"
+    rf"(?:{_COUNTED}|secret|passw(?:or)?d|passphrase|passcode|pwd|credential|cookie|signature|"
+    r"(?:api|access|private|account|sign(?:ing)?|encryption|ssh|shared|storage)[_.-]?key|"
+    r"auth(?!or(?!iz))|(?<![a-z])(?:pass|pgpass|sig|jwt|otp)(?![a-z]))[\w.-]{0,40}"
 )
-_SECRET_NAME = re.compile(rf"[\w.-]*{_NAME}", re.IGNORECASE)
-_AMOUNT = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_COUNTED_NAME = re.compile(_COUNTED, re.IGNORECASE)
+_AMOUNT = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?[kMGTB%]?", re.IGNORECASE)
+_QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.|'')*'"
 _ASSIGNED = re.compile(
-    rf"(?P<name>{_NAME})(?P<sign>[\"']?\s*[=:]\s*(?:(?:bearer|basic|token)\s+)?)"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"',;&}\])]+)",
+    rf"(?P<name>{_NAME})(?P<sign>[\\\"'\])]*[ \t]*(?:=>|:=|={{1,2}}>?|:|%3[ad])\s*"
+    r"(?:(?:bearer|basic|token)\s+|!!?\w+\s+)?)"
+    rf"(?P<value>[a-z]{{0,2}}(?:{_QUOTED})|\\+[\"'].*?\\+[\"']|"
+    r"\([^()]{0,2000}\)|\[[^\[\]]{0,2000}\]|\{[^{}]{0,2000}\}|\S+)",
     re.IGNORECASE,
 )
-_PATTERNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+_URL_PASSWORD = re.compile(r"://[^\s/@:\"']*:([^\s\"'@]{1,400})@")
+
+
+def _named(before: str, after: str, *, flags: int = 0) -> tuple[re.Pattern[str], str]:
+    """Return a pattern that takes out what stands `after` a name of a secret."""
+    return re.compile(rf"({before}){after}", flags | re.IGNORECASE), rf"\1{REMOVED}"
+
+
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----|\Z)",
                 re.DOTALL), REMOVED),
+    (re.compile(r"\A[\w+/=\s]*-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----"), REMOVED),
     (re.compile(r"(\b\w[\w+.-]{0,20}://)[^/\s@]{1,400}@"), rf"\1{REMOVED}@"),
+    (re.compile(r"(\b\w[\w+.-]{0,20}://)[^/\s@:\"']{0,200}:(?!\d+/)[^\s\"']{1,400}@"),
+     rf"\1{REMOVED}@"),
+    # ann:password@host
+    (re.compile(r"(?<![\w.+/-])([\w.+-]{1,60}:)[^\s/@:\"']{3,200}@(?=\w)"), rf"\1{REMOVED}@"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {REMOVED}"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"), REMOVED),  # a JSON Web Token
-    (re.compile(r"\b(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA)[\w-]{12,}"),
-     REMOVED),
+    (re.compile(r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|sk-|[rs]k_(?:live|test)_|xox[a-z]-|AKIA|"
+                r"ASIA|AIza|ya29\.|npm_|pypi-|nvapi-|dckr_pat_|dop_v1_|wandb_v1_|r8_|SG\.)"
+                r"[\w.-]{12,}"), REMOVED),
+    # Lines of a YAML file, with the deeper ones below; headers, and passwords with spaces.
+    (re.compile(rf"^([ \t]*)((?:- )?[\"']?[\w.-]{{0,40}}{_NAME}[\"']?[ \t]*:)[ \t]*"
+                r"(?:[|>][\d+-]*)?[ \t]*\n(?:(?:\1(?:[ \t]+|- ).*|[ \t]*)(?:\n|\Z))+",
+                re.IGNORECASE | re.MULTILINE), rf"\1\2 {REMOVED}\n"),
+    _named(rf"^[ \t]*(?:- )?[\w.-]{{0,40}}{_NAME}[ \t]*:[ \t]+",
+           r"(?!(?:[\d.]+|none|null|true|false)\b|[\"'(\[{<])\S.*", flags=re.MULTILINE),
+    _named(r"\b(?:authorization|cookie)[ \t]*:[ \t]*", r"(?!<removed>$)\S.*", flags=re.MULTILINE),
+    _named(r"(?:passw(?:or)?d|passphrase)[ \t]*[:=][ \t]*", r"(?![\"'(\[{<])\S[^\n;\"']*"),
+    # --token x, `set TOKEN x`, `login ann password x`, -u ann:x, ("token", "x"), <token>x</token>
+    _named(rf"(?<!\w)--?[\w.-]{{0,40}}{_NAME}[ \t]+", rf"(?:{_QUOTED}|[^\s<-]\S*)"),
+    _named(rf"\b(?:set|setenv|export)[ \t]+\w{{0,40}}{_NAME}[ \t]+", r"[^\s<=:]\S*"),
+    _named(r"\blogin[ \t]+\S{1,200}[ \t]+password[ \t]+", r"\S+"),
+    _named(r"(?<!\w)(?:-u|--user)[ \t]+[^\s:]{1,200}:", r"\S+"),
+    _named(rf"([\"'])[\w.-]{{0,40}}{_NAME}\2,[ \t]*", rf"[a-z]{{0,2}}(?:{_QUOTED})"),
+    _named(rf"<[\w:.-]{{0,40}}{_NAME}>", r"[^<]+"),
+    _named(rf"{_NAME}[ \t]+(?:is[ \t]+)?", r"(?=\S*\d)[\w.~+/=-]{16,}"),
 )  # fmt: skip
 
 
-def is_secret_name(name: str) -> bool:
-    """Return whether what has this name is a secret.
+def is_secret(name: str, value: Any) -> bool:
+    """Return whether what has this name and value is a secret.
 
-    >>> [is_secret_name(name) for name in ("HF_TOKEN", "db-password", "num_tokens", "lr")]
-    [True, True, False, False]
+    >>> [is_secret(name, "1a") for name in ("HF_TOKEN", "db-password", "lr", "author", "DB_PASS")]
+    [True, True, False, False, True]
+    >>> is_secret("num_tokens", 512), is_secret("pin_password", 512), is_secret("token", None)
+    (False, True, False)
     """
-    return _SECRET_NAME.fullmatch(name) is not None and not name.lower().endswith("tokens")
+    if _SECRET_NAME.search(name) is None or value is None or isinstance(value, bool):
+        return False
+    text = str(value)
+    is_amount = _COUNTED_NAME.search(name) is not None and _AMOUNT.fullmatch(text) is not None
+    return not is_amount and text.lower() not in _PLAIN
+
+
+def passwords_in(text: str) -> Iterator[str]:
+    """Yield the passwords of the URLs in a text."""
+    for password in _URL_PASSWORD.findall(text):
+        yield from {password, unquote(password)}
 
 
 class Redactor:
@@ -52,8 +106,9 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {secret for secret in secrets if len(secret) >= _SHORTEST}
-        longest_first = sorted(known, key=lambda secret: (-len(secret), secret))
+        forms = {form for secret in secrets for form in _forms(secret)}
+        known = {form for form in forms if len(form) >= _SHORTEST and form.lower() not in _PLAIN}
+        longest_first = sorted(known, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def text(self, text: str) -> str:
@@ -66,27 +121,64 @@ class Redactor:
     def document(self, value: Any, name: str = "") -> Any:
         """Return what JSON can hold without secrets; `name` is the key that leads to it."""
         match value:
-            case Mapping():
-                is_inner = name == "environment_variables"  # its lists are by kind of device
+            case None | bool():
+                return value
+            case Mapping() if name == _VARIABLES:  # lists by kind of device, or values by name
                 return {
-                    str(key): self.document(item, name if is_inner else str(key))
+                    str(key): REMOVED if isinstance(item, str) else self.document(item, _VARIABLES)
                     for key, item in value.items()
                 }
-            case list() | tuple() if name == "environment_variables":
-                return [f"{str(item).partition('=')[0]}={REMOVED}" if "=" in str(item)
-                        else item for item in value]  # fmt: skip
+            case Mapping():
+                named = str(value.get("name", value.get("key", "")))  # {"name": …, "value": …}
+                return {
+                    self.text(str(key)): self.document(item, _below(name, str(key), named))
+                    for key, item in value.items()
+                }
+            case list() | tuple() if name == _VARIABLES:
+                return [self._variable(item) for item in value]
             case list() | tuple():
-                return [self.document(item, name) for item in value]
-            case str() if is_secret_name(name):
+                return [self.document(item, _option(before) or name)
+                        for before, item in zip(("", *value), value, strict=False)]  # fmt: skip
+            case _ if is_secret(name, value):
                 return REMOVED
             case str():
                 return self.text(value)
         return value
 
+    def _variable(self, item: Any) -> Any:
+        if not isinstance(item, str):
+            return self.document(item, _VARIABLES)
+        name, sign, _ = item.partition("=")
+        return f"{name}={REMOVED}" if sign else item
+
+
+def _below(name: str, key: str, named: str) -> str:
+    """Return what the name of a value is: its own, or one above it that is that of a secret."""
+    if key == "value" and _SECRET_NAME.search(named):
+        return named
+    is_secret_name = _SECRET_NAME.search(name) and not name.lower().endswith("tokens")
+    if key != _VARIABLES and is_secret_name:
+        return name
+    return key
+
+
+def _option(before: Any) -> str:
+    """Return the name of an option whose value is the next of a list."""
+    is_option = isinstance(before, str) and re.fullmatch(r"--?[\w.-]+", before) is not None
+    return before if is_option and _SECRET_NAME.search(before) else ""
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, and as logs and documents write it."""
+    yield from (secret, secret.strip(), quote(secret, safe=""), quote(secret), quote_plus(secret))
+    yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+    yield repr(secret)[1:-1]
+    yield base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
+    yield from (line for line in secret.split("\n") if len(line) >= 2 * _SHORTEST)
+
 
 def _without_value(found: re.Match[str]) -> str:
-    value = found["value"].strip("\"'")
-    is_amount = "token" in found["name"].lower() and _AMOUNT.fullmatch(value) is not None
-    if not is_secret_name(found["name"]) or is_amount or value == REMOVED:
+    value = found["value"].strip("\"',;)}]")
+    if value == REMOVED or not is_secret(found["name"], value):
         return found[0]
     return f"{found['name']}{found['sign']}{REMOVED}"

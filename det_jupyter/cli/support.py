@@ -30,7 +30,7 @@ import yaml
 
 from det_jupyter.autostart import announced_master
 from det_jupyter.blobs import BlobStore
-from det_jupyter.cli.redacting import Redactor, is_secret_name
+from det_jupyter.cli.redacting import Redactor, is_secret, passwords_in
 from det_jupyter.client.client import Client
 from det_jupyter.client.environment import assigned_values
 from det_jupyter.client.logs import line_text, read
@@ -84,6 +84,10 @@ def bundle(call: Call) -> str:
     )
 
 
+def _json(document: Any) -> str:
+    return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
+
+
 class _Collected:
     """Files by name, and what could not be collected."""
 
@@ -97,16 +101,22 @@ class _Collected:
         try:
             self.files[name] = self.redactor.text(make())
         except Exception as error:  # a bundle is wanted because something is wrong
-            self.problems.append(self.redactor.text(f"{name}: {error_text(error)}"))
+            self.problems.append(f"{name}: {error_text(error)}")
 
-    def add_document(self, name: str, make: Callable[[], Any]) -> None:
-        """Add what JSON can hold, without secrets."""
-        self.add(name, lambda: _json(self.redactor.document(make())))
+    def add_document(
+        self, name: str, make: Callable[[], Any], dump: Callable[[Any], str] = _json
+    ) -> None:
+        """Add what JSON can hold, without secrets, so that it can still be parsed."""
+        try:
+            self.files[name] = dump(self.redactor.document(make()))
+        except Exception as error:
+            self.problems.append(f"{name}: {error_text(error)}")
 
     def write(self, path: Path, folder: str) -> int:
         """Write all as a tar file that only the user can read; return its size in bytes."""
         if self.problems:
-            self.files["problems.txt"] = "\n".join([*self.problems, ""])
+            lines = [*map(self.redactor.text, self.problems), ""]
+            self.files["problems.txt"] = "\n".join(lines)
         with (
             open(path, "wb", opener=paths.private_opener) as file,
             tarfile.open(fileobj=file, mode="w:gz") as tar,
@@ -142,7 +152,10 @@ def _secrets(client: Client, views: list[ExperimentView], collected: _Collected)
     with suppress(DetError):
         if (info := announced_master()) is not None:
             yield info.token
-    yield from (value for name, value in os.environ.items() if is_secret_name(name))
+    for name, value in os.environ.items():
+        if is_secret(name, value):
+            yield value
+        yield from passwords_in(value)
     for view in views:
         yield from assigned_values(view.config).values()
         if view.capsule.environment is not None:
@@ -179,9 +192,10 @@ def _collect(client: Client, views: list[ExperimentView], collected: _Collected)
 def _collect_experiment(client: Client, view: ExperimentView, collected: _Collected) -> None:
     folder, number = f"experiments/{view.id}", view.id
     document = view.model_dump(mode="json")
-    collected.add(
+    collected.add_document(
         f"{folder}/config.yaml",
-        lambda: yaml.safe_dump(collected.redactor.document(document["config"]), sort_keys=False),
+        lambda: document["config"],
+        lambda config: str(yaml.safe_dump(config, sort_keys=False)),
     )
     collected.add_document(f"{folder}/experiment.json", lambda: document)
     collected.add_document(
@@ -216,9 +230,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _end_of(path: Path) -> str:
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
-        file.seek(max(0, end - _LOG_BYTES))
+        file.seek(max(0, end - _LOG_BYTES - 1))
+        if file.tell():
+            file.readline()  # the rest of a line may be the rest of a secret
         return file.read().decode("utf-8", "replace")
-
-
-def _json(document: Any) -> str:
-    return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
