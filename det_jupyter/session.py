@@ -36,9 +36,9 @@ def must_be_awake(info: MasterInfo) -> None:
     if is_frozen(info.pid):
         command = f"kill -CONT {info.pid}"
         raise MasterUnreachable(
-            f"the det_jupyter master (process {info.pid}) is stopped; `{command}` lets it "
-            f"go on, or `kill -KILL {info.pid}` ends it and the next command starts another; what "
-            "trains goes on either way",
+            f"the det_jupyter master (process {info.pid}) is stopped, and what trains goes on; "
+            f"`{command}` lets it go on, or `kill -KILL {info.pid}` ends it and the next command "
+            "starts another; then repeat this command",
             command=command,
         )
 
@@ -182,8 +182,8 @@ class Session:
         if isinstance(error, httpx.ReadTimeout):
             pid = self.info.pid
             advice = (
-                f"`kill -KILL {pid}` ends it and the next command starts another; what trains "
-                "goes on"
+                f"`kill -KILL {pid}` ends it, what trains goes on, and the next command starts "
+                "another; then repeat this command"
             )
         return MasterUnreachable(
             f"the det_jupyter master at {self.info.url} does not answer ({error}); {advice}"

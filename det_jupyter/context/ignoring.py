@@ -13,10 +13,7 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 IGNORE_FILE = ".detignore"
 _MOST_BYTES = 64 * 2**10
