@@ -5,8 +5,8 @@
 For CI, which has minutes: torch for another Python is gigabytes, so the tests that need it or an
 optional package are skipped. The whole suite on one: `make test PYTHON=python3.13`.
 
-The exit status is 1 if a test fails, or if what det_jupyter needs cannot be installed. A Python
-that is not there, or not ready when the time is over, is named and fails nothing.
+The exit status is 1 if a test fails, and only then. A Python that is not there or too old, where
+pip fails, or that is not done when the time is over, is named and fails nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,26 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
+
+import psutil
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OLDEST = tuple(map(int, re.findall(r"\d+", PROJECT["requires-python"])))
 TOOLS = ["hatchling", "hypothesis", "nbclient", "nbformat", "pytest", "pytest-timeout"]
+TIME_OVER = "not finished in time"
+NEEDED = [each for each in PROJECT["dependencies"] if not each.startswith("torch>")] + TOOLS
+# A line of pytest's dots with a failure among them.
+FAILURE = re.compile(r"^[.sxX]*[FE][.sxXFE]*( +\[ *\d+%\])?$", re.MULTILINE)
 
 
 def main() -> int:
@@ -31,58 +42,90 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The unit tests on each other Python here.")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all of them")
     deadline = time.monotonic() + parser.parse_args().seconds
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    promised = re.findall(r"Python :: (\d\.\d+)", " ".join(project["classifiers"]))
+    promised = re.findall(r"Python :: (\d\.\d+)", " ".join(PROJECT["classifiers"]))
     others = [each for each in promised if each != "{}.{}".format(*sys.version_info)]
-    needed = [each for each in project["dependencies"] if not each.startswith("torch>")] + TOOLS
-    with ThreadPoolExecutor(len(others)) as pool:
-        results = pool.map(lambda version: test_on(version, needed, deadline), others)
-        for version, (said, is_good) in zip(others, results, strict=True):
-            print(f"Python {version}: {said}")
-            if not is_good:
-                return 1
-    return 0
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(check, each, build / f"python-{each}", deadline) for each in others]
+        results = [run.result() for run in runs]
+    for version, (said, _) in zip(others, results, strict=True):
+        print(f"Python {version}: {said}")
+    return 0 if all(is_good for _, is_good in results) else 1
 
 
-def test_on(version: str, needed: list[str], deadline: float) -> tuple[str, bool]:
-    """Return what came out on one Python, and whether that is good."""
+def check(version: str, folder: Path, deadline: float) -> tuple[str, bool]:
+    """Return what came out on one Python, whose environment is made anew, and if that is good."""
     python = find(version)
     if python is None:
-        return "not on this machine", True
-    folder = ROOT / "build" / f"python-{version}"
-    log = folder.parent / f"{folder.name}.txt"
-    folder.parent.mkdir(exist_ok=True)
+        return f"not on this machine, or not {PROJECT['requires-python']}", True
     inside = str(folder / "bin/python")
-    steps = [
-        (str(python), ["venv", str(folder)]),
-        (inside, ["pip", "install", "--quiet", "--no-compile", *needed]),
-        (inside, ["pytest", "-p", "tests.skip_absent", "-q", "tests/unit"]),
-    ]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}"}
-    try:
-        with log.open("w") as output:
-            for program, arguments in steps:
-                done = subprocess.run(
-                    [program, "-m", *arguments], cwd=ROOT, env=environment, check=False,
-                    stdout=output, stderr=output, timeout=max(0.0, deadline - time.monotonic()),
-                )  # fmt: skip
-                if done.returncode:
-                    return f"failed; the end of {log}:\n{log.read_text()[-4000:]}", False
-    except subprocess.TimeoutExpired as over:
-        return f"not finished in time, at `python -m {over.cmd[2]}`", True
-    return log.read_text().splitlines()[-1], True
+    log = folder.with_name(f"{folder.name}.txt")
+    with log.open("w", encoding="utf-8") as output:
+        for program, arguments in (
+            (python, ["venv", "--clear", str(folder)]),
+            (inside, ["pip", "install", "--quiet", "--no-compile", *NEEDED]),
+            (inside, ["pytest", "-p", "tests.skip_absent", "-q", "tests/unit"]),
+        ):
+            if problem := run([program, "-m", *arguments], output, deadline):
+                break
+    return verdict(arguments[0], problem, log.read_text(encoding="utf-8", errors="replace"))
 
 
-def find(version: str) -> Path | None:
+def verdict(step: str, problem: str, text: str) -> tuple[str, bool]:
+    """Return what to say of a run that ended at this step, and if that is good: no test failed."""
+    if not problem:
+        return text.splitlines()[-1], True
+    is_good = step != "pytest" or (problem == TIME_OVER and not FAILURE.search(text))
+    said = "not tested to the end" if is_good else "failed"
+    return f"{said}: {step}: {problem}\n{text[-4000:]}", is_good
+
+
+def find(version: str) -> str | None:
     """Return this Python: on the PATH, or one that pyenv has and does not show."""
-    found = shutil.which(f"python{version}")
-    if found and subprocess.run([found, "-V"], check=False, capture_output=True).returncode == 0:
-        return Path(found)
-    if shutil.which("pyenv") is None:
-        return None
-    listed = subprocess.run(["pyenv", "prefix", version], capture_output=True, text=True)
-    program = Path(listed.stdout.strip(), "bin", f"python{version}")
-    return program if listed.returncode == 0 and program.exists() else None
+    hidden = Path(printed("pyenv", "prefix", version), "bin", f"python{version}")
+    for program in (shutil.which(f"python{version}"), str(hidden)):
+        facts = program and printed(program, "-c", "import sys; print(*sys.version_info[:3])")
+        if facts and tuple(map(int, facts.split())) >= OLDEST:
+            return program
+    return None
+
+
+def printed(*command: str) -> str:
+    """Return what a command prints; nothing if it fails or is not there."""
+    try:
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def run(command: list[str], output: TextIO, deadline: float) -> str:
+    """Run it until the deadline at most; return what went wrong, empty if nothing did."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}"}
+    environment.pop("PYTEST_ADDOPTS", None)  # may name plugins that are not installed there
+    process = psutil.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    )
+    try:
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except psutil.TimeoutExpired:
+        end(process)
+        return TIME_OVER
+    return f"exit status {status}" if status else ""
+
+
+def end(process: psutil.Popen, patience_s: float = 10.0) -> None:
+    """Interrupt it, for tests end what they started; kill what is left of it."""
+    below = process.children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    with suppress(psutil.TimeoutExpired):
+        process.wait(patience_s)
+    with suppress(psutil.NoSuchProcess):
+        below += process.children(recursive=True)
+    for each in [*below, process]:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from typing import TypeVar
 import pytest
 
 _ABSENT = re.compile(r"no module (?:named ')?(\w+)", re.IGNORECASE)
-_OURS = ("det_jupyter", "determined", "tests")
+# What interpreters.py does not install. Anything else that is absent is a fault: a module that
+# later Pythons no longer have, or a package that pyproject.toml does not declare.
+_OPTIONAL = {"optuna", "pandas", "pdoc", "pyarrow", "scipy", "sklearn", "tensorboard", "torch"}
 Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 
 
@@ -19,7 +21,7 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a module that imports it."""
-    return _skipped((yield), str(collector.path))
+    return skipped((yield), str(collector.path))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -27,13 +29,14 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Skip a test that needs it, itself or in a process that it starts."""
-    return _skipped((yield), str(item.path))
+    return skipped((yield), str(item.path))
 
 
-def _skipped(report: Report, path: str) -> Report:
+def skipped(report: Report, path: str) -> Report:
+    """Return the report, of a skipped test if an optional package is what it lacks."""
     if report.failed:
         for name in _ABSENT.findall(report.longreprtext):
-            if name not in _OURS and importlib.util.find_spec(name) is None:
+            if name in _OPTIONAL and importlib.util.find_spec(name) is None:
                 report.outcome, report.longrepr = "skipped", (path, 0, f"no {name}")
                 break
     return report
