@@ -38,6 +38,8 @@ from det_jupyter.system.paths import data_dir
 # Launchers set these for each process that they start.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 
+BY_TORCHRUN = "distributed=core.DistributedContext.from_torch_distributed()"
+
 logger = logging.getLogger(__name__)
 
 
@@ -87,6 +89,13 @@ def init(
     else:
         if not isinstance(length, Length):
             length = Length("batches", length or 1)  # the script decides how long it trains
+        if distributed is None and (variable := many_processes()):
+            logger.warning(
+                "core.init: got no distributed, but %s: each process works by itself, as the "
+                "chief; if they train together, pass %s",
+                variable,
+                BY_TORCHRUN,
+            )
         context = _local(distributed or DistributedContext(), given, length)
         context.preempt.awaits_block = True
     context.preempt.mode = preempt_mode
@@ -117,6 +126,12 @@ def get_cluster_info() -> TrialInfo | None:
         return process.run.info(process.rank, process.device)
     run = managed.find_run()
     return run.info() if run is not None else None
+
+
+def many_processes() -> str:
+    """Return which variable of a launcher says that it has started several; "" if none does."""
+    found = (f"{name} is {os.environ[name]}" for name in _SIZES if name in os.environ)
+    return next((each for each in found if not each.endswith((" is ", " is 1"))), "")
 
 
 def _local(distributed: DistributedContext, given: dict[str, Any], length: Length) -> Context:
@@ -164,20 +179,15 @@ def _alone(run: managed.Run) -> DistributedContext:
     num_slots = len(run.plan.slots)
     if num_slots == 1:
         return DistributedContext()
-    sizes = [name for name in _SIZES if os.environ.get(name, "1") not in ("", "1")]
     num_processes = len(run.plan.process_ranks())
-    if not sizes and num_processes == 1:
+    found = many_processes()
+    if not found and num_processes == 1:
         return DistributedContext()
-    found = (
-        f"{sizes[0]} is {os.environ[sizes[0]]}"
-        if sizes
-        else f"its run has {num_processes} processes"
-    )
+    found = found or f"its run has {num_processes} processes"
     raise ConfigError(
         f"core.init: got no distributed, but this process is one of several that train on the "
-        f"{num_slots} slots of this trial ({found}); pass "
-        "distributed=core.DistributedContext.from_torch_distributed(), or a DistributedContext "
-        "with the ranks and sizes"
+        f"{num_slots} slots of this trial ({found}); pass {BY_TORCHRUN}, or a "
+        "DistributedContext with the ranks and sizes"
     )
 
 

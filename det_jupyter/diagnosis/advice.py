@@ -20,6 +20,7 @@ SMALL_LOAD_S = 0.001
 SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
 NOTABLE_WAIT = 0.15  # of the time: that a rank which computes is kept off the CPU
 NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
+CPU_IS_FULL = "The CPU is full. Close other programs or use fewer slots."
 
 Advised = tuple[list[str], list[str]]  # evidence, advice
 
@@ -83,9 +84,7 @@ def _core_waits(facts: Facts, setting: Setting) -> Advised:
     if not waits or max(waits.values()) < 100 * NOTABLE_WAIT:
         return [], []
     rank = max(waits, key=waits.__getitem__)
-    return [f"rank {rank} waits for a core {waits[rank]:.0f} % of the time"], [
-        "close other programs or use fewer slots: the CPU is full"
-    ]
+    return [f"rank {rank} waits for a core {waits[rank]:.0f} % of the time"], [CPU_IS_FULL]
 
 
 def _of_input(facts: Facts, setting: Setting) -> Advised:
@@ -175,7 +174,7 @@ def _of_uneven(facts: Facts, setting: Setting) -> Advised:
     least, *_, most = sorted(facts.ranks, key=lambda rank: rank.wait)
     waits = [f"rank {r.rank} waits {100 * r.wait:.0f} % of the time" for r in (least, most)]
     if full := [*_cpu_lines(facts, setting)]:
-        return waits + full, ["train with fewer slots or elsewhere: the CPU is full"]
+        return waits + full, [CPU_IS_FULL]
     return waits, [
         "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "
         f"time with optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"

@@ -57,8 +57,11 @@ def put(found: Found) -> str:
     advised = next((cause for cause in found.causes if cause.advice), None)
     if advised is None:
         return text
+    advice = advised.advice[0]
+    # An advice of whole sentences stands for itself.
+    following = advice.removesuffix(".") if advice.endswith(".") else NEXT.format(advice=advice)
     tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
-    return f"{text} {NEXT.format(advice=advised.advice[0])}{tried}."
+    return f"{text} {following}{tried}."
 
 
 def _clause(form: str, cause: Cause, creep: Creep | None) -> str:

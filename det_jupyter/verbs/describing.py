@@ -1,7 +1,7 @@
 """Experiments and trials as tables: what they are, and what they did, batch by batch.
 
-The columns are those that Determined had. A workload is a number of batches at which a trial
-reported, validated or saved a checkpoint.
+The columns are those that Determined had; below the tables, the text says why something failed.
+A workload is a number of batches at which a trial reported, validated or saved a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from det_jupyter.errors import DetError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import Listing, written
-from det_jupyter.wire import CheckpointView, Curve, ExperimentView, TrialView
-from det_jupyter.words import date
+from det_jupyter.wire import CheckpointView, Curve, ExperimentView, State, TrialView
+from det_jupyter.words import date, one_line
 
 _EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
                "Archived", "Resource Pool", "Labels")  # fmt: skip
@@ -39,7 +39,8 @@ def describe(call: Call) -> str:
         ("Trials", [_trial_row(trial) for view in views for trial in view.trials]),
         ("Workloads", [row for view in views for row in _workloads_of(call, view)]),
     ]
-    return _written(call, tables, (_EXPERIMENT, _TRIAL, _WORKLOAD))
+    reasons = [line for view in views for line in _reasons(view)]
+    return _written(call, tables, (_EXPERIMENT, _TRIAL, _WORKLOAD), reasons)
 
 
 def describe_trial(call: Call) -> str:
@@ -55,7 +56,7 @@ def describe_trial(call: Call) -> str:
         curves = [c for c in call.client.curves(view.id) if c.trial_id == trial.id]
         tables.append(("Metrics", [_last_row(curve) for curve in curves if curve.values]))
         headers = (*headers, ("Group", "Metric", "# of Batches", "Last", "Min", "Max"))
-    return _written(call, tables, headers)
+    return _written(call, tables, headers, _whys([trial]))
 
 
 def list_trials(call: Call) -> str:
@@ -162,7 +163,29 @@ def workloads(
     return [rows[key] | {"State": "COMPLETED", "Report Time": date(times[key])} for key in ordered]
 
 
-def _written(call: Call, tables: Sequence[Table], headers: Sequence[Sequence[str]]) -> str:
+def _reasons(view: ExperimentView) -> list[str]:
+    """Return why an experiment ended as it did, and why which of its trials failed."""
+    own = [f"Experiment {view.id}: {one_line(view.message)}"] if view.message else []
+    return [*own, *([] if own and len(view.trials) == 1 else _whys(view.trials))]
+
+
+def _whys(trials: Iterable[TrialView]) -> list[str]:
+    """Return a line for each trial that failed or diverges: why, or that it does."""
+    whys = {
+        trial.id: trial.failure.error
+        if trial.failure is not None and trial.state is State.ERROR
+        else str(trial.divergence or "")
+        for trial in trials
+    }
+    return [f"Trial {number}: {one_line(why)}" for number, why in whys.items() if why]
+
+
+def _written(
+    call: Call,
+    tables: Sequence[Table],
+    headers: Sequence[Sequence[str]],
+    reasons: Sequence[str],
+) -> str:
     """Return the tables in the form that is asked for; with `--outdir`, which files they are."""
     given = call.options
     whole = [
@@ -179,7 +202,8 @@ def _written(call: Call, tables: Sequence[Table], headers: Sequence[Sequence[str
         return "\n".join(_write(given.outdir, title, listing) for title, listing in listings)
     if given.csv:
         return "\n".join(f"{title}:\n{listing.csv()}" for title, listing in listings).rstrip("\n")
-    return "\n\n".join(f"{title}:\n{listing.text(None)}" for title, listing in listings)
+    parts = [f"{title}:\n{listing.text(None)}" for title, listing in listings]
+    return "\n\n".join([*parts, *(["\n".join(reasons)] if reasons else [])])
 
 
 def _with_metrics(header: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:

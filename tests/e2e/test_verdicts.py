@@ -123,7 +123,7 @@ def test_a_healthy_trial_is_healthy_and_a_loaded_machine_neither_makes_nor_hides
         alone, together = made
         found = settled(alone, lambda v: v.kind != "unknown")
         # While others use its core, there is something to gain: that they do not.
-        assert found.kind == "healthy" or "the CPU is full" in found.sentence, found
+        assert found.kind == "healthy" or "The CPU is full" in found.sentence, found
         alone.kill()
         load = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
         try:

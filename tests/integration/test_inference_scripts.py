@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from det_jupyter import core
+from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental import (
     TorchBatchProcessor,
     output_files,
@@ -48,3 +51,23 @@ def test_ranks_of_a_launcher_share_the_records(run: RankRunner, tmp_path: Path) 
     by_rank = {rank: {int(f.name) for f in files if f.parent.name == rank}
                for rank in ("rank_0", "rank_1")}  # fmt: skip
     assert by_rank == {"rank_0": {0, 2, 4, 6, 8, 10}, "rank_1": {1, 3, 5, 7, 9, 11}}
+
+
+def infer_alone(_: core.DistributedContext, folder: Path) -> str:
+    with core.init(checkpoint_storage=folder), pytest.raises(ConfigError) as refused:
+        torch_batch_process(Writing, list(range(23)), batch_size=2)
+    return str(refused.value)
+
+
+def test_ranks_that_do_not_say_their_place_are_refused_before_a_record(
+    run: RankRunner, tmp_path: Path
+) -> None:
+    """Each would process every record."""
+    for said in run(infer_alone, 2, tmp_path):
+        assert "WORLD_SIZE is 2, but `core.init()` around it got no distributed" in said
+        assert "pass distributed=core.DistributedContext.from_torch_distributed() there" in said
+    assert output_files_below(tmp_path) == []
+
+
+def output_files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

@@ -105,7 +105,7 @@ class Whys:
     def _leaving(self, trial: Trial, allocation: Allocation) -> str:
         """Return for what a trial was asked, and until when it may take: it may not do it."""
         if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
-            return "its ranks are being killed"
+            return "is being killed"
         for_whom = ""
         if allocation.preempted_by is not None:
             for_whom = f", to make room for experiment {allocation.preempted_by}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from det_jupyter import core
 from det_jupyter.core import DistributedContext, read_metadata
+from det_jupyter.core.opening import BY_TORCHRUN, many_processes
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental.batches import Batches
 from det_jupyter.pytorch.experimental.outputs import METADATA, Stretch, stretches_in
@@ -105,6 +106,15 @@ def open_context(
             [
                 f"torch_batch_process: distributed_context has {distributed.size} ranks, the "
                 f"context of this process has {context.distributed.size}; leave it out"
+            ]
+        )
+    variable = many_processes()
+    if context.info is None and context.distributed.size == 1 and variable:
+        raise ConfigError(
+            [
+                f"torch_batch_process: {variable}, but `core.init()` around it got no "
+                "distributed, so each process would process every record; "
+                f"pass {BY_TORCHRUN} there"
             ]
         )
     if context.distributed.size > 1:

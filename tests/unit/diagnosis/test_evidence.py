@@ -232,7 +232,7 @@ def test_uneven_ranks_are_told_least_and_most() -> None:
     assert advice[0].endswith("time with optimizations.aggregation_frequency: 12")
     evidence, advice = said("uneven", facts(*waits, means=host(90.0)))
     assert evidence[2] == "the CPU of local is full (90 %)"
-    assert advice == ["train with fewer slots or elsewhere: the CPU is full"]
+    assert advice == ["The CPU is full. Close other programs or use fewer slots."]
 
 
 def test_what_is_periodic_is_told_with_its_period() -> None:

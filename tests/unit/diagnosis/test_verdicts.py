@@ -105,8 +105,8 @@ def test_the_cpu_is_full_and_the_ranks_that_wait_are_named() -> None:
     host = {"host": {"cpu_util_simple": 97.0}}
     verdict = verdict_of(run(together([HEALTHY, slow]), samples=lambda _: host))
     assert verdict.sentence == (
-        "Uneven steps: ranks wait for each other 30 % of the time. Next: train with fewer slots "
-        "or elsewhere: the CPU is full; experiment.diagnose() measures what that gains."
+        "Uneven steps: ranks wait for each other 30 % of the time. The CPU is full. Close other "
+        "programs or use fewer slots; experiment.diagnose() measures what that gains."
     )
     assert verdict.causes[0].evidence == [
         "rank 1 waits 0 % of the time",
@@ -292,7 +292,9 @@ def test_programs_that_keep_a_computing_rank_off_the_cpu_are_something_to_gain()
     verdict = alone(HEALTHY, samples=lambda _: samples)
     assert verdict.kind == "compute"
     assert "rank 0 waits for a core 45 % of the time" in verdict.causes[0].evidence
-    assert "close other programs or use fewer slots" in verdict.sentence
+    told = "The CPU is full. Close other programs or use fewer slots."
+    assert verdict.sentence.endswith(f"is compute. {told}")
+    assert told in verdict.causes[0].advice
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])

@@ -311,7 +311,7 @@ def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> Non
         "not by 00:11; killing experiment 1 ends it now"
     )
     assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
-    assert world.waiting_for() == "its ranks are being killed"
+    assert world.waiting_for() == "is being killed"
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert world.experiment().state is State.CANCELED
     assert world.waiting_for() is None

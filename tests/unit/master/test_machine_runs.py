@@ -542,6 +542,26 @@ def test_what_is_finite_at_the_end_is_no_failure(world: World, reports: list[Eve
     assert world.experiment().state is State.COMPLETED
 
 
+@pytest.mark.parametrize(
+    ("report", "is_over"),
+    [
+        (lost(NAN, 100), False),  # batch 99 is in the checkpoint
+        (lost(NAN, 101), True),  # batch 100 is the first after it
+        (validated(100, NAN), False),
+        (validated(101, NAN), True),
+    ],
+)
+def test_what_diverged_after_the_checkpoint_is_forgotten_when_it_resumes(
+    world: World, report: Event, is_over: bool
+) -> None:
+    alarm = Notice(at=1.0, rank=0, text="Loss became NaN", is_alarm=True)
+    notice = RecordArrived(allocation_id="1.1.1", rank=0, record=alarm)
+    world.tell(*running(), saved(100), report, notice, failed(), exited())
+    assert world.trial().runs == 2
+    assert (world.trial().divergence is None) is is_over
+    assert world.trial().alarms == ([] if is_over else ["Loss became NaN"])
+
+
 def test_a_trial_that_is_canceled_or_invalid_ends_as_that(world: World) -> None:
     world.tell(*running(), lost(NAN), ended("invalid_hp", message="lr"), exited())
     assert world.trial().state is State.COMPLETED

@@ -88,7 +88,7 @@ LEAVES_REST: list[Event] = [validated(4, 0.5), reached(4)]
          f"{ASKED}; killing experiment 1 ends it now", KILLS, ...),
         (world_of(*running(), CANCEL), "leaving",
          f"{ASKED}; killing experiment 1 ends it now", KILLS, ...),
-        (world_of(*running(), KILL), "leaving", "its ranks are being killed", [], ...),
+        (world_of(*running(), KILL), "leaving", "is being killed", [], ...),
         (world_of(*running(), PAUSE, exited()), "paused",
          "is paused until its experiment is activated",
          [("activate", "activate its experiment; then it waits for its turn")], None),
@@ -238,4 +238,4 @@ def test_nobody_waits_until_what_is_killed_has_saved(before: list[Event]) -> Non
     assert (waiting.expected, waiting.why_unknown) == (
         None, "how long it takes to leave is not known",
     )  # fmt: skip
-    assert whys(world).of(world.trial(1)).sentence == "its ranks are being killed"
+    assert whys(world).of(world.trial(1)).sentence == "is being killed"

@@ -11,9 +11,9 @@ import pytest
 from det_jupyter.blobs import BlobStore
 from det_jupyter.context import pack_context, plan_context
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import LogLine, LogPage, LogQuery
+from det_jupyter.wire import Divergence, FailureView, LogLine, LogPage, LogQuery, State
 from tests.unit.verbs.answers import Answering, answer_to
-from tests.unit.view.view_samples import CREATED_AT, capsule, curve
+from tests.unit.view.view_samples import CREATED_AT, capsule, curve, trial
 
 
 @pytest.fixture
@@ -151,3 +151,22 @@ def test_a_bar_that_is_followed_to_the_end_stays(
 def test_lines_for_programs_have_words_of_any_language_as_they_are(master: Answering) -> None:
     master.lines = [master.lines[0].model_copy(update={"text": "größer ✓"})]
     assert '"log": "größer ✓"' in answer_to(master, "t logs 1 --json")
+
+
+def test_tables_of_what_failed_are_followed_by_the_reason(master: Answering) -> None:
+    error = FailureView(rank=1, exit_code=1, at=1.0, error="ValueError: no such file")
+    divergence = Divergence(metric="loss", value="NaN", since=40)
+    trials = [
+        trial(id=1, state=State.ERROR, failure=error),
+        trial(id=2, state=State.ERROR, divergence=divergence),
+        trial(id=3, state=State.COMPLETED, failure=error),  # a later run went well
+    ]
+    master.view = master.view.model_copy(update={"trials": trials, "message": "trial 1: no file"})
+    assert answer_to(master, "e describe 7").splitlines()[-4:] == [
+        "",
+        "Experiment 7: trial 1: no file",
+        "Trial 1: ValueError: no such file",
+        "Trial 2: loss is NaN since batch 40",
+    ]
+    assert "no such file" not in answer_to(master, "e describe 7 --csv")
+    assert answer_to(master, "t describe 1").endswith("\n\nTrial 1: ValueError: no such file")

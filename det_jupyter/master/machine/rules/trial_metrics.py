@@ -39,7 +39,10 @@ def note_divergence(trial: Trial, group: str, metric: str, since: int, value: fl
 
 
 def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
-    """Drop the metrics after a step: the trial starts again from a checkpoint of that step."""
+    """Drop the metrics after a step: the trial starts again from a checkpoint of that step.
+
+    Alarms stay with what diverges still: the others are of batches that it trains once more.
+    """
     experiment = turn.state.experiment(trial.experiment_id)
     direction = Direction.of_config(experiment.config)
     was_best = trial.best_metric is not None and trial.best_metric == experiment.best_metric
@@ -48,11 +51,20 @@ def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     trial.best_metric = direction.best(kept.values())
     trial.latest_metric = kept[max(kept)] if kept else None
     trial.divergences = {
-        name: each for name, each in trial.divergences.items() if each.since <= after_step
+        key: each
+        for key, each in trial.divergences.items()
+        if _first_step(key, each) <= after_step
     }
+    if not trial.divergences:
+        trial.alarms = []
     if was_best and trial.best_metric != experiment.best_metric:
         values = [other.best_metric for other in turn.state.trials_of(experiment)]
         _note_best(turn, experiment, direction.best(values))
+
+
+def _first_step(key: str, divergence: Divergence) -> int:
+    """Return after how many batches it was reported first; that of a loss names the batch."""
+    return divergence.since + key.startswith("training.")
 
 
 def _note_best(turn: Turn, experiment: Experiment, best: float | None) -> None:
