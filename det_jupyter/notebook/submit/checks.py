@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
-import textwrap
 from collections.abc import Mapping
-from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
 from det_jupyter.calls import find_function_problem
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.older import in_words_of_today
-from det_jupyter.needs import Function, find_batch_size_reader
+from det_jupyter.needs import Function, find_batch_size_reader, method_of
 from det_jupyter.notebook.capture.capture import find_entrypoint_problem
 
 
@@ -51,20 +47,14 @@ def find_batch_size_problems(document: Mapping[str, Any], trial_class: type = ob
         where = "hyperparameters.global_batch_size"
         asker = f"resources.slots_per_trial: {slots}"
         return [f"{where}: missing; give the batch size of all slots together ({asker})"]
-    reader = find_batch_size_reader(lambda name: _method_of(trial_class, name))
+    reader = find_batch_size_reader(lambda name: _own_method(trial_class, name))
     return find_missing_batch_size(document, f"{trial_class.__name__}.{reader}" if reader else "")
 
 
-def _method_of(trial_class: type, name: str) -> Function | None:
-    """Return the user's method of this name, parsed; None if its source is not known."""
-    part = getattr(trial_class, name, None)
-    part = inspect.unwrap(part) if callable(part) else None
-    if not isinstance(part, FunctionType) or part.__module__.startswith("det_jupyter."):
-        return None
-    with suppress(OSError, TypeError, SyntaxError):
-        (found,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
-        return found if isinstance(found, Function) else None
-    return None
+def _own_method(trial_class: type, name: str) -> Function | None:
+    """Return the user's method of this name, parsed; None if it is ours, or its source unknown."""
+    module = getattr(getattr(trial_class, name, None), "__module__", None) or ""
+    return None if module.startswith("det_jupyter.") else method_of(trial_class, name)
 
 
 def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Literal
 
 import torch
 
+from det_jupyter.needs import method_of, returned_metrics
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.reducing import Reducer
@@ -139,8 +138,11 @@ def check_searcher_metric(trial_class: type, metric: str) -> list[str]:
     if _wraps_reducers(trial_class):
         return []
     method = "evaluate_batch" if overrides(trial_class, "evaluate_batch") else _ONE_OF[1]
-    names = _returned_names(getattr(trial_class, method))
-    return [] if names is None else describe_missing_metric(metric, names)
+    source = method_of(trial_class, method)
+    returned = None if source is None else returned_metrics(source)
+    if returned is None or not returned.is_all:
+        return []
+    return describe_missing_metric(metric, set(returned.names))
 
 
 def describe_missing_metric(metric: str, reported: set[str]) -> list[str]:
@@ -163,36 +165,6 @@ def _wraps_reducers(trial_class: type) -> bool:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _returned_names(function: Any) -> set[str] | None:
-    """Return the keys of the dicts that the function returns; None if the source is not enough."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return None
-    definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
-        return None
-    names: set[str] = set()
-    found = False
-    for statement in _returns_of(definition):
-        keys = statement.value.keys if isinstance(statement.value, ast.Dict) else [None]
-        for key in keys:
-            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-                return None
-            names.add(key.value)
-        found = True
-    return names if found else None
-
-
-def _returns_of(node: ast.AST) -> Iterator[ast.Return]:
-    """Yield the return statements of a function, not those of functions inside of it."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Return):
-            yield child
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from _returns_of(child)
 
 
 def own_lengths(

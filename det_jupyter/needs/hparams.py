@@ -1,29 +1,23 @@
-"""What the code of a trial reads and reports, as far as its source shows; nothing is run.
-
-context.get_hparam("lr"), hparams["lr"], hparams.get("drop", 0.1), self.hparams.lr      read
-return {"val_loss": ...}, report_validation_metrics(metrics={"val_loss": ...})          reported
-"""
+"""Which hyperparameters code reads, by whatever names it gives to them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from det_jupyter.context.modules import parse_module
+from det_jupyter.needs.syntax import Function, texts
 
 UNKNOWN = object()  # the value of a hyperparameter for which the code has no default
 BATCH_SIZE = "global_batch_size"
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Path = tuple[str, ...]
 
 _ASK_BATCH_SIZE = {"get_per_slot_batch_size", "get_global_batch_size"}
 _ALWAYS_RUN = (
     "__init__", "build_training_data_loader", "build_validation_data_loader", "train_batch",
 )  # fmt: skip
-_EVALUATE = ("evaluate_batch", "evaluate_full_dataset")
 _WRAPPERS = {
     "AttrDict", "Box", "DotDict", "EasyDict", "Munch", "Namespace", "SimpleNamespace", "copy",
     "deepcopy", "dict",
@@ -31,34 +25,13 @@ _WRAPPERS = {
 _OF_DICTS = {*dir(dict), *dir(object)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What a configuration has to give, and can name.
-
-    Args:
-        hparams: Hyperparameters that are read, with the code's default or `UNKNOWN`; nested.
-        metrics: Names of the metrics that a validation reports, as far as they are known.
-    """
-
-    hparams: dict[str, Any]
-    metrics: list[str]
-
-
-def needs_of(sources: Sequence[str], entrypoint: str) -> Needs | None:
-    """Return what a class or function needs; None if the sources do not define it.
-
-    Args:
-        sources: Cells or files, of which a later one's definitions count.
-    """
-    made = _definitions(sources)
-    if entrypoint not in made:
-        return None
-    parts = list(_reached(made, entrypoint))
+def hparams_read(parts: Sequence[ast.AST]) -> dict[str, Any]:
+    """Return the hyperparameters that code reads, with its defaults or `UNKNOWN`; nested."""
     reads = _Reads()
     for _ in range(2):  # an alias may be made below its use, as in another method
         for part in parts:
             reads.visit(part)
-    return Needs(hparams=_as_tree(reads.found), metrics=_metrics(parts))
+    return _as_tree(reads.found)
 
 
 def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> str:
@@ -86,7 +59,7 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
 
 def _reads_batch_size(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        is_asked = node.func.attr == "get_hparam" and _texts(node.args[:1]) == [BATCH_SIZE]
+        is_asked = node.func.attr == "get_hparam" and texts(node.args[:1]) == [BATCH_SIZE]
         return is_asked or node.func.attr in _ASK_BATCH_SIZE
     return False
 
@@ -104,64 +77,6 @@ def _is_own_call(node: ast.AST) -> bool:
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id == "self"
     )
-
-
-def method_in(sources: Sequence[str], entrypoint: str) -> Callable[[str], Function | None]:
-    """Return what finds the methods of a class, also those of its bases in the same sources."""
-    made = _definitions(sources)
-
-    def find(name: str) -> Function | None:
-        for class_ in _line_of(made, entrypoint):
-            for part in class_.body:
-                if isinstance(part, Function) and part.name == name:
-                    return part
-        return None
-
-    return find
-
-
-def _definitions(sources: Sequence[str]) -> dict[str, Function | ast.ClassDef]:
-    made: dict[str, Function | ast.ClassDef] = {}
-    for source in sources:
-        for part in _parsed(source):
-            if isinstance(part, ast.ClassDef | Function):
-                made[part.name] = part
-    return made
-
-
-def _parsed(source: str) -> list[ast.stmt]:
-    """Return the statements of a cell; those of magics and the shell are left out."""
-    plain = "\n".join(
-        "" if line.lstrip()[:1] in ("%", "!", "?") else line for line in source.splitlines()
-    )
-    for text in (source, plain):
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            return parse_module(text).body
-    return []
-
-
-def _line_of(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.ClassDef]:
-    """Yield a class and its bases, as far as the sources have them."""
-    queued, seen = [name], set()
-    while queued:
-        class_ = made.get(queued[0])
-        seen.add(queued.pop(0))
-        if isinstance(class_, ast.ClassDef):
-            yield class_
-            bases = [each.id for each in class_.bases if isinstance(each, ast.Name)]
-            queued += [each for each in bases if each not in seen]
-
-
-def _reached(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.AST]:
-    """Yield a definition and all that it names, and they name."""
-    queued, seen = [name], {name}
-    while queued:
-        part = made[queued.pop(0)]
-        yield part
-        for node in ast.walk(part):
-            if isinstance(node, ast.Name) and node.id in made and node.id not in seen:
-                seen.add(node.id)
-                queued.append(node.id)
 
 
 @dataclass(slots=True)
@@ -184,10 +99,10 @@ class _Reads(ast.NodeVisitor):
             self._note((BATCH_SIZE,), UNKNOWN)
         elif name in ("get", "pop", "setdefault") and isinstance(node.func, ast.Attribute):
             above = self._path(node.func.value)
-            if above is not None and (key := _texts(node.args[:1])):
+            if above is not None and (key := texts(node.args[:1])):
                 self._note((*above, *key), _constant(node.args[1:2]))
         elif name == "getattr" and len(node.args) > 1 and self._path(node.args[0]) == ():
-            self._note((*_texts(node.args[1:2]),), _constant(node.args[2:3]))
+            self._note((*texts(node.args[1:2]),), _constant(node.args[2:3]))
         elif path := self._path(node):
             self._note(path, UNKNOWN)
         self.generic_visit(node)
@@ -238,10 +153,6 @@ class _Reads(ast.NodeVisitor):
         return None
 
 
-def _texts(nodes: Sequence[ast.expr]) -> list[str]:
-    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-
-
 def _constant(nodes: Sequence[ast.expr]) -> Any:
     for node in nodes:
         with suppress(ValueError, TypeError):
@@ -259,43 +170,3 @@ def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
         section.setdefault(path[-1], found[path])
     order = list(dict.fromkeys(path[0] for path in found))
     return {name: tree[name] for name in order}
-
-
-def _metrics(parts: Sequence[ast.AST]) -> list[str]:
-    names: list[str] = []
-    nodes = [node for part in parts for node in ast.walk(part)]
-    for node in nodes:
-        if isinstance(node, Function) and node.name in _EVALUATE:
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Return) and inner.value is not None:
-                    names += _keys_of(inner.value, node)
-        elif getattr(getattr(node, "func", None), "attr", "") == "report_validation_metrics":
-            given = {each.arg: each.value for each in node.keywords}  # type: ignore[attr-defined]
-            args = [*node.args[1:2], *filter(None, [given.get("metrics")])]  # type: ignore[attr-defined]
-            names += [name for each in args for name in _keys_of(each, *parts)]
-    return list(dict.fromkeys(names))
-
-
-def _keys_of(value: ast.expr, *where: ast.AST) -> list[str]:
-    """Return the keys that a dict is seen to have: written out, or put into the name of one."""
-    match value:
-        case ast.Dict(keys=keys):
-            return _texts([key for key in keys if key is not None])
-        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
-            return [each.arg for each in keywords if each.arg is not None]
-        case ast.Name(id=name):
-            return [key for each in where for key in _put_into(name, each)]
-    return []
-
-
-def _put_into(name: str, where: ast.AST) -> Iterator[str]:
-    for node in ast.walk(where):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                match target:
-                    case ast.Name(id=each) if each == name and not isinstance(
-                        node.value, ast.Name
-                    ):
-                        yield from _keys_of(node.value)
-                    case ast.Subscript(value=ast.Name(id=each), slice=key) if each == name:
-                        yield from _texts([key])
