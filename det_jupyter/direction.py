@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import inf
 from typing import Any
 
 from det_jupyter.json_numbers import to_finite
+
+_LARGER = {
+    "acc", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "precision", "psnr",
+    "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1", "top5",
+}  # fmt: skip
+_SMALLER = {
+    "bpc", "cer", "cost", "err", "error", "fid", "loss", "mae", "mse", "nll", "perplexity", "ppl",
+    "regret", "rmse", "wer",
+}  # fmt: skip
 
 
 class Direction(StrEnum):
@@ -57,3 +67,14 @@ class Direction(StrEnum):
         """Return the best of the values, None if none of them is a finite number."""
         numbers = [number for value in values if (number := to_finite(value)) is not None]
         return min(numbers, key=self.loss, default=None)
+
+
+def is_smaller_better(metric: str) -> bool | None:
+    """Return whether smaller values of a metric are better, as its name says; None: it does not.
+
+    >>> [is_smaller_better(name) for name in ("val_loss", "valAccuracy", "top5_error", "tokens")]
+    [True, False, True, None]
+    """
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1_\2", metric)
+    words = set(re.split(r"[^a-z0-9]+", spaced.lower()))
+    return True if words & _SMALLER else False if words & _LARGER else None

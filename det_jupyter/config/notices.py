@@ -9,6 +9,7 @@ Hyperparameters that are allowed, and probably not what was meant:
     no ranges at all, with a search                     all trials train the same
     layers: [{type: int, minval: 1, maxval: 8}]         a constant that is a list
     optimizer: None                                     the text "None", not null
+    metric: accuracy, without smaller_is_better: false  the lowest accuracy counts as the best
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.older import counts_in_steps, find_older
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.rungs import whole
+from det_jupyter.direction import is_smaller_better
 from det_jupyter.lengths import UNITS
 from det_jupyter.words import count
 
@@ -85,6 +87,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
             "searcher.max_length: not given: the command trains as long as it likes; one that "
             "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
         )
+    yield from _find_direction(document)
     yield from find_traps(document)
     yield from _find_nones(document)
     yield from _script_alone(document)
@@ -122,6 +125,22 @@ def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:
             "min_validation_period: trials validate only at their end, so the search judges none "
             "before; set it."
         )
+
+
+def _find_direction(document: Mapping[str, Any]) -> Iterator[str]:
+    """Compare what is said to be better with the name of the metric."""
+    path = "searcher.smaller_is_better"
+    metric, given = look_up(document, "searcher.metric"), look_up(document, path)
+    is_smaller = True if given is None else given
+    by_name = is_smaller_better(metric) if isinstance(metric, str) else None
+    if by_name is None or by_name == is_smaller or not isinstance(is_smaller, bool):
+        return
+    said = "not given, so true" if given is None else shown(given)
+    least, other = ("smallest", "larger") if is_smaller else ("largest", "smaller")
+    yield (
+        f"{path}: {said}: the {least} {metric} counts as the best; if {other} is better, write "
+        f"{path.rpartition('.')[2]}: {shown(not is_smaller)}."
+    )
 
 
 def _find_nones(document: Mapping[str, Any]) -> Iterator[str]:

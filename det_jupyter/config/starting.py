@@ -13,16 +13,9 @@ from typing import Any
 
 import yaml
 
+from det_jupyter.direction import is_smaller_better
 from det_jupyter.needs import UNKNOWN, Needs
 
-_LARGER = {
-    "acc", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "precision", "psnr",
-    "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1", "top5",
-}  # fmt: skip
-_SMALLER = {
-    "bpc", "cer", "cost", "err", "error", "fid", "loss", "mae", "mse", "nll", "perplexity", "ppl",
-    "regret", "rmse", "wer",
-}  # fmt: skip
 _GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits
     (r"(^|_)batch_?size$", 64),
     (r"(^|_)(lr|learning_rate)$", 0.001),
@@ -58,17 +51,6 @@ def start(template: str, entrypoint: str, needs: Needs | None) -> str:
         return _with_metric(_with_hparams(text, needs), needs)
     except (yaml.YAMLError, AttributeError):  # the user's own template is no mapping
         return text
-
-
-def is_smaller_better(metric: str) -> bool | None:
-    """Return whether smaller values of a metric are better, as its name says; None: it does not.
-
-    >>> [is_smaller_better(name) for name in ("val_loss", "valAccuracy", "top5_error", "tokens")]
-    [True, False, True, None]
-    """
-    spaced = re.sub(r"([a-z])([A-Z])", r"\1_\2", metric)
-    words = set(re.split(r"[^a-z0-9]+", spaced.lower()))
-    return True if words & _SMALLER else False if words & _LARGER else None
 
 
 def _with_metric(text: str, needs: Needs) -> str:

@@ -53,6 +53,24 @@ def traps_in(hparams: str, searcher: str) -> list[str]:
         ),
         ("lr: 0.1", RANDOM, ["none is a range, so all 4 trials of searcher random"]),
         ("lr: 0.1", GRID, ["none is a range, so the grid has one trial"]),
+        (
+            "lr: 0.1",
+            SINGLE.replace("metric: e", "metric: val_acc"),
+            [
+                "searcher.smaller_is_better: not given, so true: the smallest val_acc counts as "
+                "the best; if larger is better, write smaller_is_better: false."
+            ],
+        ),
+        (
+            "lr: 0.1",
+            SINGLE.replace("metric: e", "metric: F1, smaller_is_better: true"),
+            ["searcher.smaller_is_better: true: the smallest F1 counts"],
+        ),
+        (
+            "lr: 0.1",
+            SINGLE.replace("metric: e", "metric: valLoss, smaller_is_better: false"),
+            ["smaller_is_better: false: the largest valLoss", "write smaller_is_better: true."],
+        ),
     ],
 )
 def test_a_trap_is_told_with_what_to_write(hparams: str, searcher: str, parts: list[str]) -> None:
@@ -79,6 +97,9 @@ def test_a_trap_is_told_with_what_to_write(hparams: str, searcher: str, parts: l
             GRID,
         ),
         ("lr: 0.1", RANDOM.replace("4", "1")),
+        ("lr: 0.1", SINGLE.replace("metric: e", "metric: auc, smaller_is_better: false")),
+        ("lr: 0.1", SINGLE.replace("metric: e", "metric: accuracy_loss")),
+        ("lr: 0.1", SINGLE.replace("metric: e", "metric: tokens_per_s")),
         ("net: {depth: {type: int, minval: 1, maxval: 3}}", RANDOM),
     ],
 )
