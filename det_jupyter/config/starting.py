@@ -40,23 +40,63 @@ _GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits
 _GUESSED = "  # guessed from the names: change them"
 
 
-def start(template: str, entrypoint: str, needs: Needs | None) -> str:
-    """Return the text of a configuration for the entrypoint."""
-    text = re.sub(r"(?m)^entrypoint:.*$", f"entrypoint: {entrypoint}", template, count=1)
-    if text == template and not re.search(r"(?m)^entrypoint:", template):
-        text = f"entrypoint: {entrypoint}\n{template}"
-    if needs is None:
-        return text
+def start(
+    text: str, entrypoint: str, needs: Needs | None, given: Mapping[str, Any] | None = None
+) -> str:
+    """Return the text of a configuration for the entrypoint.
+
+    Args:
+        text: What it begins with.
+        entrypoint: "" for that of the text.
+        needs: What the entrypoint reads and reports.
+        given: What a template of the master gives: it is left out.
+    """
+    given = given or {}
     try:
-        return _with_metric(_with_hparams(text, needs), needs)
-    except (yaml.YAMLError, AttributeError):  # the user's own template is no mapping
+        document = yaml.compose(text)
+        if isinstance(document, yaml.MappingNode):
+            text = _without(text, document, given)
+            text = _with_entrypoint(text, entrypoint)
+            if needs is not None:
+                text = _with_metric(_with_hparams(text, needs, given), needs, given)
+            return text
+    except (yaml.YAMLError, AttributeError):  # the user's own text, which is no configuration
+        pass
+    return _with_entrypoint(text, entrypoint)
+
+
+def _with_entrypoint(text: str, entrypoint: str) -> str:
+    if not entrypoint:
         return text
+    line = f"entrypoint: {entrypoint}"
+    own = re.search(r"(?m)^entrypoint:.*$", text)
+    return f"{line}\n{text}" if own is None else f"{text[: own.start()]}{line}{text[own.end() :]}"
 
 
-def _with_metric(text: str, needs: Needs) -> str:
-    searcher = _section(text, "searcher")
-    given = yaml.safe_load(text).get("searcher") or {}
-    if searcher is None or not needs.metrics or given.get("metric") in needs.metrics:
+def _without(text: str, document: yaml.MappingNode, given: Mapping[str, Any]) -> str:
+    """Return the text without the lines of what is given elsewhere."""
+    rows = text.splitlines(keepends=True)
+    for first, end in reversed(_lines_given(document, given)):
+        del rows[first:end]
+    return "".join(rows)
+
+
+def _lines_given(section: yaml.MappingNode, given: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return the lines of a section's keys that are given, as [first, end)."""
+    found = []
+    for key, value in section.value:
+        own = given.get(key.value)
+        is_nested = isinstance(value, yaml.MappingNode) and isinstance(own, Mapping)
+        if is_nested and not {k.value for k, _ in value.value} <= {*own}:
+            found += [] if value.flow_style else _lines_given(value, own)
+        elif own is not None:
+            found.append((key.start_mark.line, _last_line(value) + 1))
+    return found
+
+
+def _with_metric(text: str, needs: Needs, given: Mapping[str, Any]) -> str:
+    named = _part(text, "searcher", given)
+    if not named or not needs.metrics or named.get("metric") in needs.metrics:
         return text
     order = {True: 0, False: 1, None: 2}
     metric, *others = sorted(needs.metrics, key=lambda name: order[is_smaller_better(name)])
@@ -65,12 +105,12 @@ def _with_metric(text: str, needs: Needs) -> str:
     lines = {"metric": f"{_written(metric)}{note}"}
     if smaller is not None:
         lines["smaller_is_better"] = json.dumps(smaller)
-    return _with_lines(text, "searcher", searcher, lines)
+    return _with_lines(text, "searcher", lines)
 
 
-def _with_hparams(text: str, needs: Needs) -> str:
-    given = yaml.safe_load(text).get("hyperparameters") or {}
-    missing = {name: each for name, each in needs.hparams.items() if name not in given}
+def _with_hparams(text: str, needs: Needs, given: Mapping[str, Any]) -> str:
+    named = _part(text, "hyperparameters", given)
+    missing = {name: each for name, each in needs.hparams.items() if name not in named}
     if not missing:
         return text
     values = {name: _guess(name, each) for name, each in missing.items()}
@@ -78,11 +118,12 @@ def _with_hparams(text: str, needs: Needs) -> str:
     if any(_is_guessed(each) for each in missing.values()):
         first = next(iter(lines))
         lines[first] += _GUESSED
-    section = _section(text, "hyperparameters")
-    if section is None:
-        own = "".join(f"  {_written(name)}: {value}\n" for name, value in lines.items())
-        return f"{text.rstrip()}\nhyperparameters:\n{own}"
-    return _with_lines(text, "hyperparameters", section, lines)
+    return _with_lines(text, "hyperparameters", lines)
+
+
+def _part(text: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section of the text over that of what is given."""
+    return {**(given.get(name) or {}), **((yaml.safe_load(text) or {}).get(name) or {})}
 
 
 def _section(text: str, name: str) -> yaml.MappingNode | None:
@@ -93,8 +134,12 @@ def _section(text: str, name: str) -> yaml.MappingNode | None:
     return None
 
 
-def _with_lines(text: str, name: str, section: yaml.MappingNode, lines: Mapping[str, str]) -> str:
+def _with_lines(text: str, name: str, lines: Mapping[str, str]) -> str:
     """Return the text with these keys in a section, in place of those of the same names."""
+    section = _section(text, name)
+    if section is None:
+        own = "".join(f"  {_written(key)}: {value}\n" for key, value in lines.items())
+        return f"{text.rstrip()}\n{name}:\n{own}"
     if section.flow_style:  # written anew as lines, which have room for comments
         kept = {key: _written(value) for key, value in yaml.safe_load(text)[name].items()}
         begin = text.rindex("\n", 0, section.start_mark.index) + 1

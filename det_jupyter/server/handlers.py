@@ -135,21 +135,28 @@ class StartCell(Endpoint):
 
     @answered
     async def post(self) -> None:
-        """Answer {configuration}, from {configuration, entrypoint, sources}."""
+        """Answer {configuration}, from {configuration, entrypoint, sources, given}.
+
+        `given` is the configuration of the template that the cell names, if it does.
+        """
         await require(self, "read", "experiments")
         body = self.get_json_body()
         body = body if isinstance(body, dict) else {}
         text, entrypoint = body.get("configuration", ""), body.get("entrypoint", "")
         sources = body.get("sources", [])
         sources = sources if isinstance(sources, list) else [None]
-        if not (isinstance(text, str) and isinstance(entrypoint, str)) or not all(
-            isinstance(source, str) for source in sources
-        ):
+        given = body.get("given") or {}
+        if (
+            not (isinstance(text, str) and isinstance(entrypoint, str) and isinstance(given, dict))
+            or not all(isinstance(source, str) for source in sources)
+        ):  # fmt: skip
             raise web.HTTPError(400, "expected configuration, entrypoint and sources, as texts")
         is_short = sum(map(len, sources)) + len(text) <= _MOST_SOURCE
         written = await asyncio.get_running_loop().run_in_executor(
             None,
-            lambda: start(text, entrypoint, needs_of(sources if is_short else [], entrypoint)),
+            lambda: start(
+                text, entrypoint, needs_of(sources if is_short else [], entrypoint), given
+            ),
         )
         self.finish(json.dumps({"configuration": written}))
 

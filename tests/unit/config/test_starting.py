@@ -117,6 +117,26 @@ def test_what_the_users_own_template_says_stays() -> None:
     assert needs_of([BASE], "T") is None
 
 
+def test_a_cell_with_a_template_repeats_nothing_that_the_template_gives() -> None:
+    given = {
+        "resources": {"slots_per_trial": 2, "priority": 1},
+        "hyperparameters": {"lr": 0.5, "global_batch_size": 8},
+        "searcher": {"name": "random", "metric": "accuracy"},
+    }
+    written = start(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given)
+    assert yaml.safe_load(written) == {
+        "entrypoint": "T",
+        "searcher": {"max_length": {"batches": 1000}},
+        "hyperparameters": {name: READ[name] for name in READ if name != "lr"},
+    }
+    given["searcher"] = {"name": "single", "metric": "other", "max_length": 5}
+    searcher = yaml.safe_load(start(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given))["searcher"]
+    assert searcher == {"metric": "val_loss", "smaller_is_better": True}
+    assert start(FLOW, "", None, {"searcher": {"name": "grid"}}) == FLOW, "it says more"
+    assert start(FLOW, "", None, {"hyperparameters": {"a": 2}}) == FLOW.partition("\n")[2]
+    assert start(TEMPLATE, "", None) == TEMPLATE
+
+
 def test_a_function_gets_what_it_reads_and_reports() -> None:
     cell = (
         "def train(core_context, hparams):\n  width = hparams['n_hidden']\n"

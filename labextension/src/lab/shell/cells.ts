@@ -122,9 +122,13 @@ export function configurationOf(text: string): string {
 }
 
 /** A configuration as a cell, about the entrypoint if there is one. */
-export function newCellSource(configuration: string, entrypoint: string | null): string {
+export function newCellSource(
+  configuration: string,
+  entrypoint: string | null,
+  magic = MAGIC
+): string {
   const body = configurationOf(configuration).trimEnd();
-  return `${MAGIC}\n${entrypoint === null ? body : withEntrypoint(body, entrypoint)}`;
+  return `${magic}\n${entrypoint === null ? body : withEntrypoint(body, entrypoint)}`;
 }
 
 function withEntrypoint(body: string, entrypoint: string): string {

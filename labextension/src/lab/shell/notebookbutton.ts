@@ -5,14 +5,8 @@ import { INotebookTracker, type Notebook, type NotebookPanel } from '@jupyterlab
 import type { Kernel } from '@jupyterlab/services';
 
 import { Commands, IDetJupyter } from '../tokens.js';
-import {
-  classify,
-  configurationOf,
-  isExperimentOf,
-  MAGIC,
-  nearestEntrypoint,
-  newCellSource
-} from './cells.js';
+import { codeUpTo, newCell, newCellBelow } from '../sidebar/cells.js';
+import { classify, isExperimentOf, MAGIC } from './cells.js';
 import { runCellIcon } from './icons.js';
 
 /** Loads the extension if it is not; one that is loaded already stays as it is. */
@@ -69,14 +63,6 @@ function isPython(panel: NotebookPanel): boolean {
 
 type Cell = Notebook['widgets'][number];
 
-/** What the code cells of a notebook say, down to one of its cells. */
-function codeUpTo(notebook: Notebook, last: Cell): string[] {
-  return notebook.widgets
-    .slice(0, notebook.widgets.indexOf(last) + 1)
-    .filter(({ model }) => model.type === 'code')
-    .map(({ model }) => model.sharedModel.getSource());
-}
-
 /** Makes a cell an experiment, and runs it where that is what was asked. */
 export class CellRunner {
   constructor(
@@ -97,8 +83,7 @@ export class CellRunner {
       return true;
     }
     if (found.kind === 'empty') {
-      const above = codeUpTo(panel.content, cell);
-      const written = await this._newCell(nearestEntrypoint(above), above);
+      const written = await newCellBelow(this._det)(this._upTo(panel.content, cell));
       if (!cell.isDisposed && cell.model.sharedModel.getSource() === source) {
         cell.model.sharedModel.setSource(written);
         panel.content.mode = 'edit';
@@ -116,17 +101,8 @@ export class CellRunner {
     return true;
   }
 
-  /** The server reads in the cells what the entrypoint needs, and reports. */
-  private async _newCell(entrypoint: string | null, sources: string[]): Promise<string> {
-    const configuration = configurationOf(this._det.settings.get('newCell'));
-    if (entrypoint === null) {
-      return newCellSource(configuration, null);
-    }
-    const asked = { configuration, entrypoint, sources };
-    const written = await this._det.api
-      .post<{ configuration: string }>('cell', asked)
-      .catch(() => ({ configuration })); // as the settings have it
-    return newCellSource(written.configuration, entrypoint);
+  private _upTo(notebook: Notebook, cell: Cell): string[] {
+    return codeUpTo(notebook, notebook.widgets.indexOf(cell));
   }
 
   /** Put an experiment of the entrypoint below the cell, unless it stands there already. */
@@ -136,7 +112,7 @@ export class CellRunner {
     entrypoint: string | null
   ): Promise<void> {
     const notebook = panel.content;
-    const written = await this._newCell(entrypoint, codeUpTo(notebook, cell));
+    const written = await newCell(this._det, entrypoint, this._upTo(notebook, cell));
     if (panel.isDisposed || cell.isDisposed) {
       return;
     }

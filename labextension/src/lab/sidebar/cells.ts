@@ -1,9 +1,12 @@
-/** Cells that open experiments or use templates, as a user would type them. */
-import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+/** Cells that open experiments, use templates or begin one, as a user would type them. */
+import type { INotebookTracker, Notebook, NotebookPanel } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { PartialJSONObject } from '@lumino/coreutils';
 
 import type { ITrans } from '../../model/trans.js';
+import { configurationOf, MAGIC, nearestEntrypoint, newCellSource } from '../shell/cells.js';
+import type { IApi, ILabSettings } from '../tokens.js';
+import type { ITemplate } from './templates.js';
 
 const LOADS = '%load_ext det_jupyter';
 
@@ -18,9 +21,37 @@ export function lineFor(experimentIds: readonly number[]): string {
   return `%det_experiment ${verb} ${experimentIds.join(' ')}`;
 }
 
-/** The cell that submits an experiment with a template. */
-export function templateCell(name: string, newCell: string): string {
-  return `%%det_experiment --template ${name}\n${newCell.trimEnd()}`;
+/**
+ * The cell of a new experiment. The server fills in what the entrypoint reads and reports, and
+ * leaves out what the template gives.
+ *
+ * @param sources - The code cells above it.
+ */
+export async function newCell(
+  { api, settings }: { api: IApi; settings: ILabSettings },
+  entrypoint: string | null,
+  sources: readonly string[],
+  template?: Pick<ITemplate, 'name' | 'config'>
+): Promise<string> {
+  const configuration = configurationOf(settings.get('newCell'));
+  const magic = template === undefined ? MAGIC : `${MAGIC} --template ${template.name}`;
+  if (entrypoint === null && template === undefined) {
+    return newCellSource(configuration, null, magic);
+  }
+  const asked = { configuration, entrypoint: entrypoint ?? '', sources };
+  const given = template === undefined ? {} : { given: template.config };
+  const written = await api
+    .post<{ configuration: string }>('cell', { ...asked, ...given })
+    .catch(() => ({ configuration })); // as the settings have it
+  return newCellSource(written.configuration, entrypoint, magic);
+}
+
+/** The cell of a new experiment of the nearest class or function above. */
+export function newCellBelow(
+  det: { api: IApi; settings: ILabSettings },
+  template?: Pick<ITemplate, 'name' | 'config'>
+): (above: readonly string[]) => Promise<string> {
+  return above => newCell(det, nearestEntrypoint(above), above, template);
 }
 
 /** The cell that runs an experiment again, with what is written into it. */
@@ -43,9 +74,21 @@ function sourcesOf(notebook: NotebookPanel): string[] {
   return notebook.content.model?.sharedModel.cells.map(cell => cell.getSource()) ?? [];
 }
 
-/** Insert cells below the active one of the notebook in front, or of a new notebook. */
+/** What the code cells of a notebook say, down to one of its cells. */
+export function codeUpTo(notebook: Notebook, last: number): string[] {
+  return notebook.widgets
+    .slice(0, last + 1)
+    .filter(({ model }) => model.type === 'code')
+    .map(({ model }) => model.sharedModel.getSource());
+}
+
+/**
+ * Insert cells below the active one of the notebook in front, or of a new notebook.
+ *
+ * @param wanted - The text, or what makes it from the code above.
+ */
 export async function insertCell(
-  source: string,
+  wanted: string | ((above: readonly string[]) => Promise<string>),
   tracker: INotebookTracker,
   commands: CommandRegistry
 ): Promise<void> {
@@ -53,8 +96,10 @@ export async function insertCell(
     tracker.currentWidget ?? ((await commands.execute('notebook:create-new')) as NotebookPanel);
   await panel.context.ready;
   const { content } = panel;
+  const above = codeUpTo(content, content.activeCellIndex);
+  const source = typeof wanted === 'string' ? wanted : await wanted(above);
   const model = content.model;
-  if (model === null) {
+  if (panel.isDisposed || model === null) {
     return;
   }
   const cells = cellsFor(source, panel);

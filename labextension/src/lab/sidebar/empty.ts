@@ -13,22 +13,26 @@ export interface IEmptyTexts {
 
 const TEMPLATE = '%%det template set team\nresources: {slots_per_trial: 2}\nlabels: [team]';
 
-export function emptyTexts(
-  trans: ITrans,
-  newCell: () => string,
-  insert: (source: string) => void
-): IEmptyTexts {
-  const withCell = (text: string, cell: string): IEmpty => ({
+export interface IInsertion {
+  /** The configuration of a new cell, before it is about an entrypoint. */
+  newCell: () => string;
+  insertNew: () => void;
+  insert: (source: string) => void;
+}
+
+export function emptyTexts(trans: ITrans, { newCell, insertNew, insert }: IInsertion): IEmptyTexts {
+  const withCell = (text: string, cell: string, onClick: () => void): IEmpty => ({
     text,
     cell,
-    button: { text: trans.__('Insert into a notebook'), onClick: () => insert(cell) }
+    button: { text: trans.__('Insert into a notebook'), onClick }
   });
   return {
     connecting: isSaid => ({ text: isSaid ? '' : trans.__('Waiting for det_jupyter…') }),
     first: () =>
       withCell(
         trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),
-        `%%det_experiment\n${newCell().trimEnd()}`
+        `%%det_experiment\n${newCell().trimEnd()}`,
+        insertNew
       ),
     noneEnded: numArchived => ({
       text: numArchived > 0 ? trans._n('%1 is archived.', 'All %1 are archived.', numArchived) : ''
@@ -41,7 +45,8 @@ export function emptyTexts(
         trans.__(
           'No templates yet. A template is a part of a configuration that many experiments share:'
         ),
-        TEMPLATE
+        TEMPLATE,
+        () => insert(TEMPLATE)
       )
   };
 }

@@ -6,7 +6,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { Commands, IDetJupyter } from '../tokens.js';
-import { insertCell, templateCell } from './cells.js';
+import { insertCell, newCellBelow } from './cells.js';
 import { Contents } from './contents.js';
 import { Deeds } from './deeds.js';
 import { makeDraggable } from './drag.js';
@@ -59,19 +59,19 @@ function makePanel(
 ): SidebarPanel {
   const { trans, settings } = det;
   const deeds = new Deeds(det, app.commands);
-  const insert = async (source: string): Promise<void> => {
+  const insert = async (wanted: Parameters<typeof insertCell>[0]): Promise<void> => {
     if (notebooks !== null) {
-      await insertCell(source, notebooks, app.commands);
+      await insertCell(wanted, notebooks, app.commands);
     }
   };
-  const texts = emptyTexts(
-    trans,
-    () => settings.get('newCell'),
-    source => void insert(source)
-  );
+  const texts = emptyTexts(trans, {
+    newCell: () => settings.get('newCell'),
+    insertNew: () => void insert(newCellBelow(det)),
+    insert: source => void insert(source)
+  });
   const contents = new Contents(det, deeds, memory, texts);
   const templates = new Templates(trans, det.api, {
-    use: name => insert(templateCell(name, settings.get('newCell'))),
+    use: template => insert(newCellBelow(det, template)),
     mayDelete: async name => {
       const answer = await showDialog({
         title: trans.__('Delete template %1?', name),

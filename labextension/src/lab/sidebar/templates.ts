@@ -12,7 +12,7 @@ export interface ITemplate {
 }
 
 export interface ITemplateDeeds {
-  use: (name: string) => Promise<void>;
+  use: (template: ITemplate) => Promise<void>;
   /** Whether the user is sure. */
   mayDelete: (name: string) => Promise<boolean>;
   mayWrite: () => boolean;
@@ -42,9 +42,10 @@ export class Templates {
     }
   }
 
-  private _template({ name, config }: ITemplate, mayWrite: boolean): HTMLElement {
+  private _template(template: ITemplate, mayWrite: boolean): HTMLElement {
     const { _trans: trans } = this;
-    const use = textButton(trans.__('Use in a new cell'), () => this._deeds.use(name));
+    const { name, config } = template;
+    const use = textButton(trans.__('Use in a new cell'), () => this._deeds.use(template));
     const remove = textButton(trans.__('Delete'), () => this._delete(name));
     remove.hidden = !mayWrite;
     const keys = typeof config === 'object' && config !== null ? Object.keys(config) : [];
