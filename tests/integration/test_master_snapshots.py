@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.master.machine.core.events import Event
+from det_jupyter.master.machine.core.requests import ActivateRequested, PauseRequested
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.service.log_patterns import Matcher
 from det_jupyter.master.service.publishing import Told
@@ -16,10 +18,12 @@ from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.wire import StartGang
 from tests.unit.master.machine_world import (
+    World,
     completed,
     exited,
     reasons_of,
     registered,
+    running,
     submitted,
     validated,
 )
@@ -57,3 +61,30 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
     assert max(gaps) <= 0.2 * TRIALS + 1
     assert restore_machine(store).dump() == machine.dump()
     store.close()
+
+
+def test_a_snapshot_of_an_older_version_has_times_elapsed_that_make_sense(tmp_path: Path) -> None:
+    """It has how long slots were held by each trial, and nothing of the experiment."""
+    world = World()
+    world.tell(registered(slots=4), submitted(slots=2), *running())
+    world.tell(PauseRequested(experiment_id=1), exited())
+    world.tell(ActivateRequested(experiment_id=1), *running("1.1.2"))
+    held_s = world.experiment().held_s
+    world.tell(*completed(100, "1.1.2"), exited("1.1.2"))
+    whole = world.experiment().held_s
+    searcher = {"name": "random", "metric": "error", "max_length": {"batches": 9}, "max_trials": 2}
+    world.tell(submitted(slots=2, searcher=searcher), *running("2.2.1"), *running("2.3.1"))
+    both = world.experiment(2).held_since
+    store = Store(tmp_path / "det.sqlite3")
+    state = json.loads(world.machine.dump())
+    for experiment in state["experiments"].values():
+        del experiment["held_s"], experiment["held_since"]
+    for trial in state["trials"].values():
+        del trial["held_s"]
+    with store.transaction():
+        store.history.add_snapshot(state["seq"], json.dumps(state))
+    read = restore_machine(store).state
+    store.close()
+    assert 0 < held_s < whole == read.experiments[1].held_s == read.trials[1].held_s
+    assert read.experiments[1].held_since is None
+    assert (read.experiments[2].held_s, read.experiments[2].held_since) == (0.0, both)

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.master.machine.core.events import Event, NewsSetAside, parse_event
-from det_jupyter.master.machine.core.state import MachineState
+from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.quarantine import is_trouble
@@ -75,7 +77,26 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
 
 
 def _read(snapshot: str | None) -> Machine:
-    return Machine(None if snapshot is None else MachineState.model_validate_json(snapshot))
+    if snapshot is None:
+        return Machine()
+    state = MachineState.model_validate_json(snapshot)
+    for experiment in state.experiments.values():
+        if "held_s" not in experiment.model_fields_set:
+            _estimate_held(experiment, state.trials_of(experiment))
+    return Machine(state)
+
+
+def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:
+    """Set how long slots were held, which versions before 2026-11-24 did not store."""
+    for trial in trials:
+        trial.held_s = trial.slot_seconds / max(1, experiment.slots_per_trial)
+    holding = [trial.allocation for trial in trials if trial.holds_slots and trial.allocation]
+    starts = [allocation.started_at or experiment.created_at for allocation in holding]
+    experiment.held_since = min(starts, default=None)
+    last = experiment.held_since or experiment.ended_at or math.inf
+    # Trials that ran side by side count once: together at most from submission to end.
+    most = max(0.0, last - experiment.created_at)
+    experiment.held_s = min(sum(trial.held_s for trial in trials), most)
 
 
 class _Replay:
