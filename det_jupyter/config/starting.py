@@ -86,10 +86,12 @@ def _lines_given(section: yaml.MappingNode, given: Mapping[str, Any]) -> list[tu
     found = []
     for key, value in section.value:
         own = given.get(key.value)
-        is_nested = isinstance(value, yaml.MappingNode) and isinstance(own, Mapping)
-        if is_nested and not {k.value for k, _ in value.value} <= {*own}:
-            found += [] if value.flow_style else _lines_given(value, own)
-        elif own is not None:
+        if isinstance(own, Mapping) and isinstance(value, yaml.MappingNode):
+            names = {name.value for name, _ in value.value}
+            if not names <= {*own}:
+                found += [] if value.flow_style else _lines_given(value, own)
+                continue
+        if own is not None:
             found.append((key.start_mark.line, _last_line(value) + 1))
     return found
 

@@ -1,14 +1,16 @@
 import { expect, it } from 'vitest';
 
 import { stacked } from '../src/charts/picture.js';
+import { shownTitle, shownTrial } from '../src/model/shown.js';
 import { english } from '../src/model/trans.js';
-import { PARTS } from '../src/model/state.js';
+import { PARTS, type ISearch } from '../src/model/state.js';
 import { formatMeasure, formatSeconds } from '../src/model/units.js';
 import { aligned } from '../src/series/columns.js';
 import { inParts, type ISeriesQuestion } from '../src/series/pages.js';
 import { missingOf, systemPictures } from '../src/system/pictures.js';
 import { lookOfPart, partRows, ranksOf } from '../src/timings/parts.js';
 import { timingPictures } from '../src/timings/pictures.js';
+import { row, search, state, trial } from './samples.js';
 import { measured, SeriesKernel, seriesPage } from './seriessamples.js';
 
 it('draws no two parts of a batch alike', () => {
@@ -151,4 +153,21 @@ it('writes values with their units', () => {
   ];
   expect(cases.map(([value, unit]) => formatMeasure(value, unit))).toEqual(cases.map(c => c[2]));
   expect(formatSeconds(75)).toBe('75 s');
+});
+
+it('shows in the tabs about one trial the best of a search, unless another trains or is chosen', () => {
+  const rows = [
+    row({ id: 7, best: 0.5, status: 'completed' }),
+    row({ id: 9, best: 0.9, status: 'completed' }),
+    row({ id: 11, best: null, status: 'error' })
+  ];
+  const shown = (changes: Partial<ISearch> = {}, all = rows): [number | undefined, string] => {
+    const view = state({ trials: [], search: search(all, changes) });
+    return [shownTrial(view)?.id, shownTitle(view, english)];
+  };
+  expect(shown()).toEqual([9, 'Trial 9, the best (choose another one in the table of Overview)']);
+  expect(shown({ smaller_is_better: true })[0]).toBe(7);
+  expect(shown({}, [row({ id: 11, best: null, status: 'running' }), ...rows])[0]).toBe(11);
+  const chosen = { ...search(rows).chosen, trial: trial({ id: 7 }) } as ISearch['chosen'];
+  expect(shown({ chosen })).toEqual([7, 'Trial 7 (choose another one in the table of Overview)']);
 });

@@ -206,6 +206,14 @@ def test_all_that_is_wrong_is_told(folder: Folder) -> None:
     problems = folder.det("e create wrong.yaml none --config name", status=1).splitlines()
     for problem in ("--config: got 'name'", "wrong.yaml: ", "context: none: there is no such"):
         assert any(each.startswith(problem) for each in problems)
+    config = small_config(entrypoint="model_def:SmallTrial")
+    del config["hyperparameters"]["global_batch_size"]
+    folder.write("wrong.yaml", config)
+    assert folder.det("e create wrong.yaml .", status=1) == (
+        "wrong.yaml: line 2: hyperparameters.global_batch_size: missing; "
+        "SmallTrial.build_training_data_loader asks for it: give the batch size of all slots "
+        "together\n"
+    )
     assert "No such file" in folder.det("e create none.yaml .", status=1)
     assert "--local needs --test-mode" in folder.det("e create config.yaml --local", status=2)
 
