@@ -211,13 +211,21 @@ class Client:
         """Return one checkpoint, of any experiment."""
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
 
-    def delete_checkpoints(self, uuids: Sequence[str]) -> list[CheckpointView]:
+    def delete_checkpoints(
+        self, uuids: Sequence[str], globs: Sequence[str] = ()
+    ) -> list[CheckpointView]:
         """Delete checkpoints, all of them or none, and return them as they are now.
+
+        Args:
+            uuids: Their names.
+            globs: Delete only the files that these patterns match, and keep the others; such a
+                checkpoint is PARTIALLY_DELETED, and no trial begins with it.
 
         Raises:
             Conflict: One is unknown, deleted already, or in use.
+            NotFound: The patterns match no file of one.
         """
-        body = DeleteCheckpoints(uuids=list(uuids)).model_dump()
+        body = DeleteCheckpoints(uuids=list(uuids), globs=list(globs)).model_dump()
         answer = self.session.post("/checkpoints/delete", body)
         return _each(CheckpointView, answer)
 

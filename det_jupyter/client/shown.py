@@ -76,8 +76,8 @@ def checkpoint_line(view: CheckpointView, hparams: Mapping[str, Any]) -> str:
     if view.searcher_metric is not None:
         parts.append(f"metric {view.searcher_metric:.6g}")
     parts.append(size(view.size_bytes))
-    if view.state == "DELETED":
-        parts.append("deleted")
+    if view.state != "COMPLETED":
+        parts.append("deleted" if view.state == "DELETED" else "deleted in part")
     if text := hparams_text(hparams):
         parts.append(text)
     return f"Checkpoint {view.uuid} of trial {view.trial_id}: {', '.join(parts)}"

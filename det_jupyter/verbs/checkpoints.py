@@ -166,8 +166,12 @@ def delete(call: Call) -> str:
     """Delete checkpoints, after asking once: all of them or, if one is in use, none."""
     names = list(dict.fromkeys(name for part in call.options.uuids for name in part))
     views = [call.client.checkpoint(name) for name in names]
-    what = f"{count(len(views), 'checkpoint')} ({size(sum(view.size_bytes for view in views))})"
+    what, globs = count(len(views), "checkpoint"), call.options.globs
+    if globs:
+        what = f"the files that match {' or '.join(globs)} of {what}"
+    else:
+        what = f"{what} ({size(sum(view.size_bytes for view in views))})"
     if not is_sure(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
-    call.client.delete_checkpoints(names)
+    call.client.delete_checkpoints(names, globs)
     return f"Deleting {what}."

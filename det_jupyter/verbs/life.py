@@ -59,7 +59,7 @@ def _existing(client: Client, numbers: Sequence[int]) -> Sequence[int]:
 
 
 def _describe(view: ExperimentView, checkpoints: Sequence[CheckpointView]) -> str:
-    kept = [c for c in checkpoints if c.state == "COMPLETED"]
+    kept = [c for c in checkpoints if c.state != "DELETED"]
     num_bytes = sum(checkpoint.size_bytes for checkpoint in kept)
     return (
         f"experiment {view.id} “{view.name}” with {count(len(view.trials), 'trial')}, "

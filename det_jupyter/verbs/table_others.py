@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS
-
 from det_jupyter.verbs.arguments import (
     DESCRIPTIONS,
     FILE,
@@ -21,7 +19,6 @@ from det_jupyter.verbs.arguments import (
     experiment_number,
     positive,
     ranks,
-    refused,
     trial_number,
     uuid,
     uuids,
@@ -196,11 +193,11 @@ _OF_TRIAL = one_of(
 _UUID = argument("uuid", type=uuid, help="name of the checkpoint")
 _GLOB = argument(
     "--glob",
-    type=refused(
-        "a checkpoint is deleted whole, so that each one that is listed can be loaded; `c "
-        "download UUID` copies it, and files of the copy can be removed"
-    ),
-    help=SUPPRESS,
+    dest="globs",
+    action="append",
+    default=[],
+    metavar="PATTERN",
+    help="delete only the files that match, such as '*.pt' or '**/optimizer/*'; may be repeated",
 )
 _UUIDS = argument(
     "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"

@@ -276,9 +276,10 @@ class ContinueExperiment(Wire):
 
 
 class DeleteCheckpoints(Wire):
-    """A request to delete checkpoints: all of them, or none."""
+    """A request to delete checkpoints, or some of their files: of all of them, or of none."""
 
     uuids: Annotated[list[str], Field(min_length=1)]
+    globs: list[str] = []  # of the files; none: all
 
 
 class SetRetention(Wire):

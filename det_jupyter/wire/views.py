@@ -81,7 +81,8 @@ class CheckpointView(Wire):
     size_bytes: int
     created_at: float
     searcher_metric: float | None = None  # of the validation at the same step
-    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+    state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
+    globs: list[str] = []  # of the files that are being deleted; none: all of them, or nothing is
 
 
 class Divergence(Wire):

@@ -123,12 +123,15 @@ describe('checkpoints', () => {
   it('are a table with the best one marked, and lines that load it', async () => {
     const best = one({ uuid: 'best', steps_completed: 80, path: '/data/"best"' });
     const gone = one({ uuid: 'gone', state: 'DELETED', searcher_metric: null });
-    open(checkpointsTab, { checkpoints: [one(), best, gone], total: 5, best: 'best' });
+    const part = one({ uuid: 'part', state: 'PARTIALLY_DELETED' });
+    open(checkpointsTab, { checkpoints: [one(), best, gone, part], total: 6, best: 'best' });
     await settle();
     const rows = texts('tbody tr');
     expect(rows.filter(row => row.includes('★ best'))).toEqual([rows[1]]);
     expect(rows[2]).toContain('deleted');
     expect(rows[2]).not.toContain('/data');
+    expect(rows[3]).toContain('deleted in part');
+    expect(rows[3]).toContain('/data/checkpoints/c');
     expect(texts('thead th')[2]).toBe('accuracy');
     expect(texts('pre')[0]).toContain('load_trial_from_checkpoint_path("/data/\\"best\\"")');
     expect(said()).toBe('2 older ones');

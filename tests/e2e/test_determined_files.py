@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import tempfile
 import warnings
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import DetError, NotFound
 from det_jupyter.wire import State
 from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
@@ -29,7 +31,7 @@ FOLDERS = sorted(folder.name for folder in FILES.iterdir() if folder.is_dir())
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a private det_jupyter whose ranks can import `determined`."""
     path = tmp_path_factory.mktemp("home")
-    variables = {"DET_JUPYTER_CPU_SLOTS": "4", "PYTHONPATH": str(COMPAT)}
+    variables = {"DET_JUPYTER_CPU_SLOTS": "4", "PYTHONPATH": f"{COMPAT}{os.pathsep}{ROOT}"}
     with det_home(path, variables) as running:
         yield running
 
@@ -195,6 +197,20 @@ def test_the_client_submits_files_and_dicts(submitted: dict[str, Experiment]) ->
     assert again.wait() == client.ExperimentState.COMPLETED
     assert again.list_trials()[0].hparams == {"increment_by": 3}
     last = again.list_checkpoints()[0]
+    (last.path / "extra.txt").write_text("1")
+    last.remove_files(["*.txt"])
+    wait_until(
+        lambda: (
+            [c.state for c in again.list_checkpoints() if c.uuid == last.uuid]
+            == ["PARTIALLY_DELETED"]
+        ),
+        "a file is deleted",
+    )
+    assert "extra.txt" not in last.resources
+    with pytest.raises(NotFound, match=r"matches \*\.txt; it has"):
+        last.remove_files(["*.txt"])
+    with pytest.raises(DetError, match=r"without `\.\.` and not absolute"):
+        last.remove_files(["../*"])
     last.delete()
     wait_until(
         lambda: last.uuid not in {c.uuid for c in again.list_checkpoints()}, "it is deleted"

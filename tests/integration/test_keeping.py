@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from typing import Any
 import httpx
 import pytest
 
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.chores.cleanup import remove_leftovers
 from det_jupyter.master.chores.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.machine.core.requests import DeleteRequested
+from det_jupyter.master.machine.core.requests import CheckpointsUnwanted, DeleteRequested
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
+from det_jupyter.storage.globs import check_globs, must_match
 from det_jupyter.storage.local import LocalStorage
 from det_jupyter.system import paths
 from det_jupyter.wire import MasterInfo, State
@@ -121,6 +123,43 @@ def test_a_checkpoint_is_removed_and_one_that_is_gone_is_gone(tmp_path: Path) ->
     for _ in range(2):
         assert remove_files(command, home) == Removed(uuids=["one", "gone"])
         assert list(root.iterdir()) == [other]
+
+
+def test_files_of_a_checkpoint_are_removed_and_then_all_of_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "storage", tmp_path / "outside"
+    one, other = make_checkpoint(root, "one"), make_checkpoint(root, "other")
+    outside.mkdir()
+    (outside / "x.pt").touch()
+    (one / "link").symlink_to(outside)
+    (one / "deep" / "optimizer.pt").write_text("12345")
+    (one / "notes.txt").write_text("123")
+    before = sum(path.lstat().st_size for path in one.rglob("*") if path.is_file())
+    command = replace(checkpoints_of(root, one=one), globs=["deep/opt*", "**/x.pt", "metadata.*"])
+    for _ in range(2):
+        assert remove_files(command, tmp_path) == Removed(left_bytes={"one": before - 5})
+    assert (one / "metadata.json").exists()
+    assert (outside / "x.pt").exists()
+    (one / "link").unlink()
+    for _ in range(2):
+        assert remove_files(replace(command, globs=["**"]), tmp_path) == Removed(uuids=["one"])
+    assert list(root.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("glob", ["", "/etc/*", "../*", "a/../../b", "**/.."])
+def test_patterns_that_lead_out_of_a_checkpoint_are_refused(glob: str) -> None:
+    with pytest.raises(ConfigError, match=r"glob: got .* expected a pattern of files in the"):
+        check_globs(["*.pt", glob])
+
+
+def test_patterns_that_match_nothing_are_refused_with_what_there_is(tmp_path: Path) -> None:
+    one = make_checkpoint(tmp_path, "one")
+    must_match("one", one, ["*.none", "deep/*"])
+    with pytest.raises(
+        NotFound, match=r"no file of checkpoint one matches \*\.none; it has .*deep/"
+    ):
+        must_match("one", one, ["*.none"])
+    with pytest.raises(NotFound, match="cannot find checkpoint two in"):
+        must_match("two", tmp_path / "two", ["*"])
 
 
 def test_without_a_storage_folder_of_its_own_a_checkpoint_is_in_our_data_folder(
@@ -360,6 +399,24 @@ def test_checkpoints_that_the_policy_does_not_keep_are_removed_when_the_experime
     assert states == {"a": "COMPLETED", "b": "DELETED", "c": "COMPLETED"}
     told = [data for kind, data in bench.feed() if kind == "checkpoint"]
     assert (told[-1]["uuid"], told[-1]["state"]) == ("b", "DELETED")
+
+
+def test_deleted_files_of_a_checkpoint_are_told_with_the_size_of_the_others(
+    bench: Bench, home: Path
+) -> None:
+    root = home / "checkpoints"
+    finish(bench, saved(root, "a", 10))
+    (root / "a" / "notes.txt").write_text("123")
+    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["deep/**"]))
+    settle(bench)
+    told = [data for kind, data in bench.feed() if kind == "checkpoint"]
+    left = sum(path.stat().st_size for path in (root / "a").iterdir())
+    assert told[-1]["state"] == "PARTIALLY_DELETED"
+    assert (told[-1]["size_bytes"], told[-1]["globs"]) == (left, [])
+    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["*"]))
+    settle(bench)
+    assert bench.service.machine.state.checkpoints["a"].state == "DELETED"
+    assert list(root.iterdir()) == []
 
 
 def test_a_database_of_the_version_before_opens(home: Path) -> None:

@@ -15,7 +15,7 @@ export interface ICheckpoint {
   size_bytes: number;
   created_at: number;
   searcher_metric: number | null;
-  state: 'COMPLETED' | 'DELETED';
+  state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
 }
 
 export interface ICheckpointsAnswer {
@@ -94,6 +94,8 @@ class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
   private _row(one: ICheckpoint, isBest: boolean): HTMLElement {
     const trans = this._trans;
     const isKept = one.state === 'COMPLETED';
+    const isPart = one.state === 'PARTIALLY_DELETED';
+    const gone = isPart ? trans.__('deleted in part') : trans.__('deleted');
     const path = h('code.det-path', { title: one.path }, h('bdi', {}, one.path));
     const metric = one.searcher_metric === null ? '–' : formatNumber(one.searcher_metric);
     const named = trans.__('Copy the path of the checkpoint at step %1', one.steps_completed);
@@ -101,9 +103,9 @@ class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
       h('td.det-number', {}, String(one.trial_id)),
       h('td.det-number', {}, isBest ? h('b', {}, `${metric} ★ ${trans.__('best')}`) : metric),
       h('td.det-number', {}, formatSize(one.size_bytes)),
-      h('td', {}, isKept ? trans.__('kept') : trans.__('deleted')),
+      h('td', {}, isKept ? trans.__('kept') : gone),
       h('td', {}, new Date(one.created_at * 1000).toLocaleString()),
-      isKept
+      isKept || isPart
         ? h('td', {}, h('span.det-path-cell', {}, copyButton(trans, named, path), path))
         : h('td', {}, '–')
     ];

@@ -250,7 +250,6 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
         ("rbac list-roles", "there is no `det rbac`: there is one user: you"),
         ("config-policies set", "there is no `det config-policies`: there is one user"),
         ("e set log-retention 7", "there is no `det experiment set log-retention`: logs are"),
-        ("c rm uuid-1 --glob *.pt", "a checkpoint is deleted whole, so that each one"),
         ("task pause 7", "there is no `det task pause`: all tasks are trials"),
         ("e list --since then", "det experiment list: since: got 'then', expected a date"),
         ("e logs 7 --since then", "det experiment logs: since: got 'then', expected a date"),

@@ -58,6 +58,9 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
     elif trial.state is State.ACTIVE:
         idle = not (trial.holds_slots or waits)
         assert idle <= trial.is_resting, f"{name} and neither runs nor queues nor rests"
+    for uuid in trial.checkpoints:
+        whole = state.checkpoints[uuid].state == "COMPLETED" and not state.checkpoints[uuid].globs
+        assert whole, f"{name} and may begin with {uuid}, which is not whole"
     assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
     assert not (waits and trial.is_resting), f"{name}, rests and queues"
     if trial.holds_slots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -73,11 +74,14 @@ def retained(
     )
 
 
-def removal(world: World, *steps: int, folder: str | None = None) -> DeleteCheckpoints:
+def removal(
+    world: World, *steps: int, folder: str | None = None, globs: Sequence[str] = ()
+) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
         folder=folder,
         paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in steps},
+        globs=tuple(globs),
         cause=world.machine.state.seq,
     )
 
@@ -115,6 +119,41 @@ def test_unwanted_checkpoints_go_at_once_and_their_files_afterwards() -> None:
     with pytest.raises(Conflict, match="no checkpoint ckpt20, or it is deleted already"):
         world.tell(CheckpointsUnwanted(uuids=["ckpt20", "ckpt10"]))
     assert world.trial().checkpoints == ["ckpt10", "ckpt30"]
+
+
+def test_of_unwanted_files_the_checkpoint_stays_and_no_trial_begins_with_it() -> None:
+    world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
+    unwanted = CheckpointsUnwanted(uuids=["ckpt40"], globs=["*.pt"])
+    assert world.tell(unwanted) == [removal(world, 40, globs=["*.pt"])]
+    assert world.trial().checkpoints == ["ckpt10", "ckpt20", "ckpt30"]
+    again = pending_deletions(restarted(world).machine.state)
+    assert again == [removal(world, 40, globs=["*.pt"])]
+    with pytest.raises(Conflict, match="files of checkpoint ckpt40 are being deleted; wait until"):
+        world.tell(CheckpointsUnwanted(uuids=["ckpt40"]))
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=[], left_bytes={"ckpt40": 7, "other": 1}))
+    checkpoint = world.machine.state.checkpoints["ckpt40"]
+    assert (checkpoint.state, checkpoint.size_bytes) == ("PARTIALLY_DELETED", 7)
+    assert world.machine.changes().checkpoints == {"ckpt40"}
+    assert pending_deletions(restarted(world).machine.state) == []
+    other = submitted()
+    other.config["searcher"]["source_checkpoint_uuid"] = "ckpt40"
+    with pytest.raises(ConfigError, match="there is no checkpoint 'ckpt40'"):
+        world.tell(other)
+    assert world.tell(retained(1, 1, 1))[-1] == removal(world, 20)  # it counts for no policy
+
+
+def test_what_is_left_of_a_checkpoint_can_be_deleted_too() -> None:
+    world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
+    world.tell(CheckpointsUnwanted(uuids=["ckpt40"], globs=["*.pt"]))
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=[], left_bytes={"ckpt40": 7}))
+    commands = world.tell(CheckpointsUnwanted(uuids=["ckpt40", "ckpt10"]))
+    assert commands == [removal(world, 10), removal(world, 40, globs=["**"])]
+    assert pending_deletions(restarted(world).machine.state) == commands
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt40", "ckpt10"]))
+    assert world.machine.state.checkpoints["ckpt40"].state == "DELETED"
+    assert pending_deletions(world.machine.state) == []
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=[], left_bytes={"ckpt40": 7}))
+    assert world.machine.state.checkpoints["ckpt40"].state == "DELETED"
 
 
 def test_a_checkpoint_in_use_is_not_deleted() -> None:

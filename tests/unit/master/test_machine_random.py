@@ -348,11 +348,11 @@ class RandomLife(RuleBasedStateMachine):
             )
         )
 
-    @rule(pick=st.integers(0, 9), num=st.integers(1, 2))
-    def delete_some(self, pick: int, num: int) -> None:
+    @rule(pick=st.integers(0, 9), num=st.integers(1, 2), globs=st.sampled_from([[], ["*.pt"]]))
+    def delete_some(self, pick: int, num: int, globs: list[str]) -> None:
         uuids = sorted(self.machine.state.checkpoints)[pick : pick + num]
         if uuids:
-            self.tell(CheckpointsUnwanted(uuids=uuids))
+            self.tell(CheckpointsUnwanted(uuids=uuids, globs=globs))
 
     @rule(experiment_id=st.integers(1, 6))
     def checkpoints_are_deleted(self, experiment_id: int) -> None:
@@ -363,8 +363,10 @@ class RandomLife(RuleBasedStateMachine):
             and command.experiment_id == experiment_id  # type: ignore[union-attr]
         ]
         if orders:
-            uuids = list(orders[-1].uuids)  # type: ignore[union-attr]
-            self.tell(CheckpointsDeleted(experiment_id=experiment_id, uuids=uuids))
+            uuids = list(orders[-1].paths)  # type: ignore[union-attr]
+            left = dict.fromkeys(uuids, 7) if orders[-1].globs else {}  # type: ignore[union-attr]
+            gone = [] if left else uuids
+            self.tell(CheckpointsDeleted(experiment_id=experiment_id, uuids=gone, left_bytes=left))
 
     @rule(data=st.data(), action=st.sampled_from(["cancel_retries", "exclude_node"]))
     def log_matches(self, data: st.DataObject, action: Any) -> None:

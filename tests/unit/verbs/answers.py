@@ -169,8 +169,10 @@ class Answering:
             raise NotFound(f"there is no checkpoint {uuid}")
         return found[0]
 
-    def delete_checkpoints(self, uuids: list[str]) -> list[CheckpointView]:
-        self.asked.append(uuids)
+    def delete_checkpoints(
+        self, uuids: list[str], globs: list[str] | None = None
+    ) -> list[CheckpointView]:
+        self.asked.append((uuids, *globs) if globs else uuids)
         return []
 
     def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:

@@ -77,6 +77,8 @@ e download 7 --sort-by error -o OUT
 e download 7 --sort-by loss --smaller-is-better true -o OUT
 c delete uuid-10,uuid-20 uuid-10 -y
 c delete uuid-50 -y
+c rm uuid-10 --glob *.pt --glob **/x -y
+c rm uuid-10,uuid-20 --glob *.pt
 tpl list
 tpl list -d
 tpl list --csv

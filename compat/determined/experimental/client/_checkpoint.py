@@ -35,7 +35,7 @@ class Checkpoint(OwnCheckpoint, Handle):
 
     @property
     def state(self) -> str:
-        """COMPLETED or DELETED."""
+        """COMPLETED, PARTIALLY_DELETED or DELETED."""
         return self.view.state
 
     @property
@@ -73,6 +73,17 @@ class Checkpoint(OwnCheckpoint, Handle):
         from determined.experimental.client._determined import client
 
         client().delete_checkpoints([self.uuid])
+
+    def remove_files(self, globs: list[str]) -> None:
+        """Delete those of its files that patterns match.
+
+        Raises:
+            Conflict: It is deleted already, or a trial needs it.
+            NotFound: They match none.
+        """
+        from determined.experimental.client._determined import client
+
+        client().delete_checkpoints([self.uuid], globs)
 
     def reload(self) -> None:
         """Do nothing: the folder is asked each time."""

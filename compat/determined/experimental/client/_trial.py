@@ -192,7 +192,7 @@ class Trial(OwnTrial, Handle):
         if best:
             return self.top_checkpoint(sort_by, smaller_is_better)
         found = self.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESCENDING)
-        chosen = [c for c in found if uuid is None or c.uuid == uuid]
+        chosen = [c for c in found if (c.uuid == uuid if uuid else c.state == "COMPLETED")]
         if not chosen:
             raise NotFound(f"trial {self.id} has no checkpoint{f' {uuid}' if uuid else ''} now")
         return chosen[0]
@@ -220,7 +220,7 @@ def checkpoints_in_order(
         def key_of(view: CheckpointView) -> Any:
             return getattr(view, attribute)
 
-    kept = [view for view in views if view.state == "COMPLETED"]
+    kept = [view for view in views if view.state != "DELETED"]
     order = order_by or (OrderBy.DESCENDING if sort_by is None else OrderBy.ASCENDING)
     folder = Path(client.session.info.data_dir)
     hparams = {trial.id: trial.hparams for trial in experiment.trials}
@@ -248,7 +248,7 @@ def top_checkpoints(
     value_of = (
         _metric_of(client, experiment, sort_by) if sort_by else lambda view: view.searcher_metric
     )
-    measured = [view for view in views if value_of(view) is not None]
+    measured = [v for v in views if v.state == "COMPLETED" and value_of(v) is not None]
     order = best_first(smaller_is_better)
     key: SortKey = sort_by or CheckpointSortBy.SEARCHER_METRIC
     found = checkpoints_in_order(client, experiment, measured, key, order, limit)

@@ -46,12 +46,14 @@ class DeleteCheckpoints:
         experiment_id: The experiment.
         folder: The storage folder that all of them are in; None: the data folder.
         paths: Of each of them, by uuid.
+        globs: Of the files; none: all.
         cause: Number of the event that caused it.
     """
 
     experiment_id: int
     folder: str | None
     paths: Mapping[str, str]
+    globs: Sequence[str] = ()
     cause: int
 
 

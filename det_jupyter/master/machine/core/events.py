@@ -55,6 +55,7 @@ class CheckpointsDeleted(Wire):
     kind: Literal["checkpoints_deleted"] = "checkpoints_deleted"
     experiment_id: int
     uuids: list[str]
+    left_bytes: dict[str, int] = {}  # of those of which some files were to go, by uuid
 
 
 class LogMatched(Wire):

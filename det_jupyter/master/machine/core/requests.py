@@ -183,10 +183,11 @@ class RetentionSet(_OfExperiment):
 
 
 class CheckpointsUnwanted(Wire):
-    """A user wants these checkpoints to be deleted."""
+    """A user wants these checkpoints to be deleted, or those of their files that globs match."""
 
     kind: Literal["checkpoints_unwanted"] = "checkpoints_unwanted"
     uuids: list[str]
+    globs: list[str] = []
 
 
 Request = (

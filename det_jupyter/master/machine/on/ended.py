@@ -36,6 +36,7 @@ from det_jupyter.master.machine.rules.retention import (
     drop_unneeded,
     find_users,
     note_deleted,
+    note_partly_deleted,
     whole_removal,
 )
 from det_jupyter.master.machine.rules.searching import start_search
@@ -130,11 +131,12 @@ def on_retention_set(turn: Turn, event: RetentionSet) -> None:
 def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
     """Note that files are gone; the checkpoints stay listed."""
     note_deleted(turn, event.uuids)
+    note_partly_deleted(turn, event.left_bytes)
 
 
 def on_checkpoints_unwanted(turn: Turn, event: CheckpointsUnwanted) -> None:
-    """Delete checkpoints; all of them or, if one is not there or in use, none."""
-    drop(turn, event.uuids)
+    """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
+    drop(turn, event.uuids, event.globs)
 
 
 def on_log_matched(turn: Turn, event: LogMatched) -> None:

@@ -15,12 +15,16 @@ What is to go leaves its trial's `checkpoints` at once, so that nothing begins w
 its files go afterwards (deleting.py), and when they are gone it is DELETED, and stays listed. One
 that is COMPLETED and in no trial's list is thus one whose files are still to be removed: that is
 how they are found after a restart.
+
+Of some only the files that `globs` match are to go: they leave the list, too, and are then
+PARTIALLY_DELETED, or DELETED if nothing but metadata.json is left. While one has `globs`, its
+files are still to be removed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from det_jupyter.config.storages import Storage, folder_of
 from det_jupyter.direction import Direction
@@ -32,6 +36,8 @@ from det_jupyter.master.machine.core.lifecycle import OVER
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.wire import CheckpointRef, CheckpointView, State
+
+_EVERYTHING = ("**",)
 
 
 def kept(
@@ -101,12 +107,26 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
 
 def _is_usable(state: MachineState, uuid: str) -> bool:
     found = state.checkpoints.get(uuid)
-    if found is None or found.state == "DELETED":
+    if found is None or found.state != "COMPLETED" or not _has_owner(state, found):
         return False
-    owner, trial = state.experiments.get(found.experiment_id), state.trials.get(found.trial_id)
-    if owner is None or owner.state in (State.DELETING, State.DELETE_FAILED):
-        return False
+    trial = state.trials.get(found.trial_id)
     return trial is not None and uuid in trial.checkpoints
+
+
+def _has_owner(state: MachineState, checkpoint: CheckpointView) -> bool:
+    owner = state.experiments.get(checkpoint.experiment_id)
+    return owner is not None and owner.state not in (State.DELETING, State.DELETE_FAILED)
+
+
+def _find_deletion_problem(state: MachineState, uuid: str) -> str:
+    """Return why a checkpoint cannot be deleted, or files of it; "" if it can."""
+    found = state.checkpoints.get(uuid)
+    if found is not None and found.globs and _has_owner(state, found):
+        return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
+    is_rest = found is not None and found.state == "PARTIALLY_DELETED" and _has_owner(state, found)
+    if is_rest or _is_usable(state, uuid):
+        return ""
+    return f"there is no checkpoint {uuid}, or it is deleted already"
 
 
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
@@ -116,18 +136,15 @@ def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
         _remove(turn, experiment, uuids)
 
 
-def drop(turn: Turn, uuids: Iterable[str]) -> None:
-    """Command the deletion of these checkpoints.
+def drop(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
+    """Command the deletion of these checkpoints, or of those of their files that globs match.
 
     Raises:
         Conflict: One is unknown, deleted already, or in use; then nothing is deleted.
     """
     checkpoints, wanted = turn.state.checkpoints, set(uuids)
-    problems = [
-        f"there is no checkpoint {uuid}, or it is deleted already"
-        for uuid in sorted(wanted)
-        if not _is_usable(turn.state, uuid)
-    ]
+    found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(wanted))
+    problems = [problem for problem in found if problem]
     owners = {checkpoints[uuid].experiment_id for uuid in wanted & checkpoints.keys()}
     concerned = {i for owner in owners for i in (owner, *turn.indexes.began_with(owner))}
     for experiment_id in sorted(concerned & turn.state.experiments.keys()):
@@ -141,13 +158,20 @@ def drop(turn: Turn, uuids: Iterable[str]) -> None:
         raise Conflict("; ".join(problems))
     for owner in sorted(owners):
         own = [uuid for uuid in sorted(wanted) if checkpoints[uuid].experiment_id == owner]
-        _remove(turn, turn.state.experiments[owner], own)
+        _remove(turn, turn.state.experiments[owner], own, globs)
 
 
-def _remove(turn: Turn, experiment: Experiment, uuids: list[str]) -> None:
+def _remove(
+    turn: Turn, experiment: Experiment, uuids: list[str], globs: Sequence[str] = ()
+) -> None:
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
         _take_out(turn, turn.state.trials[trial_id], set(uuids))
-    turn.commands.append(_removal(turn.state, experiment, uuids))
+    for checkpoint in (turn.state.checkpoints[uuid] for uuid in uuids):
+        is_rest = checkpoint.state == "PARTIALLY_DELETED"
+        checkpoint.globs = list(globs or _EVERYTHING * is_rest)
+        if checkpoint.globs:
+            turn.changes.checkpoints.add(checkpoint.uuid)
+    turn.commands.extend(_removals(turn.state, experiment, uuids))
 
 
 def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
@@ -156,11 +180,21 @@ def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
         checkpoint = turn.state.checkpoints.get(uuid)
         if checkpoint is None or checkpoint.state == "DELETED":
             continue
-        checkpoint.state = "DELETED"
+        checkpoint.state, checkpoint.globs = "DELETED", []
         turn.changes.checkpoints.add(uuid)
         trial = turn.state.trials.get(checkpoint.trial_id)
         if trial is not None and uuid in trial.checkpoints:  # its own code has deleted it
             _take_out(turn, trial, {uuid})
+
+
+def note_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
+    """Note that files of these checkpoints are gone, and how large the others are."""
+    for uuid, size_bytes in left_bytes.items():
+        checkpoint = turn.state.checkpoints.get(uuid)
+        if checkpoint is not None and checkpoint.state != "DELETED":
+            checkpoint.state, checkpoint.globs = "PARTIALLY_DELETED", []
+            checkpoint.size_bytes = size_bytes
+            turn.changes.checkpoints.add(uuid)
 
 
 def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
@@ -172,15 +206,20 @@ def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
     turn.touch(trial)
 
 
-def _removal(
+def _removals(
     state: MachineState, experiment: Experiment, uuids: Iterable[str]
-) -> DeleteCheckpoints:
-    return DeleteCheckpoints(
-        experiment_id=experiment.id,
-        folder=folder_of(experiment.config["checkpoint_storage"]),
-        paths={uuid: state.checkpoints[uuid].path for uuid in uuids},
-        cause=state.seq,
-    )
+) -> list[DeleteCheckpoints]:
+    paths: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for uuid in uuids:
+        checkpoint = state.checkpoints[uuid]
+        paths[tuple(checkpoint.globs)][uuid] = checkpoint.path
+    folder = folder_of(experiment.config["checkpoint_storage"])
+    return [
+        DeleteCheckpoints(
+            experiment_id=experiment.id, folder=folder, paths=some, globs=globs, cause=state.seq
+        )
+        for globs, some in paths.items()
+    ]
 
 
 def whole_removal(state: MachineState, experiment: Experiment) -> DeleteExperiment:
@@ -205,10 +244,11 @@ def pending_deletions(state: MachineState) -> list[Deletion]:
     kept_ones = {uuid for trial in state.trials.values() for uuid in trial.checkpoints}
     left: dict[int, list[str]] = defaultdict(list)
     for one in state.checkpoints.values():
-        if one.state != "DELETED" and one.uuid not in kept_ones:
+        is_open = one.state == "COMPLETED" or one.globs
+        if is_open and one.uuid not in kept_ones:
             left[one.experiment_id].append(one.uuid)
     for experiment_id, uuids in left.items():
         experiment = state.experiments[experiment_id]
         if experiment.state is not State.DELETING:
-            commands.append(_removal(state, experiment, uuids))
+            commands += _removals(state, experiment, uuids)
     return commands

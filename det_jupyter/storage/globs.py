@@ -1,0 +1,93 @@
+"""Which files of a checkpoint patterns match. `**` is any number of folders, also none.
+
+Links to folders are not followed, and metadata.json is never matched: without it a folder is no
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from det_jupyter.errors import ConfigError, NotFound
+
+METADATA = "metadata.json"
+_SHOWN = 5
+
+
+def check_globs(globs: Iterable[str]) -> None:
+    """Refuse patterns that could lead out of a folder.
+
+    Raises:
+        ConfigError: One is empty, absolute, or has `..`.
+    """
+    problems = [
+        f"glob: got {glob!r}, expected a pattern of files in the checkpoint's folder, such as "
+        "*.pt or optimizer/**, without `..` and not absolute"
+        for glob in globs
+        if not glob or glob.startswith("/") or ".." in glob.split("/")
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the files in a folder and below, by their paths from there; none if it is gone.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+    found = []
+    for inner, _, names in os.walk(folder, onerror=_raise_unless_gone):
+        found += [(Path(inner) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def matching(files: Iterable[str], globs: Iterable[str]) -> list[str]:
+    """Return the files that one of the patterns matches.
+
+    >>> matching(["a.pt", "b/c.pt", "metadata.json"], ["*.pt"])
+    ['a.pt']
+    >>> matching(["a.pt", "b/c.pt", "metadata.json"], ["**/*.pt", "*"])
+    ['a.pt', 'b/c.pt']
+    """
+    patterns = [glob.split("/") for glob in globs]
+    others = (file for file in files if file != METADATA)
+    return [file for file in others if any(_fits(file.split("/"), each) for each in patterns)]
+
+
+def must_match(uuid: str, folder: Path, globs: Sequence[str]) -> None:
+    """Refuse patterns that match no file of a checkpoint.
+
+    Raises:
+        NotFound: They match none, or the checkpoint is not there.
+    """
+    files = files_of(folder)
+    if not files:
+        raise NotFound(f"cannot find checkpoint {uuid} in {folder}; is its drive mounted?")
+    if not matching(files, globs):
+        others = [file for file in files if file != METADATA]
+        names = ", ".join(others[:_SHOWN]) or "no other files"
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        raise NotFound(
+            f"no file of checkpoint {uuid} matches {' or '.join(globs)}; it has {names}{more}"
+        )
+
+
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    first, rest = pattern[0], pattern[1:]
+    if first == "**":
+        # At the end it is all files below; elsewhere, `**/**` would only take longer than `**`.
+        while rest[:1] == ["**"]:
+            rest = rest[1:]
+        return not rest or any(_fits(parts[i:], rest) for i in range(len(parts)))
+    return bool(parts) and fnmatchcase(parts[0], first) and _fits(parts[1:], rest)
