@@ -143,8 +143,10 @@ export class SidebarPanel extends SidePanel {
     const rounded = JSON.stringify([space, ...sizes].map(Math.round));
     if (rounded !== this._shared) {
       this._shared = rounded;
+      // The least height of a section that shows only its header is another. At once: a fit that
+      // comes after the sizes makes the old height of a section the one that it asks for.
+      MessageLoop.sendMessage(this._accordion, Widget.Msg.FitRequest);
       this._accordion.setRelativeSizes(sizes);
-      this._accordion.fit(); // the least height of a section that shows only its header is another
     }
   };
 

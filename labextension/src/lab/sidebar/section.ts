@@ -33,7 +33,7 @@ export class Section extends Widget {
 
   /** In pixels; 0: its header says it all. */
   get need(): number {
-    const body = this.body.hidden ? 0 : this.bodyHeight();
+    const body = this.body.hidden ? 0 : Math.max(1, this.bodyHeight());
     return body + (this._empty.hidden ? 0 : contentHeight(this._empty));
   }
 
