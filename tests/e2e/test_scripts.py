@@ -109,11 +109,11 @@ if __name__ == "__main__":
     assert type(pickle.loads(pickle.dumps(Thing()))) is Thing
     print(sys.argv, open("data.txt").read(), beside.VALUE, os.path.basename(__file__))
     print(os.getcwd() == os.environ["DET_WORKDIR"] == sys.path[0], os.environ["DET_SLOT_IDS"])
-    print([int(batch[0]) for batch in DataLoader([1, 2], num_workers=1)])
-    print("RANK" in os.environ, os.environ["DET_TRIAL_SEED"])
-    if os.fork() == 0:
+    if os.fork() == 0:  # without a warning: a loader's thread may outlive it for a moment
         sys.exit(5)  # not this process
     print(os.wait()[1] >> 8)
+    print([int(batch[0]) for batch in DataLoader([1, 2], num_workers=1)])
+    print("RANK" in os.environ, os.environ["DET_TRIAL_SEED"])
     sys.exit(0)
 """
     files = {"train.py": script, "data.txt": "some data", "beside.py": "VALUE = 3"}
@@ -122,10 +122,10 @@ if __name__ == "__main__":
     assert printed(experiment) == [
         "['train.py', '--epochs', '3'] some data 3 train.py",
         "True [0]",
-        "[1, 2]",
-        f"False {experiment.view.trials[0].seed}",
         "at exit",
         "5",
+        "[1, 2]",
+        f"False {experiment.view.trials[0].seed}",
         "at exit",
     ]
 
