@@ -16,6 +16,7 @@ import tarfile
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -228,16 +229,25 @@ def test_templates_are_kept_by_files(folder: Folder) -> None:
     assert config["name"] == "templated"
 
 
-def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(folder: Folder) -> None:
-    secrets = "quite-hidden", "a value of two words"
+def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = 'quite "hidden', "a value of two words"
+    others = "p@ss/word", "0a1b2c3d4e", "5f6a7b8c9d"
+    monkeypatch.setenv("DATABASE_URL", f"redis://ann:{quote(others[0], safe='')}@example.com")
     config = yaml.safe_load((folder.path / "config.yaml").read_text())
     variables = [
         f"{name}={value}" for name, value in zip(("A", "DB_PASSWORD"), secrets, strict=True)
     ]
+    data = {
+        "args": ["--api-token", others[1]], "credentials": {"inner": [others[2]]},
+        "url": f"https://ann:{others[0]}@example.com", others[0]: 1,
+    }  # fmt: skip
     folder.write("secret.yaml", config | {"environment": {"environment_variables": variables},
-                                          "description": f"uses {secrets[0]}"})  # fmt: skip
+                                          "description": f"uses {secrets[0]} and {others[0]}",
+                                          "data": data})  # fmt: skip
     number = number_of(folder.det("e create secret.yaml . --paused"))
-    said = folder.det(f"support-bundle {number} -o bundle.tar.gz")
+    said = folder.det_afresh(f"support-bundle {number} -o bundle.tar.gz")
     path = folder.path / "bundle.tar.gz"
     assert str(path.name) in said
     assert path.stat().st_mode & 0o777 == 0o600
@@ -250,7 +260,11 @@ def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(folder: Folder)
     info = find_master()
     assert info is not None
     for name, text in texts.items():
-        assert not [each for each in (*secrets, info.token) if each in text], name
+        written = (json.dumps(each)[1:-1] for each in secrets)
+        assert not [each for each in (*secrets, *written, *others, info.token) if each in text], (
+            name
+        )
+        assert not name.endswith(".json") or json.loads(text) is not None, name
     assert "problems.txt" not in texts, texts["problems.txt"]
     assert {"README.txt", "versions.json", "logs/master.log", "logs/agent.log",
             "master/status.json"} <= texts.keys()  # fmt: skip
