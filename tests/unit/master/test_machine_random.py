@@ -12,10 +12,11 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
+from det_jupyter.master.machine.core.commands import DeleteCheckpoints
 from det_jupyter.master.machine.core.events import (
     AgentAway,
     AgentLost,
@@ -70,6 +71,7 @@ from det_jupyter.wire import (
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     check_changes,
+    completed,
     ended,
     exited,
     failed,
@@ -78,6 +80,7 @@ from tests.unit.master.machine_world import (
     reached,
     reasons_of,
     registered,
+    running,
     saved,
     started,
     submitted,
@@ -348,25 +351,22 @@ class RandomLife(RuleBasedStateMachine):
             )
         )
 
-    @rule(pick=st.integers(0, 9), num=st.integers(1, 2), globs=st.sampled_from([[], ["*.pt"]]))
+    @rule(pick=st.integers(0, 5), num=st.integers(1, 2), globs=st.sampled_from([[], ["*.pt"]]))
     def delete_some(self, pick: int, num: int, globs: list[str]) -> None:
         uuids = sorted(self.machine.state.checkpoints)[pick : pick + num]
         if uuids:
             self.tell(CheckpointsUnwanted(uuids=uuids, globs=globs))
 
-    @rule(experiment_id=st.integers(1, 6))
-    def checkpoints_are_deleted(self, experiment_id: int) -> None:
-        orders = [
-            command
-            for command in self.commands
-            if type(command).__name__ == "DeleteCheckpoints"
-            and command.experiment_id == experiment_id  # type: ignore[union-attr]
-        ]
+    @rule(pick=st.integers(0, 9))
+    def checkpoints_are_deleted(self, pick: int) -> None:
+        orders = [each for each in self.commands if isinstance(each, DeleteCheckpoints)]
         if orders:
-            uuids = list(orders[-1].paths)  # type: ignore[union-attr]
-            left = dict.fromkeys(uuids, 7) if orders[-1].globs else {}  # type: ignore[union-attr]
-            gone = [] if left else uuids
-            self.tell(CheckpointsDeleted(experiment_id=experiment_id, uuids=gone, left_bytes=left))
+            order = orders[pick % len(orders)]
+            left = dict.fromkeys(order.paths, 7) if order.globs and pick % 3 else {}
+            gone = [uuid for uuid in order.paths if uuid not in left]
+            self.tell(
+                CheckpointsDeleted(experiment_id=order.experiment_id, uuids=gone, left_bytes=left)
+            )
 
     @rule(data=st.data(), action=st.sampled_from(["cancel_retries", "exclude_node"]))
     def log_matches(self, data: st.DataObject, action: Any) -> None:
@@ -586,5 +586,29 @@ class RandomLife(RuleBasedStateMachine):
         assert commands == self.commands
 
 
+class LaterLife(RandomLife):
+    """The same from when one experiment is over and another one runs, both with checkpoints.
+
+    From the beginning, lives of so few steps hardly ever come to what deletes files.
+    """
+
+    @initialize()
+    def begin(self) -> None:
+        of_both = [(10, "a", "1.1.1"), (20, "b", "1.1.1"), (10, "c", "2.2.1"), (20, "d", "2.2.1")]
+        for event in (
+            registered(4),
+            submitted(),
+            *running(),
+            submitted("other"),
+            *running("2.2.1"),
+            *(saved(*each) for each in of_both),
+            *completed(20),
+            exited(),
+        ):
+            self.tell(event)
+
+
 RandomLife.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestRandomLife = RandomLife.TestCase
+LaterLife.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+TestLaterLife = LaterLife.TestCase
