@@ -146,6 +146,12 @@ describe('header', () => {
     expect(alarm?.querySelector('svg')).not.toBeNull();
     const note = [...view.node.querySelectorAll('p')].find(one => one.textContent === 'mind');
     expect(note?.closest('details')).toBeNull();
+    const badge = view.node.querySelector('.det-badge');
+    expect(badge?.getAttribute('data-alarm')).toBe('false'); // it recovered
+    view.update(state({ alarms: ['loss is nan'], status_word: 'Running, diverged' }));
+    expect(view.node.querySelector('.det-badge')?.getAttribute('data-alarm')).toBe('true');
+    view.update(state({ status_word: 'Making room' }));
+    expect(view.node.querySelector('.det-badge')?.getAttribute('data-alarm')).toBe('false');
   });
 
   it('says state, name, progress and time in words', () => {

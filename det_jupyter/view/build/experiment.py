@@ -95,7 +95,7 @@ def build_view_state(
         eta_s=None if search else _eta_s(experiment, checkpoints, now),
         steps_per_epoch=epoch,
         summary=_steps(experiment, epoch) if search is None else search_summary(search),
-        message=experiment.message,
+        message=_message(experiment),
         actions=[build_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
@@ -116,6 +116,13 @@ def build_view_state(
         alarms=_told(experiment, _alarms_of),
         changes=[change for trial in experiment.trials for change in build_changes(trial)],
     )
+
+
+def _message(experiment: ExperimentView) -> str:
+    """Return why it ended as it did; nothing where an alarm says the same, with what to try."""
+    diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
+    said = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
+    return "" if experiment.message in said else experiment.message
 
 
 def _alarms_of(trial: TrialView) -> list[str]:

@@ -5,7 +5,7 @@ import { icon } from '../dom/icons.js';
 import { Bell } from './bell.js';
 import { Notice, type IAsking } from '../dom/notice.js';
 import { isEnded, type Clock } from '../model/clock.js';
-import type { IAction, IViewState, Verb } from '../model/state.js';
+import { STATUS_WORDS, type IAction, type IViewState, type Verb } from '../model/state.js';
 
 export class Header {
   readonly node: HTMLElement;
@@ -47,6 +47,9 @@ export class Header {
   }
 
   update(state: IViewState): void {
+    // A run that diverges has another word than its status has.
+    const isAlarm = state.alarms.length > 0 && state.status_word !== STATUS_WORDS[state.status];
+    setAttribute(this._badge, 'data-alarm', String(isAlarm));
     this._drawBadge({ status: state.status, word: state.status_word });
     setText(this._name, state.name);
     this._drawLabels(state.labels);

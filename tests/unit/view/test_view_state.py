@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.wire import AllocationState, CapturedName, CheckpointView, ExperimentView, State
+from det_jupyter.wire import (
+    AllocationState,
+    CapturedName,
+    CheckpointView,
+    Divergence,
+    ExperimentView,
+    State,
+)
 from det_jupyter.words import GOES_ON
 from tests.unit.view.view_samples import (
     CREATED_AT,
@@ -229,3 +236,14 @@ def test_an_alarm_says_that_training_continues_only_while_it_does() -> None:
     )
     assert goes_on == [f"Trial 1: {alarm}"]
     assert over == ["Trial 1: Loss became NaN at batch 40 on rank 0. Try a lower learning rate."]
+
+
+def test_what_an_alarm_says_is_not_said_a_second_time() -> None:
+    since = Divergence(metric="loss", value="NaN", since=40)
+    for alarms, message, shown in (
+        (["Loss became NaN at batch 40."], "trial 1: loss is NaN since batch 40", ""),
+        ([], "trial 1: loss is NaN since batch 40", "trial 1: loss is NaN since batch 40"),
+        (["Loss became NaN at batch 40."], "trial 1: no file", "trial 1: no file"),
+    ):
+        own = trial(alarms=alarms, divergence=since, state=State.ERROR)
+        assert built(experiment(own, state=State.ERROR, message=message))["message"] == shown

@@ -4,7 +4,7 @@ import type { CommandRegistry } from '@lumino/commands';
 import type { PartialJSONObject } from '@lumino/coreutils';
 
 import type { ITrans } from '../../model/trans.js';
-import { configurationOf, MAGIC, nearestEntrypoint, newCellSource } from '../shell/cells.js';
+import { configurationOf, MAGIC, nearestEntrypoint, newCellSource } from './cellkinds.js';
 import type { IApi, ILabSettings } from '../tokens.js';
 import type { ITemplate } from './templates.js';
 

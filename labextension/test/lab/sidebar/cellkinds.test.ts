@@ -8,7 +8,7 @@ import {
   isExperimentOf,
   KEYS,
   newCellSource
-} from '../../../src/lab/shell/cells.js';
+} from '../../../src/lab/sidebar/cellkinds.js';
 
 const CONFIGURATION = `entrypoint: DigitsTrial
 # how long
