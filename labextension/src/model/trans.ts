@@ -1,3 +1,5 @@
+import { STATUS_WORDS, type Status } from './state.js';
+
 /** The part of JupyterLab's `TranslationBundle` that we use; where there is none, English. */
 export interface ITrans {
   /** Translate `text`; `%1`, `%2`… stand for `args`. */
@@ -14,3 +16,8 @@ export const english: ITrans = {
   __: (text, ...args) => filled(text, args),
   _n: (singular, plural, n, ...args) => filled(n === 1 ? singular : plural, [n, ...args])
 };
+
+/** The word for what an experiment, trial or rank does, or how it ended. */
+export function statusWord(status: Status, trans: ITrans): string {
+  return trans.__(STATUS_WORDS[status]);
+}

@@ -1,8 +1,8 @@
 /** Trials that hold slots and their ranks, as items of JupyterLab's Running panel. */
 import type { IRunningSessions } from '@jupyterlab/running';
 
-import type { ITrans } from '../../model/trans.js';
-import { type IRankLine, type ITrialLine, STATUS_WORDS } from '../../model/state.js';
+import { type ITrans, statusWord } from '../../model/trans.js';
+import type { IRankLine, ITrialLine } from '../../model/state.js';
 import { statusIcon } from './icons.js';
 import { contextOf } from './place.js';
 
@@ -83,5 +83,5 @@ function rankItem(
 
 /** A rank that is not up yet starts; else it does what its trial does. */
 function wordOf(rank: IRankLine, trial: ITrialLine, trans: ITrans): string {
-  return rank.status === trial.status ? trial.status_word : trans.__(STATUS_WORDS[rank.status]);
+  return rank.status === trial.status ? trial.status_word : statusWord(rank.status, trans);
 }

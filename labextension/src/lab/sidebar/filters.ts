@@ -1,8 +1,8 @@
 /** What the finished experiments are narrowed to; while some are selected, what is done with them. */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import { ENDED, STATUS_WORDS, type Status } from '../../model/state.js';
-import type { ITrans } from '../../model/trans.js';
+import { ENDED, type Status } from '../../model/state.js';
+import { type ITrans, statusWord } from '../../model/trans.js';
 import type { IQuery, SortBy } from './listing.js';
 import { iconButton, lineIcon, nameButton } from './parts.js';
 
@@ -100,7 +100,7 @@ export class Filters {
     const { _trans: trans } = this;
     const box = select(trans.__('Status'), [
       ['', trans.__('Status')],
-      ...ENDED.map((status): [string, string] => [status, trans.__(STATUS_WORDS[status])])
+      ...ENDED.map((status): [string, string] => [status, statusWord(status, trans)])
     ]);
     box.addEventListener('change', () => this._change({ status: box.value as Status | '' }));
     return box;
