@@ -28,7 +28,7 @@ class Watched(Protocol):
     def view(self) -> ExperimentView:
         """Everything that the master stores of it."""
 
-    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> State:
         """Block until it has ended; raise if it ended with an error."""
 
     def kill(self) -> None:
