@@ -14,7 +14,10 @@ const BARS = 'M4 3h2.75v10H4zM9.25 3H12v10H9.25z';
 const PLAY = 'M4.5 2.6v10.8L13.2 8z';
 const CROSS = 'M5.5 5.5l5 5M10.5 5.5l-5 5';
 
-const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close' | 'bell', IShape> = {
+const SHAPES: Record<
+  Status | Verb | SlotState | 'own' | 'copy' | 'close' | 'bell' | 'info',
+  IShape
+> = {
   queued: { stroke: `${CIRCLE}M8 4.5V8l2.4 1.6` },
   starting: { stroke: CIRCLE, dash: '2.4 1.9' },
   running: { fill: PLAY },
@@ -35,6 +38,7 @@ const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close' | 'bel
   occupied: { stroke: 'M8 2L14.5 13.5H1.5zM8 6.2v3.4M8 11.6v.1' },
   disabled: { stroke: `${CIRCLE}M3.8 3.8l8.4 8.4` },
   free: { stroke: CIRCLE },
+  info: { stroke: `${CIRCLE}M8 7.5v3.6M8 4.9v.1` },
   copy: { stroke: 'M5.5 5.5h7v8h-7zM3.5 10.5v-8h7' },
   bell: {
     stroke:

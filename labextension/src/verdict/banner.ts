@@ -89,12 +89,12 @@ export class VerdictBanner {
 }
 
 /** A warning sign only where time is lost. */
-function shapeOf(kind: VerdictKind, tone: Tone): 'completed' | 'queued' | 'running' | 'occupied' {
+function shapeOf(kind: VerdictKind, tone: Tone): 'completed' | 'queued' | 'info' | 'occupied' {
   switch (tone) {
     case 'good':
       return 'completed';
     case 'text':
-      return kind === 'unknown' ? 'queued' : 'running';
+      return kind === 'unknown' ? 'queued' : 'info';
     default:
       return 'occupied';
   }

@@ -3,8 +3,9 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification, type ISessionContext, type MainAreaWidget } from '@jupyterlab/apputils';
 import type { Widget } from '@lumino/widgets';
 
+import type { ITrans } from '../../model/trans.js';
 import type { IDetJupyter } from '../tokens.js';
-import { contextOf, isRank, type IPlace } from './place.js';
+import { contextOf, rankOf, type IPlace } from './place.js';
 
 const CREATE = 'console:create';
 
@@ -18,25 +19,41 @@ type Panel = Widget &
   };
 
 /**
- * Have consoles of ranks restart without a question: also those that came back with the layout, or
- * that have a page of their own.
+ * Have consoles of ranks restart without a question, and keep their names when the ranks end: also
+ * those that came back with the layout, or that have a page of their own.
  */
-export function restartQuietly(shell: Pick<JupyterFrontEnd.IShell, 'widgets'>): () => void {
+export function tendConsoles(
+  shell: Pick<JupyterFrontEnd.IShell, 'widgets'>,
+  trans: ITrans
+): () => void {
   const seen = new WeakSet<ISessionContext>();
   return () => {
-    for (const { sessionContext } of shell.widgets('main') as Iterable<Partial<Panel>>) {
-      if (sessionContext !== undefined && !seen.has(sessionContext)) {
+    for (const { sessionContext, title } of shell.widgets('main') as Iterable<Partial<Panel>>) {
+      if (sessionContext !== undefined && title !== undefined && !seen.has(sessionContext)) {
         seen.add(sessionContext);
-        const look = (): void => {
-          if (isRank(sessionContext.session?.kernel?.name ?? '')) {
-            sessionContext.kernelPreference = { ...sessionContext.kernelPreference, ...QUIET };
-          }
-        };
-        look();
-        sessionContext.kernelChanged.connect(look);
+        tend(sessionContext, title, trans);
       }
     }
   };
+}
+
+function tend(context: ISessionContext, title: Panel['title'], trans: ITrans): void {
+  let ended = '';
+  const look = (): void => {
+    const place = rankOf(context.session?.kernel?.name ?? '');
+    if (place !== null) {
+      context.kernelPreference = { ...context.kernelPreference, ...QUIET };
+      ended = trans.__('Trial %1, rank %2 (ended)', place.trial_id, place.rank);
+    }
+  };
+  look();
+  context.kernelChanged.connect(look);
+  // JupyterLab calls a console without a session only that.
+  title.changed.connect(() => {
+    if (ended !== '' && !context.session && title.label !== ended) {
+      title.label = ended;
+    }
+  });
 }
 
 export class Consoles {

@@ -30,9 +30,10 @@ export function contextOf({ trial_id, rank }: IPlace): string {
   return rank === undefined ? `det-trial-${trial_id}` : `det-trial-${trial_id}-rank-${rank}`;
 }
 
-/** Whether a kernel of this name is that of a rank. */
-export function isRank(kernelName: string): boolean {
-  return parse(kernelName)?.rank !== undefined;
+/** The rank whose kernel has this name; null: it is another kernel. */
+export function rankOf(kernelName: string): Required<IPlace> | null {
+  const { trial_id, rank } = parse(kernelName) ?? {};
+  return trial_id === undefined || rank === undefined ? null : { trial_id, rank };
 }
 
 /** What the arguments mean; null if they mean nothing. */

@@ -5,7 +5,7 @@ import { Notification, showDialog } from '@jupyterlab/apputils';
 import type { IRunningSessions } from '@jupyterlab/running';
 import { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
-import { Widget } from '@lumino/widgets';
+import { Title, Widget } from '@lumino/widgets';
 import { beforeEach, expect, test, vi } from 'vitest';
 
 import { KILL_TRIAL, SHOW_RUNNING } from '../../../src/lab/running/commands.js';
@@ -63,6 +63,7 @@ beforeEach(() => {
 
 test('consoles that came back with the layout restart without a question, if they are of ranks', async () => {
   const consoleOf = (name: string) => ({
+    title: new Title({ owner: {} }),
     sessionContext: {
       session: { kernel: { name } },
       kernelPreference: { name } as object,
