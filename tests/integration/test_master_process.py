@@ -145,7 +145,8 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
         for starter in starters:
             _, errors = starter.communicate(timeout=60)
             assert starter.returncode == 1
-            assert f"(process {info.pid}) is stopped; `kill -CONT {info.pid}`" in errors
+            assert f"(process {info.pid}) is stopped" in errors
+            assert f"`kill -CONT {info.pid}` lets it go on" in errors
     finally:
         os.kill(info.pid, signal.SIGCONT)
     assert session.get("/status")["master"]["pid"] == info.pid
