@@ -54,6 +54,8 @@ it('says a verdict in words, with an icon, and has evidence and advice in store'
   expect(banner.node.querySelector('.det-verdict-kind svg')).not.toBeNull();
   const bar = banner.node.querySelector('[role=img]');
   expect(bar?.getAttribute('aria-label')).toBe('compute 60 %, waiting for a slow rank 39 %');
+  const grow = [...(bar?.children ?? [])].map(one => Number((one as HTMLElement).style.flexGrow));
+  expect(grow.reduce((sum, one) => sum + one)).toBeGreaterThan(1); // else they would leave room
   expect(banner.node.querySelector('details')?.textContent).toContain('num_workers: 4');
   const shapes = (['warn', 'text', 'good'] as const).map(tone => {
     banner.update({ ...VERDICT, kind: 'compute', tone });

@@ -46,7 +46,8 @@ export class VerdictBanner {
         { 'data-kind': kind, title: words[i] as string },
         h('span', {}, text)
       );
-      segment.style.flexGrow = String(share);
+      // In percent: segments whose numbers add up to less than 1 do not fill the bar.
+      segment.style.flexGrow = String(100 * share);
       return segment;
     });
   }
