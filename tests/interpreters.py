@@ -65,7 +65,7 @@ def check(version: str, folder: Path, deadline: float) -> tuple[str, bool]:
         for program, arguments in (
             (python, ["venv", "--clear", str(folder)]),
             (inside, ["pip", "install", "--quiet", "--no-compile", *NEEDED]),
-            (inside, ["pytest", "-p", "tests.skip_absent", "-q", "tests/unit"]),
+            (inside, ["pytest", "-p", "tests.skip_absent", "-q", "-rfE", "tests/unit"]),
         ):
             if problem := run([program, "-m", *arguments], output, deadline):
                 break

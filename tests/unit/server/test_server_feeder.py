@@ -28,7 +28,7 @@ def test_a_feeder_that_ends_at_once_is_said_to_have_ended(program: str, problem:
 
 def test_a_feeder_that_is_silent_is_said_not_to_have_started() -> None:
     with pytest.raises(DetError, match=r"did not start within 0\.01 s"):
-        asyncio.run(started([sys.executable, "-c", "input()"], 0.01))
+        asyncio.run(started([sys.executable, "-c", "import sys; sys.stdin.read()"], 0.01))
 
 
 async def started(command: list[str], start_s: float) -> None:
