@@ -34,7 +34,7 @@ from det_jupyter.words import clock, count
 MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
 MAX_CHARTS = 6
 MAX_NAMED = 3  # in a sentence
-MAX_POINTS = 300  # per curve
+MAX_POINTS = 2400  # of all sides of a chart: curves that are thinned look less alike when smoothed
 MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
 _RANGES = ("int", "double", "log", "categorical")
 
@@ -149,7 +149,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
                     curve,
                     label=by_id[curve.trial_id]["label"],
                     look=by_id[curve.trial_id]["look"],
-                    limit=MAX_POINTS,
+                    limit=MAX_POINTS // len(compared),
                     pace=pace,
                 )
                 for curve in charts[title]

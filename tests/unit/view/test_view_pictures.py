@@ -280,6 +280,19 @@ def test_a_comparison_names_the_metrics_that_it_has_no_room_for(
     assert found == ([] if more is None else [more])
 
 
+def test_two_runs_of_one_trial_look_alike_where_both_have_trained() -> None:
+    losses: list[float | None] = [8.0 * (i * 7919 % 100) / (i + 1) for i in range(974)]
+    runs = [
+        compared(n, curves=[curve("training", "loss", losses[:num])])
+        for n, num in ((1, 264), (2, 974))
+    ]
+    [chart] = build_comparison(runs, NOW)["charts"]
+    short, long = (series["values"] for series in chart["series"])
+    assert long[:264] == short
+    many = build_comparison([runs[1], *(compared(n) for n in range(3, 10))], NOW)
+    assert len(many["charts"][0]["series"][0]["values"]) <= 300, "of eight, each has fewer points"
+
+
 def test_a_comparison_without_metrics_says_so() -> None:
     state = build_comparison([compared(1), compared(2)], NOW)
     assert state["no_metrics"] == "No metrics were reported."
