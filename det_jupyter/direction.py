@@ -11,8 +11,8 @@ from typing import Any
 from det_jupyter.json_numbers import to_finite
 
 _LARGER = {
-    "acc", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "precision", "psnr",
-    "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1", "top5",
+    "acc", "acc1", "acc5", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "miou",
+    "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1", "top5",
 }  # fmt: skip
 _SMALLER = {
     "bpc", "cer", "cost", "err", "error", "fid", "loss", "mae", "mse", "nll", "perplexity", "ppl",
@@ -74,7 +74,9 @@ def is_smaller_better(metric: str) -> bool | None:
 
     >>> [is_smaller_better(name) for name in ("val_loss", "valAccuracy", "top5_error", "tokens")]
     [True, False, True, None]
+    >>> is_smaller_better("mAP"), is_smaller_better("val_mIoU")
+    (False, False)
     """
     spaced = re.sub(r"([a-z])([A-Z])", r"\1_\2", metric)
-    words = set(re.split(r"[^a-z0-9]+", spaced.lower()))
+    words = set(re.split(r"[^a-z0-9]+", f"{metric} {spaced}".lower()))
     return True if words & _SMALLER else False if words & _LARGER else None

@@ -93,7 +93,8 @@ def _follow_first_trial(client: Client, follower: Follower, display: Display) ->
 
 def _say_the_end(view: ExperimentView) -> int:
     is_well = view.state is State.COMPLETED
-    said = "; ".join(filter(None, [f"{title(view)}: {describe_state(view)}", best_text(view)]))
+    ending = f"{title(view)}: {describe_state(view).removesuffix('.')}"
+    said = "; ".join(filter(None, [ending, best_text(view)]))
     print(said, file=sys.stdout if is_well else sys.stderr)
     return 0 if is_well else 1
 

@@ -110,9 +110,8 @@ class Checkpoint:
         """Return its folder, which is there."""
         if self.view.state == "DELETED":
             raise CheckpointError(
-                f"checkpoint {self.uuid} is deleted: the policy of experiment "
-                f"{self.view.experiment_id} ({POLICY}) does not keep it; checkpoints() shows "
-                "which are COMPLETED"
+                f"checkpoint {self.uuid} is deleted, on request or by the policy of experiment "
+                f"{self.view.experiment_id} ({POLICY}); checkpoints() shows which are COMPLETED"
             )
         if not self.path.is_dir():
             raise CheckpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -87,10 +88,15 @@ class _Reads(ast.NodeVisitor):
     aliases: dict[str, Path] = field(default_factory=dict)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        path = self._path(node.value)
-        for target in node.targets:
-            if path is not None and isinstance(target, ast.Name | ast.Attribute):
-                self.aliases[ast.unparse(target)] = path
+        self._name(node.targets, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._name([node.target], node.value)
+        self.generic_visit(node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._name([node.target], node.value)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -122,8 +128,14 @@ class _Reads(ast.NodeVisitor):
         path = self._path(node.left)
         is_equal = isinstance(node.ops[0], ast.Eq)
         if path and is_equal and isinstance(node.comparators[0], ast.Constant):
-            self._note(path, node.comparators[0].value)
+            self._note(path, _constant(node.comparators))
         self.generic_visit(node)
+
+    def _name(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
+        path = None if value is None else self._path(value)
+        for target in targets:
+            if path is not None and isinstance(target, ast.Name | ast.Attribute):
+                self.aliases[ast.unparse(target)] = path
 
     def _note(self, path: Path, value: Any) -> None:
         if path and self.found.get(path, UNKNOWN) is UNKNOWN:
@@ -134,6 +146,8 @@ class _Reads(ast.NodeVisitor):
         if (alias := self.aliases.get(ast.unparse(node))) is not None:
             return alias
         match node:
+            case ast.NamedExpr(value=value):
+                return self._path(value)
             case ast.Name(id="hparams") | ast.Attribute(attr="hparams"):
                 return ()
             case ast.Call(func=ast.Attribute(attr="get_hparams")):
@@ -154,9 +168,11 @@ class _Reads(ast.NodeVisitor):
 
 
 def _constant(nodes: Sequence[ast.expr]) -> Any:
-    for node in nodes:
-        with suppress(ValueError, TypeError):
-            return ast.literal_eval(node)
+    """Return the value that is written first; `UNKNOWN` if a configuration cannot hold it."""
+    with suppress(ValueError, TypeError, IndexError):
+        value = ast.literal_eval(nodes[0])
+        json.dumps(value, allow_nan=False)
+        return value
     return UNKNOWN
 
 

@@ -65,12 +65,22 @@ def _keys_of(value: ast.expr, *where: ast.AST) -> list[str]:
 
 def _put_into(name: str, where: ast.AST) -> Iterator[str]:
     for node in ast.walk(where):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                match target:
-                    case ast.Name(id=each) if each == name and not isinstance(
-                        node.value, ast.Name
-                    ):
-                        yield from _keys_of(node.value)
-                    case ast.Subscript(value=ast.Name(id=each), slice=key) if each == name:
-                        yield from texts([key])
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                yield from _assigned(name, targets, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield from _assigned(name, [target], value)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=each), attr="update")) if (
+                each == name
+            ):
+                yield from (key for value in node.args for key in _keys_of(value))
+                yield from (each.arg for each in node.keywords if each.arg is not None)
+
+
+def _assigned(name: str, targets: Sequence[ast.expr], value: ast.expr) -> Iterator[str]:
+    for target in targets:
+        match target:
+            case ast.Name(id=each) if each == name and not isinstance(value, ast.Name):
+                yield from _keys_of(value)
+            case ast.Subscript(value=ast.Name(id=each), slice=key) if each == name:
+                yield from texts([key])

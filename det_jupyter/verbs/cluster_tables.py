@@ -19,6 +19,8 @@ from det_jupyter.wire import (
 )
 from det_jupyter.words import date, shortened
 
+_NO_JOBS = "No experiment runs or waits."
+
 
 def slots_listing(view: ClusterView) -> Listing:
     """Return a row for each slot."""
@@ -140,7 +142,7 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
               "State", "User")  # fmt: skip
     rows = [_job_cells(job, user, header) for job in jobs if job.pool == pool.name]
     title = "" if is_alone else f"Pool {shortened(pool.name)}"
-    return Listing(title=title, header=header, rows=rows, if_empty="No experiment runs or waits.")
+    return Listing(title=title, header=header, rows=rows, if_empty=_NO_JOBS)
 
 
 def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> Listing:
@@ -148,7 +150,7 @@ def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> L
     header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
               "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
     rows = [_job_cells(job, user, header) for job in jobs if pool in (None, job.pool)]
-    return Listing(header=header, rows=rows, names=("ID",))
+    return Listing(header=header, rows=rows, names=("ID",), if_empty=_NO_JOBS)
 
 
 def _job_cells(job: JobEntry, user: str, header: Sequence[str]) -> tuple[Cell, ...]:

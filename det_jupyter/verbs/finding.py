@@ -54,7 +54,7 @@ def list_experiments(call: Call) -> str:
     if form:
         return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
-    is_filtered = query != unfiltered
+    is_filtered = query != unfiltered or given.offset > 0
     return found_text(found, hint=_ALL, is_filtered=is_filtered, in_columns=call.is_shell)
 
 

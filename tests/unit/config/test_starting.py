@@ -137,6 +137,27 @@ def test_a_cell_with_a_template_repeats_nothing_that_the_template_gives() -> Non
     assert start(TEMPLATE, "", None) == TEMPLATE
 
 
+def test_names_with_annotations_and_those_within_an_expression_are_followed() -> None:
+    cell = """
+class T:
+    def __init__(self, context):
+        hp: dict = context.get_hparams()
+        self.rate, self.note = hp["lr"], hp.get("note", b"no text")
+        if (more := context.get_hparams())["mode"] == b"x" and (own := more).get("dropout", 0.5):
+            self.far = own.get("limit", 1e999)
+    def evaluate_batch(self, batch):
+        metrics: dict[str, float] = {"n": 1}
+        metrics.update({"mae": 1}, val_accuracy=2)
+        return metrics
+"""
+    needs = needs_of([cell], "T")
+    assert needs is not None and needs.metrics == ["n", "mae", "val_accuracy"]
+    document = yaml.safe_load(start(TEMPLATE, "T", needs))
+    read = {"lr": 0.001, "note": 1, "mode": 1, "dropout": 0.5, "limit": 1}
+    assert document["hyperparameters"] == {"global_batch_size": 64} | read
+    assert document["searcher"]["metric"] == "mae"
+
+
 def test_a_function_gets_what_it_reads_and_reports() -> None:
     cell = (
         "def train(core_context, hparams):\n  width = hparams['n_hidden']\n"

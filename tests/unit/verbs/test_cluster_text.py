@@ -263,6 +263,7 @@ def test_programs_get_one_document_with_numbers_as_numbers() -> None:
     assert [row["ID"] for row in json.loads(jobs_data([job(), night], "ann", "night").json())] == [
         5
     ]
+    assert jobs_data([], "ann").text() == "No experiment runs or waits.", "as det job --reverse"
     agents = json.loads(agents_listing(cluster(pool(busy_agent()))).json())
     assert agents == [
         {"Agent ID": "left", "Hostname": "left", "Resource Pool": "default", "Connected": True,

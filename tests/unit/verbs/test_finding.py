@@ -106,6 +106,8 @@ def test_none_yet_and_none_that_fits_are_told_apart(
     master.found = rows_found()
     assert listed(capsys, "list") == ["No experiments yet."]
     assert listed(capsys, "list --label good") == ["No experiment is as the line says."]
+    master.found = rows_found(9)
+    assert listed(capsys, "list --offset 5") == ["No experiment is as the line says."]
 
 
 def test_csv_and_json_have_all_rows_with_hyperparameters(
