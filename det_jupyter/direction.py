@@ -12,7 +12,8 @@ from det_jupyter.json_numbers import to_finite
 
 _LARGER = {
     "acc", "acc1", "acc5", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "miou",
-    "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1", "top5",
+    "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "ssim", "top1",
+    "top5",
 }  # fmt: skip
 _SMALLER = {
     "bpc", "cer", "cost", "err", "error", "fid", "loss", "mae", "mse", "nll", "perplexity", "ppl",

@@ -151,7 +151,7 @@ class Walk:
                 f"context: {where}: names that are not UTF-8: {_listed(self._odd)}; rename them"
             )
         if self._special:
-            self.notices.append(f"context: {_listed(self._special)} do not travel")
+            self.notices.append(f"context: not sent: {_listed(self._special)}")
         lost = [
             f"{shown(name)} → {shown(entry.link)}"
             for name, entry in self.entries.items()

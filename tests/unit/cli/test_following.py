@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from det_jupyter.cli.following import Display
-from det_jupyter.wire import LogLine
+from det_jupyter.cli.following import Display, _say_the_end
+from det_jupyter.wire import LogLine, State
+from tests.unit.view.view_samples import experiment, trial
 
 
 class Terminal(io.StringIO):
@@ -42,3 +43,11 @@ def test_a_line_that_is_rewritten_is_seen_while_it_is_written(
     display.close()
     texts = [each.rpartition("| ")[2] for each in out.getvalue().splitlines() if "|" in each]
     assert texts == ["begins", "epoch 100%", "of another rank"]
+
+
+def test_a_sentence_about_the_end_keeps_one_mark_before_the_metric(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = experiment(trial(best_metric=0.5), state=State.ERROR, message="trial 1: try less.")
+    assert _say_the_end(ended) == 1
+    assert "trial 1: try less; " in capsys.readouterr().err

@@ -151,7 +151,8 @@ class T:
         return metrics
 """
     needs = needs_of([cell], "T")
-    assert needs is not None and needs.metrics == ["n", "mae", "val_accuracy"]
+    assert needs is not None
+    assert needs.metrics == ["n", "mae", "val_accuracy"]
     document = yaml.safe_load(start(TEMPLATE, "T", needs))
     read = {"lr": 0.001, "note": 1, "mode": 1, "dropout": 0.5, "limit": 1}
     assert document["hyperparameters"] == {"global_batch_size": 64} | read

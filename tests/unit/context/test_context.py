@@ -153,7 +153,7 @@ def test_pipes_and_sockets_do_not_travel(folder: Path, monkeypatch: pytest.Monke
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind("sock")
         plan = plan_context(folder)
-    assert plan.notices == ["context: pipe (pipe), sock (socket) do not travel"]
+    assert plan.notices == ["context: not sent: pipe (pipe), sock (socket)"]
     assert "pipe" not in plan.files
 
 

@@ -103,7 +103,7 @@ def test_links_that_lead_out_are_followed_on_request(folder: Path, tmp_path: Pat
     link(tmp_path / "lib/pipe", "/dev/null")
     plan = plan_context(folder, follow_links=True)
     assert plan.problems == []
-    assert plan.notices == ["context: lib/pipe (device) do not travel"]
+    assert plan.notices == ["context: not sent: lib/pipe (device)"]
     kinds = {name: each.kind for name, each in plan.entries.items()}
     assert kinds["b.py"] == kinds["lib/b"] == kinds["lib/deep/a.py"] == "file"
     assert kinds["lib"] == "folder"
