@@ -140,11 +140,10 @@ def _experiments(call: Call, collected: _Collected) -> Iterator[ExperimentView]:
         else:
             query = ExperimentQuery(archived=True, limit=_NEWEST)
             numbers = [row.id for row in call.client.find(query).rows]
+        for number in numbers:
+            yield call.client.experiment(number)
     except MasterUnreachable as error:
         collected.problems.append(f"master and experiments: {error}")
-        return
-    for number in numbers:
-        yield call.client.experiment(number)
 
 
 def _secrets(client: Client, views: list[ExperimentView], collected: _Collected) -> Iterator[str]:

@@ -153,8 +153,9 @@ def _await(process: subprocess.Popen[bytes], board: Board) -> None:
         DetError: It has ended, or does not serve in time; with what it printed last.
     """
     deadline = time.monotonic() + _START_S
+    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
-        with suppress(OSError), urllib.request.urlopen(board.url, timeout=5):
+        with suppress(OSError), without_proxy.open(board.url, timeout=5):
             return
         if process.poll() is not None:
             problem = f"TensorBoard ended with exit code {process.returncode}"

@@ -170,12 +170,14 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
 
 
 def test_tensorboard_runs_in_the_background_until_it_is_killed(
-    folder: Folder, client: Client
+    folder: Folder, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorboard")
     *_, row = client.find(ExperimentQuery()).rows
     trial = client.experiment(row.id).trials[0].id
-    number = folder.det_afresh(f"tensorboard start -t {trial} --detach").strip()
+    with monkeypatch.context() as environment:
+        environment.setenv("http_proxy", "http://127.0.0.1:9")  # it cannot reach this computer
+        number = folder.det_afresh(f"tensorboard start -t {trial} --detach").strip()
     [board] = json.loads(folder.det("tensorboard --json"))
     assert (str(board["ID"]), board["Trials"], board["Experiments"]) == (number, str(trial), None)
     with urllib.request.urlopen(f"{board['URL']}data/runs") as answer:
@@ -284,4 +286,5 @@ def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
     assert "The master runs" in folder.det("master status")
     assert "stopped" in folder.det_afresh("master stop")
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
+    assert "Wrote without.tar.gz" in folder.det("support-bundle 1 -o without.tar.gz")
     assert "The master runs" in folder.det_afresh("master start")
