@@ -68,7 +68,7 @@ class Whys:
         allocation = trial.allocation
         if trial.state.is_terminal:
             why = f": {trial.message}" if trial.message else ""
-            return _said(trial, "over", f"is over, {trial.state}{why}")
+            return _said(trial, "over", f"is over ({trial.state.lower()}){why}")
         if allocation is None or allocation.state is AllocationState.ENDED:
             if trial.state is not State.ACTIVE:
                 return _paused(trial)

@@ -92,8 +92,8 @@ LEAVES_REST: list[Event] = [validated(4, 0.5), reached(4)]
         (world_of(*running(), PAUSE, exited()), "paused",
          "is paused until its experiment is activated",
          [("activate", "activate its experiment; then it waits for its turn")], None),
-        (world_of(*running(), CANCEL, exited()), "over", "is over, CANCELED", [], None),
-        (world_of(*running(), *completed(), exited()), "over", "is over, COMPLETED", [], None),
+        (world_of(*running(), CANCEL, exited()), "over", "is over (canceled)", [], None),
+        (world_of(*running(), *completed(), exited()), "over", "is over (completed)", [], None),
         (preempted(), "leaving",
          ASKED.replace(", and is", ", to make room for experiment 2, and is")
          + "; then it queues again", [], ...),
@@ -116,7 +116,7 @@ def test_a_trial_says_what_it_does_and_what_would_change_that(
 def test_what_a_trial_died_of_is_said() -> None:
     world = world_of(*running(), CANCEL, exited())
     world.trial().message = "the disk was full"
-    assert whys(world).of(world.trial()).sentence == "is over, CANCELED: the disk was full"
+    assert whys(world).of(world.trial()).sentence == "is over (canceled): the disk was full"
 
 
 def test_a_trial_rests_even_if_the_search_has_said_nothing() -> None:
