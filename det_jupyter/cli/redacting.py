@@ -70,6 +70,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     _named(rf"(?<!\w)--?[\w.-]{{0,40}}{_NAME}[ \t]+", rf"(?:{_QUOTED}|[^\s<-]\S*)"),
     _named(rf"\b(?:set|setenv|export)[ \t]+\w{{0,40}}{_NAME}[ \t]+", r"[^\s<=:]\S*"),
     _named(r"\blogin[ \t]+\S{1,200}[ \t]+password[ \t]+", r"\S+"),
+    # "password x" is a line of ~/.netrc
+    _named(r"^[ \t]*password[ \t]+", r"[^\s=:<]\S*(?=[ \t]*$)", flags=re.MULTILINE),
+    _named(r"(?:passw(?:or)?d|passphrase)[ \t]+is[ \t]+", r"[^\s<]\S*"),
     _named(r"(?<!\w)(?:-u|--user)[ \t]+[^\s:]{1,200}:", r"\S+"),
     _named(rf"([\"'])[\w.-]{{0,40}}{_NAME}\2,[ \t]*", rf"[a-z]{{0,2}}(?:{_QUOTED})"),
     _named(rf"<[\w:.-]{{0,40}}{_NAME}>", r"[^<]+"),

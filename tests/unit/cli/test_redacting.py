@@ -67,6 +67,8 @@ SECRET = "s3cr3t-Value_of.mine"
         f"token := {SECRET}",
         f"setenv TOKEN {SECRET}",
         f"machine h login ann password {SECRET}",
+        "machine h\n  login ann\n  password hunter2\n",
+        "your password is hunter2",
         f"<password>{SECRET}</password>",
         "the token is 0123456789abcdefghijklmnABCD",
         f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{SECRET}",
@@ -78,7 +80,7 @@ def test_what_looks_like_a_secret_is_taken_out(text: str) -> None:
     said = Redactor().text(text)
     assert REMOVED in said
     assert Redactor().text(said) == said
-    for part in (SECRET, "12345678", "abcdefghijklmn", "IOSFODNN", "eyJzdWIi"):
+    for part in (SECRET, "12345678", "abcdefghijklmn", "IOSFODNN", "eyJzdWIi", "hunter2"):
         assert part not in said
 
 
