@@ -196,6 +196,15 @@ class _GuestApp(IPKernelApp):
         )
         self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
 
+    def _configure_logging(self) -> None:
+        """Set the level of our own logger, and no more.
+
+        traitlets calls `dictConfig`, which closes every handler of the process: a log file opened
+        with mode "w" got no line any more. And it waits for handlers while it holds the lock of
+        `logging`, so that a program that ended just then hung for ever.
+        """
+        logging.getLogger(type(self).__name__).setLevel(self.log_level)
+
     def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: this would change the process, or is for the user's own sessions."""
 

@@ -182,7 +182,8 @@ def test_a_kernel_opens_no_port_and_forks_are_as_without_it(lab: Lab) -> None:
 # Notes what the process has before its kernel starts, and waits.
 NOTING = frail(
     """
-import json, os, sys, time
+import json, logging, os, sys, time
+logging.getLogger("trainer").addHandler(logging.FileHandler("trainer.log", "w"))
 os.environ["VIRTUAL_ENV"] = "/elsewhere"  # IPython would add its packages to sys.path
 with open("before", "w") as file:
     json.dump([dict(os.environ), sys.path, sorted(vars(sys.modules["__main__"]))], file)
@@ -192,9 +193,11 @@ while not os.path.exists("go on"): time.sleep(0.02)
 )  # fmt: skip
 
 
-def test_variables_search_path_and_main_stay_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
+def test_what_belongs_to_the_process_stays_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
     gang = lab.start(FRAIL, NOTING, ranks=1)
     with client_of(gang, 0) as client:
+        execute(client, "import logging; logging.getLogger('trainer').error('kept')")
+        assert execute(client, "open('trainer.log').read()")[0] == r"'kept\n'"
         execute(client, "import json, os, sys; before = json.load(open('before'))")
         main = "sorted(vars(sys.modules['__main__']))"
         for index, now in enumerate(["dict(os.environ)", "sys.path", main]):
