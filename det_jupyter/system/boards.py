@@ -81,7 +81,8 @@ def keep(board: Board) -> None:
 
 def boards() -> Iterator[Board]:
     """Yield those that run, oldest first; forgets those that have ended."""
-    for path in sorted(_root().glob("*/board.json"), key=lambda path: int(path.parent.name)):
+    found = [path for path in _root().glob("*/board.json") if path.parent.name.isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.parent.name)):
         with suppress(OSError, ValueError, TypeError):  # it is removed now, or damaged
             board = Board(**json.loads(path.read_text(encoding="utf-8")))
             if Process(board.pid, board.birth).is_alive:

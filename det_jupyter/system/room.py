@@ -18,13 +18,13 @@ _ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lin
 
 
 def why_no_room(folder: str | os.PathLike[str]) -> str:
-    """Return why nothing can be written in a folder; "" if something can."""
+    """Return why a folder has no room; "" if it has some, or that cannot be found out."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(_ROOM_BYTES))
             file.flush()
     except OSError as error:
-        return error.strerror or type(error).__name__
+        return str(error.strerror) if _says_no_room(error) else ""
     return ""
 
 
