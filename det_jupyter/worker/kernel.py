@@ -203,7 +203,7 @@ class _GuestApp(IPKernelApp):
         with mode "w" got no line any more. And it waits for handlers while it holds the lock of
         `logging`, so that a program that ended just then hung for ever.
         """
-        logging.getLogger(type(self).__name__).setLevel(self.log_level)
+        logging.getLogger(type(self).__name__).setLevel(logging.ERROR)
 
     def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: this would change the process, or is for the user's own sessions."""
@@ -222,7 +222,7 @@ class _GuestApp(IPKernelApp):
 
 def _serve(connection_file: Path, namespace: Namespace) -> None:
     """Run a kernel in this thread until the process ends."""
-    app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
+    app = _GuestApp.instance(connection_file=str(connection_file))
     app.config.HistoryManager.enabled = False  # cells do not go into the user's history
     excepthook = sys.excepthook
     app.initialize([])  # type: ignore[no-untyped-call]
