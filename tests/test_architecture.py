@@ -85,7 +85,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "http": {"machine.core", "machine.on", "machine.rules", "sampling", "service", "views"},
     },
     "core": {"": {"ranks"}, "ranks": set()},
-    "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
+    "scheduler": {"": set(), "reasons": {""}},
     "view": {
         "": set(),
         "model": set(),

@@ -30,10 +30,8 @@ from det_jupyter.master.machine.rules import placing
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
-from det_jupyter.scheduler.deciding.order import Shape
-from det_jupyter.scheduler.deciding.passes import Pass
-from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Decisions, Request
+from det_jupyter.scheduler.decide import Pass
+from det_jupyter.scheduler.model import Request
 from det_jupyter.wire import (
     AgentReport,
     AgentReports,
@@ -509,38 +507,16 @@ def break_pass(
     """Have passes of the scheduler raise where they would start such a request."""
     start = Pass._start
 
-    def start_or_raise(taken: Pass, shape: Shape, request: Request) -> bool:
+    def start_or_raise(taken: Pass, request: Request) -> bool:
         if is_broken(taken, request):
             raise ZeroDivisionError("no such place")
-        return start(taken, shape, request)
+        return start(taken, request)
 
     monkeypatch.setattr(Pass, "_start", start_or_raise)
 
 
 def submit(bench: Bench) -> None:
     asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": 1})))
-
-
-def test_a_pass_that_fails_in_a_spoiled_pool_is_made_again_in_a_new_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    submit(bench)
-    spoiled = {id(bench.service.machine.pools["default"])}
-    decide = Pool.decide
-
-    def decide_or_raise(pool: Pool, now: float) -> Decisions:
-        if id(pool) in spoiled:
-            raise ZeroDivisionError("it is not what the state says")
-        return decide(pool, now)
-
-    monkeypatch.setattr(Pool, "decide", decide_or_raise)
-    live(bench, A)
-    assert [record.exc_info is not None for record in caplog.records if "pass" in record.message]
-    assert bench.service.machine.state.trials[3].holds_slots
-    assert bench.service.problems == []
-    assert bench.store.quarantine.rows() == []
-    live(bench, B)
-    check_others(bench, num_trials=3)
 
 
 def test_an_experiment_that_no_pass_can_look_at_is_given_up_and_the_others_go_on(

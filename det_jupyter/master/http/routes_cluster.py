@@ -17,7 +17,7 @@ from det_jupyter.master.machine.core.requests import (
     ResourcesChangeRequested,
     SlotsSwitched,
 )
-from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, find_queue_problems
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.cluster import agent_status, job_entries
@@ -83,11 +83,11 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
         slots: Annotated[Whole, Query(ge=0)], pool: str = "", is_single_agent: bool = False
     ) -> Response:
         """Return why a pool cannot run trials with this many slots, if it cannot."""
-        pools, name = service.machine.pools, pool or DEFAULT_POOL
-        if name not in pools.configs:
-            known = ", ".join(pools.configs)
+        state, name = service.machine.state, pool or DEFAULT_POOL
+        if name not in state.pool_configs:
+            known = ", ".join(state.pool_configs)
             return JsonResponse(Possibility(problem=f"there is no pool {name!r}, but {known}"))
-        problem = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
+        problem = find_pool_problem(state, name, slots, is_single_agent=is_single_agent)
         return JsonResponse(Possibility(problem=problem))
 
     @routes.get("/pools", response_model=list[PoolStatus])
@@ -126,7 +126,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         machine = service.machine
         if not request.dry_run:
             service.apply(QueueChangesRequested(changes=request.changes))
-        elif problems := find_queue_problems(machine.state, machine.pools, request.changes):
+        elif problems := find_queue_problems(machine.state, request.changes):
             raise ConfigError(problems)
         return JsonResponse(
             [service.views.experiment(change.experiment_id) for change in request.changes]

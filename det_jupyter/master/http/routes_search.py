@@ -24,8 +24,8 @@ from det_jupyter.master.machine.core.requests import (
     SearchChangeRequested,
     TrialChangeRequested,
 )
-from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.configurations import checked_length, complete, continuation
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
@@ -158,10 +158,12 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         request.config, template, default_seed=seed, storage=service.default_storage
     )
     await check_sampler(config)
-    pools = service.machine.pools
-    pool = config.resources.resource_pool or DEFAULT_POOL
-    if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
-        raise ConfigError(problem)
+    state, resources = service.machine.state, config.resources
+    pool = resources.resource_pool or DEFAULT_POOL
+    if pool in state.pool_configs:
+        slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
+        if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
+            raise ConfigError(problem)
     planned = plan(config)
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)

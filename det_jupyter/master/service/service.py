@@ -265,7 +265,7 @@ class Service:
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
         strangers = self._refusals.keys() - self.machine.state.agents.keys()
         refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
-        stuck = self.machine.pools.stuck
+        stuck = self.machine.queue.stuck
         undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
         of_files = [f"not followed: {problem}" for problem in self.file_problems]
         return [*of_files, *dict.fromkeys(of_agents), *refused, *undecided]

@@ -10,7 +10,7 @@ from operator import itemgetter
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Room, slots_on
+from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
@@ -71,7 +71,7 @@ def _enabled(agent_id: str, slots: Collection[int]) -> Remedy:
 def held_on(situation: Situation, agent_id: str) -> set[int]:
     """Return the slots that gangs hold on an agent, those that are given out no more too."""
     gangs = situation.survey.pool.on_agent(agent_id)
-    return {slot for gang in gangs for slot in slots_on(gang, agent_id)}
+    return {slot for gang in gangs for slot in gang.slots_on(agent_id)}
 
 
 def draining(situation: Situation) -> list[Room]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import DeviceProcess, Estimate
 
 
@@ -79,5 +79,5 @@ class Facts(Protocol):
         An agent of the pool that is named here is taken to offer nothing now.
         """
 
-    def other_pools(self) -> Mapping[str, Pool]:
+    def other_pools(self) -> Mapping[str, Snapshot]:
         """Return the other pools by name, in the order in which they are to be offered."""

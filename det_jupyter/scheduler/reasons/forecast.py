@@ -14,7 +14,7 @@ from operator import attrgetter
 from det_jupyter.scheduler.model import Policy
 from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Room, Survey, slots_on
+from det_jupyter.scheduler.reasons.survey import Room, Survey
 from det_jupyter.scheduler.reasons.whatif import Change, one_by_one
 from det_jupyter.wire import Estimate
 from det_jupyter.words import count, moment
@@ -95,7 +95,7 @@ def _enough_on(situation: Situation, rooms: Sequence[Room], missing: int) -> Est
     given = [  # a gang without slots gives a place back
         (
             situation.survey.end_of(gang),
-            sum(len(slots_on(gang, room.agent.id)) for room in rooms) if gang.request.slots else 1,
+            sum(len(gang.slots_on(room.agent.id)) for room in rooms) if gang.request.slots else 1,
         )
         for gang in gangs
     ]

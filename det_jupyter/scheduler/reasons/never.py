@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import chain, combinations, islice
 from typing import Literal
 
-from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
@@ -109,7 +108,7 @@ def _agents(situation: Situation) -> Iterator[Remedy]:
 
 def is_kept_away(situation: Situation) -> bool:
     """Return whether only agents that the trial avoids could run it."""
-    freely = shape_of(situation.request)._replace(blocked=frozenset())
+    freely = situation.request.shape._replace(blocked=frozenset())
     return not situation.is_possible() and situation.survey.capacity.can_run(freely)
 
 

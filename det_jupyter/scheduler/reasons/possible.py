@@ -13,8 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from det_jupyter.scheduler.deciding.order import Shape
-from det_jupyter.scheduler.model import AgentSlots, PoolRules
+from det_jupyter.scheduler.model import AgentSlots, PoolRules, Shape
 from det_jupyter.scheduler.reasons.words import numbers
 from det_jupyter.words import count
 

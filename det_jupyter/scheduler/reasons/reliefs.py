@@ -18,7 +18,7 @@ from math import inf
 
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Room, slots_on
+from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import Change, ends, one_by_one
 
 _TRIES = 8  # gangs, and experiments
@@ -233,10 +233,10 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
 
 def _here(room: Room, gangs: Iterable[Running]) -> list[Running]:
     """Return those that hold slots here, the least first."""
-    here = [gang for gang in gangs if slots_on(gang, room.agent.id)]
+    here = [gang for gang in gangs if gang.slots_on(room.agent.id)]
     return sorted(here, key=lambda gang: (gives(gang, room), gang.request.id))
 
 
 def gives(gang: Running, room: Room) -> int:
     """Return how many slots that may be given out a gang has on an agent."""
-    return len(set(slots_on(gang, room.agent.id)).intersection(room.agent.slots))
+    return len(set(gang.slots_on(room.agent.id)).intersection(room.agent.slots))

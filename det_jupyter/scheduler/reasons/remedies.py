@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.scheduler.model import Group, Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import fewer_slots, other_pool
@@ -194,14 +195,14 @@ def _moves(situation: Situation) -> Iterator[Remedy]:
     first = next(others, None)
     if pool.rules.policy is not Policy.PRIORITY or first is None:
         return
-    anchor = pool.groups[first]
-    before = [
-        group.position
-        for group in pool.groups.values()
-        if group.priority == anchor.priority and group.position < anchor.position
-    ]
-    position = (max(before) + anchor.position) / 2 if before else anchor.position - 1
-    if _starts_as(situation, replace(own, priority=anchor.priority, position=position)):
+    moved = moved_beside(
+        own,
+        pool.groups[first],
+        pool.groups.values(),
+        is_ahead=True,
+        newest=max(pool.groups),
+    )
+    if situation.starts(Change(groups=tuple(moved))):
         title = shown(situation.survey.facts.title_of(first).name)
         yield Remedy(
             verb="move",

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
 from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.possible import Capacity, fits_on_wholes, wholes_of
-from det_jupyter.scheduler.reasons.survey import Room, Survey, slots_on
+from det_jupyter.scheduler.reasons.survey import Room, Survey
 from det_jupyter.scheduler.reasons.whatif import Change
 
 NEARBY = 8  # agents that are looked at
@@ -43,7 +42,7 @@ class Situation:
     @property
     def spans_agents(self) -> bool:
         """Whether the request gets whole agents, because none is large enough for it."""
-        return self.survey.capacity.spans_agents(shape_of(self.request))
+        return self.survey.capacity.spans_agents(self.request.shape)
 
     @property
     def allowance(self) -> int | None:
@@ -73,14 +72,14 @@ class Situation:
 
     def is_possible(self) -> bool:
         """Whether the pool could run the request if nothing else was there."""
-        return self.survey.capacity.can_run(shape_of(self.request))
+        return self.survey.capacity.can_run(self.request.shape)
 
     def is_possible_with(self, agents: Iterable[AgentSlots]) -> bool:
         """Whether it could with these agents, new ones or instead of what they offer now."""
         all_agents = {room.agent.id: room.agent for room in self.survey.rooms.values()}
         all_agents |= {agent.id: agent for agent in agents}
         capacity = Capacity(all_agents.values(), self.survey.pool.rules)
-        return capacity.can_run(shape_of(self.request))
+        return capacity.can_run(self.request.shape)
 
     def fits(self) -> bool:
         """Whether the request fits into what is free, were nothing ahead of it."""
@@ -127,7 +126,7 @@ class Situation:
             return room.used
         gangs = self.survey.pool.on_agent(room.agent.id)
         less = (gang for gang in gangs if self.is_less_urgent(gang))
-        return room.used - sum(len(slots_on(gang, room.agent.id)) for gang in less)
+        return room.used - sum(len(gang.slots_on(room.agent.id)) for gang in less)
 
     @property
     def _may_preempt(self) -> bool:
@@ -167,7 +166,7 @@ class Situation:
         return found
 
     def _could_use(self, other: Request, rooms: Iterable[Room]) -> bool:
-        shape = shape_of(other)
+        shape = other.shape
         if other.slots == 0 or not self.survey.capacity.can_run(shape):
             return other.slots == self.request.slots == 0
         return any(self.claim(other, room) for room in rooms)
@@ -176,14 +175,12 @@ class Situation:
         """Return how many slots of an agent another request may take or keep at most."""
         if room.agent.id in other.blocked:
             return 0
-        if self.survey.capacity.spans_agents(shape_of(other)):
+        if self.survey.capacity.spans_agents(other.shape):
             return room.size
         return other.slots if other.slots <= room.size else 0
 
 
 def situation_of(survey: Survey, request_id: str) -> Situation:
     """Return the pool as a waiting request meets it."""
-    position = survey.pool.position(request_id)
-    is_in_front = position < len(survey.queue)
-    queue = survey.queue if is_in_front else survey.pool.waiting(position + 1)
-    return Situation(survey, queue[position], position)
+    request = survey.pool.waiting[request_id]
+    return Situation(survey, request, survey.pool.position(request_id))

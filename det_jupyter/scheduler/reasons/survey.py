@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Request, Running
 from det_jupyter.scheduler.reasons.facts import Facts, Withheld
 from det_jupyter.scheduler.reasons.possible import Capacity
 from det_jupyter.scheduler.reasons.whatif import WhatIf
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate
 
 LOOK_AHEAD = 256  # of the queue; trials further behind get a shorter reason
@@ -39,7 +39,7 @@ class Room(NamedTuple):
 class Survey:
     """A pool at one moment; each question to its facts is asked once."""
 
-    pool: Pool
+    pool: Snapshot
     facts: Facts
     whatif: WhatIf
     rooms: Mapping[str, Room]
@@ -72,35 +72,40 @@ class Survey:
         return Estimate(at=limit, earliest=now, latest=limit, basis=basis)
 
 
-def survey(pool: Pool, facts: Facts) -> Survey:
-    """Gather what reasons are made of; as long as the pool's version stays, so does this."""
+def survey(pool: Snapshot, facts: Facts) -> Survey:
+    """Gather what the reasons of a moment are made of.
+
+    Args:
+        pool: As it is after decisions were carried out.
+        facts: What the pool does not have.
+    """
     withheld, gone = facts.withheld(), facts.gone()
     away = {agent.id for agent in gone}
     return Survey(
         pool=pool,
         facts=facts,
-        whatif=WhatIf(pool, facts),
+        whatif=WhatIf(_front(pool), facts),
         rooms={
             agent_id: _room(pool, agent, is_whole=agent_id not in withheld)
             for agent_id, agent in pool.agents.items()
             if agent_id not in away
         },
-        queue=pool.waiting(LOOK_AHEAD),
+        queue=pool.order[:LOOK_AHEAD],
         withheld=withheld,
         gone=gone,
         capacity=Capacity(pool.agents.values(), pool.rules),
     )
 
 
-def _room(pool: Pool, agent: AgentSlots, *, is_whole: bool) -> Room:
+def _front(pool: Snapshot) -> Snapshot:
+    """Return a pool with the front of its queue: what is behind has no part in the questions."""
+    return replace(pool, waiting={one.id: one for one in pool.order[:LOOK_AHEAD]})
+
+
+def _room(pool: Snapshot, agent: AgentSlots, *, is_whole: bool) -> Room:
     free = len(pool.free(agent.id))
     if is_whole:
         return Room(agent, free, len(agent.slots) - free)
     # Gangs may hold slots that are given out no more.
-    used = sum(len(slots_on(gang, agent.id)) for gang in pool.on_agent(agent.id))
+    used = sum(len(gang.slots_on(agent.id)) for gang in pool.on_agent(agent.id))
     return Room(agent, free, used)
-
-
-def slots_on(gang: Running, agent_id: str) -> tuple[int, ...]:
-    """Return the slots that a gang holds on an agent."""
-    return tuple(s for part in gang.parts if part.agent_id == agent_id for s in part.slot_ids)

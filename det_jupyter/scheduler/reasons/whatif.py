@@ -1,4 +1,4 @@
-"""What the pool would decide if something was changed: asked of the pool itself, then taken back.
+"""What would be decided if something was changed: `decide` on a changed snapshot.
 
 A question is a sequence of changes. After each of them the pool decides, those that it asks to
 leave save their state and queue again, and it decides once more, as it does in earnest.
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
 from det_jupyter.scheduler.reasons.facts import Facts
+from det_jupyter.scheduler.snapshot import Snapshot
 
 _ROUNDS = 4  # of asking some to leave
 
@@ -62,68 +63,63 @@ def one_by_one(gangs: Iterable[Running]) -> list[Change]:
 
 
 class WhatIf:
-    """Questions to a pool that stands still.
+    """Questions to a pool.
 
     Args:
-        pool: After a pass.
+        pool: As it is after decisions were carried out.
         facts: Say whose experiments have more trials to come.
     """
 
-    def __init__(self, pool: Pool, facts: Facts) -> None:
+    def __init__(self, pool: Snapshot, facts: Facts) -> None:
         self._pool = pool
         self._facts = facts
-        self._known: dict[tuple[Change, ...], Outcome] = {}
+        self._answers: dict[tuple[Change, ...], Outcome] = {}
 
     def after(self, *changes: Change) -> Outcome:
         """Return what the pool decides after these changes."""
-        if changes not in self._known:
-            self._known[changes] = self._play(changes)
-        return self._known[changes]
+        if changes not in self._answers:
+            self._answers[changes] = self._play(changes)
+        return self._answers[changes]
 
     def _play(self, changes: Sequence[Change]) -> Outcome:
-        outcome = Outcome()
-        with self._pool.trying():
-            for num, change in enumerate(changes, 1):
-                self._make(change)
-                self._decide(outcome, num)
+        outcome, pool = Outcome(), self._pool
+        for num, change in enumerate(changes, 1):
+            pool = self._decided(self._changed(pool, change), outcome, num)
         return outcome
 
-    def _make(self, change: Change) -> None:
-        pool = self._pool
-        for group in change.groups:
-            pool.set_group(group)
-        for agent in change.agents:
-            pool.set_agent(agent)
-        for group_id in change.goes:
-            for request_id in pool.of_group(group_id):
-                pool.remove(request_id)
-        for request_id in change.ends:
-            if request_id in pool.running:
-                self._end(pool.running[request_id])
-        for request in change.requests:
-            pool.add(request)
+    def _changed(self, pool: Snapshot, change: Change) -> Snapshot:
+        gone = [request_id for group in change.goes for request_id in pool.of_group(group)]
+        gangs = [pool.running[name] for name in change.ends if name in pool.running]
+        comes = [one for gang in gangs if (one := self._comes_for(gang)) is not None]
+        pool = pool.without(*gone, *(gang.request.id for gang in gangs))
+        return replace(
+            pool,
+            agents={**pool.agents, **{agent.id: agent for agent in change.agents}},
+            groups={**pool.groups, **{group.id: group for group in change.groups}},
+            waiting={**pool.waiting, **{one.id: one for one in (*comes, *change.requests)}},
+        )
 
-    def _end(self, gang: Running) -> None:
-        """End a gang; another trial of its experiment may come for it, or itself once more."""
-        request, comes = gang.request, None
+    def _comes_for(self, gang: Running) -> Request | None:
+        """Return who queues when a gang ends: another trial of its experiment, or itself again."""
+        request = gang.request
         if gang.is_leaving:
-            comes = request if self._facts.queues_again(request.id) else None
-        elif self._facts.may_ask_again(request.group):
-            comes = replace(request, id=f"{request.id}+", number=request.number + 10**9)
-        self._pool.remove(request.id)
-        if comes is not None:
-            self._pool.add(comes)
+            return request if self._facts.queues_again(request.id) else None
+        if self._facts.may_ask_again(request.group):
+            return replace(request, id=f"{request.id}+", number=request.number + 10**9)
+        return None
 
-    def _decide(self, outcome: Outcome, num: int) -> None:
-        pool, now = self._pool, self._facts.now
+    def _decided(self, pool: Snapshot, outcome: Outcome, num: int) -> Snapshot:
         for _ in range(_ROUNDS):
-            decided = pool.decide(now)
+            decided = decide(pool, self._facts.now)
+            pool = pool.after(decided, self._facts.now)
             for start in decided.starts:
                 outcome.started.setdefault(start.request_id, num)
             if not decided.preemptions:
-                return
+                break
             for gone in decided.preemptions:
                 outcome.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
-                request = pool.running[gone.request_id].request
-                pool.remove(request.id)
-                pool.add(request)
+            asked = [pool.running[gone.request_id].request for gone in decided.preemptions]
+            pool = pool.without(*(request.id for request in asked))
+            again = {request.id: request for request in asked}
+            pool = replace(pool, waiting={**pool.waiting, **again})
+        return pool

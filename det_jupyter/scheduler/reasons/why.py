@@ -14,35 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.clauses import Story
 from det_jupyter.scheduler.reasons.devices import draining, strangers
-from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.forecast import expect_start
 from det_jupyter.scheduler.reasons.never import Cause, make_possible, why_impossible
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentences import tell
 from det_jupyter.scheduler.reasons.situation import Situation, situation_of
-from det_jupyter.scheduler.reasons.survey import Room, Survey, survey
+from det_jupyter.scheduler.reasons.survey import Room, Survey
 from det_jupyter.wire import HolderView, Reason
 
 _NAMED = 20  # experiments ahead, processes
 
 
-def why_waiting(
-    pool: Pool, request_id: str, facts: Facts, gathered: Survey | None = None
-) -> Reason:
+def why_waiting(survey: Survey, request_id: str) -> Reason:
     """Return why a request waits; it must be waiting in the pool.
 
     Args:
-        pool: After a pass.
-        request_id: Who waits.
-        facts: What the pool does not know.
-        gathered: `survey(pool, facts)`, if that was made for this version of the pool already.
+        survey: Of the pool; one for all reasons of a moment.
+        request_id: The request.
     """
-    situation = situation_of(gathered or survey(pool, facts), request_id)
+    facts, situation = survey.facts, situation_of(survey, request_id)
     causes = _causes_of(situation)
     if situation.is_possible():
         found = reliefs(situation)

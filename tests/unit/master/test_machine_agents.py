@@ -204,7 +204,7 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     old = json.loads(world.machine.dump())
     del old["trials"]["1"]["allocation"]["agent_ids"]
     restored = Machine(MachineState.model_validate(old))
-    assert restored.pools["default"].free("box") == ()
+    assert restored.queue.snapshot("default").free("box") == ()
     check_machine(restored)
 
 

@@ -94,11 +94,12 @@ def test_who_runs_for_longest_is_known_still(world: World, by_s: float) -> None:
     before = world.allocation(1).started_at or 0
     step(world, by_s)
     world.tell(submitted("late", slots=0))
-    since = {name: gang.since for name, gang in world.machine.pools["default"].running.items()}
+    gangs = world.machine.queue.snapshot("default").running
+    since = {name: gang.since for name, gang in gangs.items()}
     assert since["1.1.1"] == before + by_s
     assert sorted(since, key=lambda name: since[name]) == ["1.1.1", "2.2.1", "3.3.1"]
     again = Machine(MachineState.model_validate_json(world.machine.dump()))
-    assert again.pools["default"].running == world.machine.pools["default"].running
+    assert again.queue.snapshot("default").running == gangs
 
 
 def test_what_is_over_keeps_its_times(world: World) -> None:

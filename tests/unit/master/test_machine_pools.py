@@ -455,7 +455,7 @@ def test_a_gang_whose_agents_come_to_different_pools_keeps_all_its_slots(
 
 
 def order(world: World) -> list[int]:
-    return [request.group for request in world.machine.pools["default"].waiting()]
+    return [request.group for request in world.machine.queue.snapshot("default").order]
 
 
 def test_moves_never_wear_out(world: World) -> None:

@@ -41,7 +41,7 @@ def changes(*given: tuple[int, str, Any]) -> QueueChangesRequested:
 
 
 def order(world: World) -> list[int]:
-    return [request.group for request in world.machine.pools["default"].waiting()]
+    return [request.group for request in world.machine.queue.snapshot("default").order]
 
 
 def test_all_changes_are_made_in_their_order(world: World) -> None:

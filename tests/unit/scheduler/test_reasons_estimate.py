@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.scheduler.model import Policy
-from det_jupyter.scheduler.reasons import why_waiting
 from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, estimate_end, first_of
 from det_jupyter.wire import Estimate
-from tests.unit.scheduler.reasons_world import World
+from tests.unit.scheduler.reasons_world import World, why
 from tests.unit.scheduler.test_reasons_properties import lived, settled, worlds
 
 
@@ -114,7 +113,7 @@ def test_a_trial_starts_by_the_time_that_its_reason_expects(
     expected = {
         request.id: reason.expected.at
         for request in pool.waiting()
-        if (reason := why_waiting(pool, request.id, world)).expected is not None
+        if (reason := why(pool, request.id, world)).expected is not None
     }
     if pool.rules.preemption:
         return  # those ahead may take what others hold, those behind may stand in for a while

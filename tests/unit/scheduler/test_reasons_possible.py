@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.scheduler.deciding.order import Shape
-from det_jupyter.scheduler.model import AgentSlots, PoolRules, Request
+from det_jupyter.scheduler.model import AgentSlots, PoolRules, Request, Shape
 from det_jupyter.scheduler.reasons.possible import (
     Capacity,
     find_impossibility,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.scheduler.board import Board
 from det_jupyter.scheduler.reasons.remedies import latest_leaving
 from tests.unit.scheduler.pool_world import FAIR, PRIORITY, ask, hold, make_pool
 from tests.unit.scheduler.reasons_world import NOON
@@ -18,8 +19,9 @@ def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
         pool = make_pool(rules, "a:4 b:2 c:2")
         hold(pool, ask("x1", 4), "a:01 b:01")
         hold(pool, ask("x2", 1), "a:2")
-        assert pool._ledger.leave("x1") == {"a": 2, "b": 2}
-        assert pool._ledger.leave("x2") == {"a": 1}
+        board = Board(pool.snapshot())
+        assert board.leave("x1") == {"a": 2, "b": 2}
+        assert board.leave("x2") == {"a": 1}
 
 
 @pytest.mark.parametrize(

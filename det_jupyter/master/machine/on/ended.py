@@ -112,7 +112,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Go on with an experiment that is over."""
     experiment = turn.state.experiment(event.experiment_id)
-    check_pool(turn.pools, experiment.pool, parse_config(event.config).resources)
+    check_pool(turn.state, experiment.pool, parse_config(event.config).resources)
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
 

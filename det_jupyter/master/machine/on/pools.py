@@ -36,7 +36,7 @@ def on_slots_switched(turn: Turn, event: SlotsSwitched) -> None:
     disabled = set(agent.disabled)
     agent.disabled = sorted(disabled - chosen if event.switch.enabled else disabled | chosen)
     turn.state.disabled[agent.id] = agent.disabled
-    turn.pools.note_agent(agent.id)
+    turn.queue.note_change()
     if event.switch.enabled or event.switch.drain:
         return
     for trial in turn.indexes.holding(agent.id):
@@ -59,7 +59,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
-        turn.pools.note_agent(agent.id)
+        turn.queue.note_change()
 
 
 def on_pools_set(turn: Turn, event: PoolsSet) -> None:
@@ -79,5 +79,5 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
                 for name, experiment in used.items()
             )
         )
-    turn.state.pools = event.pools
-    turn.pools.redefine()
+    turn.state.set_pools(event.pools)
+    turn.queue.note_all()

@@ -26,6 +26,7 @@ from det_jupyter.master.machine.rules.queue_checks import (
     find_wrong_values,
     place_of,
 )
+from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.wire import AllocationState, ChangeResources, MoveInQueue, State
 
 
@@ -34,7 +35,7 @@ def on_resources_change_requested(turn: Turn, event: ResourcesChangeRequested) -
     experiment = _living(turn, event.experiment_id)
     if event.change == ChangeResources():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
-    if found := list(find_wrong_values(turn.pools, experiment, event.change)):
+    if found := list(find_wrong_values(turn.state, experiment, event.change)):
         raise ConfigError(
             [f"{where}: {problem}" if where else problem for where, problem in found]
         )
@@ -45,15 +46,15 @@ def on_move_requested(turn: Turn, event: MoveRequested) -> None:
     """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
     experiment = _living(turn, event.experiment_id)
     anchor = _living(turn, anchor_id_of(event.move))
-    places = {each.id: place_of(turn.pools, each) for each in (experiment, anchor)}
-    if problem := find_wrong_move(turn.pools, experiment.id, anchor.id, places):
+    places = {each.id: place_of(turn.state, each) for each in (experiment, anchor)}
+    if problem := find_wrong_move(turn.state, experiment.id, anchor.id, places):
         raise Conflict(problem)
     _move(turn, experiment, event.move)
 
 
 def on_queue_changes_requested(turn: Turn, event: QueueChangesRequested) -> None:
     """Make all of the changes, or none if there is anything wrong with one."""
-    if problems := find_queue_problems(turn.state, turn.pools, event.changes):
+    if problems := find_queue_problems(turn.state, event.changes):
         raise ConfigError(problems)
     for change in event.changes:
         experiment = turn.state.experiment(change.experiment_id)
@@ -116,49 +117,18 @@ def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
 
 
 def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
-    anchor = turn.state.experiment(anchor_id_of(move))
-    is_ahead = move.ahead_of is not None
-    experiment.position = _position_beside(turn, experiment, anchor, is_ahead=is_ahead)
-    experiment.priority = anchor.priority
-    turn.touch(experiment)
-
-
-def _position_beside(
-    turn: Turn, experiment: Experiment, anchor: Experiment, *, is_ahead: bool
-) -> float:
-    """Return a position between the anchor and its neighbour on that side."""
-    lane = sorted(
-        (
-            other
-            for other in turn.state.living_experiments()
-            if other.priority == anchor.priority and other is not experiment
-        ),
-        key=lambda other: (other.position, other.id),
+    state, groups = turn.state, turn.queue.groups
+    changed = moved_beside(
+        groups[experiment.id],
+        groups[anchor_id_of(move)],
+        groups.values(),
+        is_ahead=move.ahead_of is not None,
+        newest=state.last_experiment_id,
     )
-    for _ in range(2):
-        low, high = _gap(turn, lane, lane.index(anchor), is_ahead=is_ahead)
-        middle = (low + high) / 2
-        if low < middle < high:
-            return middle
-        _spread(turn, lane)  # halved too often: there is nothing left between the two
-    raise AssertionError("neighbours that were spread have room between them")
-
-
-def _gap(turn: Turn, lane: list[Experiment], place: int, *, is_ahead: bool) -> tuple[float, float]:
-    """Return the positions between which one comes that moves beside this place."""
-    if is_ahead:
-        low = lane[place - 1].position if place > 0 else lane[place].position - 1.0
-        return low, lane[place].position
-    is_last = place == len(lane) - 1
-    coming = float(turn.state.last_experiment_id + 1)
-    return lane[place].position, coming if is_last else lane[place + 1].position
-
-
-def _spread(turn: Turn, lane: list[Experiment]) -> None:
-    """Give experiments positions apart from one another, before those that are still to come."""
-    for place, experiment in enumerate(lane):
-        experiment.position = turn.state.last_experiment_id + place / len(lane)
-        turn.touch(experiment)
+    for group in changed:
+        other = state.experiments[group.id]
+        other.priority, other.position = group.priority, group.position
+        turn.touch(other)
 
 
 def _living(turn: Turn, experiment_id: int) -> Experiment:

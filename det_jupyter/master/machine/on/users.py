@@ -11,7 +11,6 @@ from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.requests import (
     ActivateRequested,
     CancelRequested,
@@ -19,11 +18,11 @@ from det_jupyter.master.machine.core.requests import (
     KillRequested,
     PauseRequested,
 )
-from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, pause, queue, trials_that_go_on
-from det_jupyter.master.machine.rules.queue_checks import unknown_pool
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unknown_pool
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
@@ -36,7 +35,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
-    check_pool(turn.pools, pool, config.resources, queue_anyway=event.queue_anyway)
+    check_pool(turn.state, pool, config.resources, queue_anyway=event.queue_anyway)
     warm_start = _find_source(turn, config.searcher)
     if event.continues is not None:
         _checkpoint_of(turn, event.continues, "continue")
@@ -47,7 +46,8 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         state=State.PAUSED if event.is_paused else State.ACTIVE,
         warm_start=warm_start,
         pool=pool,
-        priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
+        priority=config.resources.priority
+        or turn.state.pool_configs[pool].scheduler.default_priority,
         weight=float(config.resources.weight),
         max_slots=config.resources.max_slots,
         position=float(turn.state.last_experiment_id),
@@ -59,24 +59,20 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
 
 
 def check_pool(
-    pools: Pools, name: str, resources: Resources, *, queue_anyway: bool = False
+    state: MachineState, name: str, resources: Resources, *, queue_anyway: bool = False
 ) -> None:
     """Refuse a pool that does not exist, or that can never run such trials.
 
     Raises:
         ConfigError: So it is.
     """
-    if name not in pools.configs:
-        raise ConfigError([f"resources.resource_pool: {unknown_pool(name, pools)}"])
-    if not queue_anyway and (problem := find_pool_problem(pools, name, resources)):
+    if name not in state.pool_configs:
+        raise ConfigError([f"resources.resource_pool: {unknown_pool(name, state)}"])
+    slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
+    if queue_anyway:
+        return
+    if problem := find_pool_problem(state, name, slots, is_single_agent=is_single_agent):
         raise ConfigError([problem])
-
-
-def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
-    """Return why a pool, with the agents that it has now, can never run such trials, if so."""
-    return pools.find_impossibility(
-        name, resources.slots_per_trial, is_single_agent=resources.is_single_node
-    )
 
 
 def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
