@@ -9,6 +9,7 @@ from typing import Any
 
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 from tests.scheduler_pool import Pool
@@ -58,7 +59,7 @@ class BusyFacts:
     def gone(self) -> list[AgentSlots]:
         return []
 
-    def other_pools(self) -> Mapping[str, Pool]:
+    def other_pools(self) -> Mapping[str, Snapshot]:
         return {}
 
 
