@@ -21,6 +21,7 @@ from det_jupyter.errors import Conflict, MasterUnreachable
 from det_jupyter.session import Session
 from det_jupyter.system.processes import birth_of
 from det_jupyter.wire import TrialView
+from det_jupyter.wire.status import in_words
 
 PROVISIONER = "det-rank"
 _NAME = re.compile(r"det-trial-(\d{1,15})-rank-(\d{1,9})")
@@ -76,7 +77,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
     view = _fetch_trial(trial_id)
     ranks = view.allocation.ranks if view.allocation is not None else []
     if not ranks:
-        why = view.waiting_for or f"the trial is {view.state}"
+        why = view.waiting_for or f"the trial is {in_words(view.state)}"
         raise Conflict(f"{name} does not run now: {why}")
     found = next((one for one in ranks if one.rank == rank), None)
     if found is None:
@@ -92,7 +93,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
 def why_ended(trial_id: int, rank: int) -> str:
     """Return why a rank that was attached to has ended, as a sentence. It blocks."""
     view = _fetch_trial(trial_id)
-    why = f"the trial is {view.state}"
+    why = f"the trial is {in_words(view.state)}"
     if view.failure is not None and view.state == "ERROR":
         why = f"the trial failed: {view.failure.error}"
     elif view.waiting_for:

@@ -190,7 +190,7 @@ def test_what_is_put_away_already_cannot_be_again(is_archived: bool, message: st
 
 
 def test_what_is_not_over_cannot_be_put_away() -> None:
-    with pytest.raises(Conflict, match="not in terminal state: it is ACTIVE"):
+    with pytest.raises(Conflict, match="not in terminal state: it is active"):
         world_with().tell(Archive(experiment_id=1))
 
 
@@ -252,7 +252,8 @@ def test_a_deletion_that_failed_says_why_and_can_be_tried_again() -> None:
 @pytest.mark.parametrize("state", ["ACTIVE", "PAUSED"])
 def test_what_is_not_over_cannot_be_deleted(state: str) -> None:
     world = world_with(*([Pause(experiment_id=1)] if state == "PAUSED" else []))
-    with pytest.raises(Conflict, match=f"cannot delete experiment 1 in {state} state"):
+    refusal = f"experiment 1 is {state.lower()} and cannot be deleted; cancel"
+    with pytest.raises(Conflict, match=refusal):
         world.tell(Delete(experiment_id=1))
 
 

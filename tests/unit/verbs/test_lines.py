@@ -559,7 +559,7 @@ def test_of_several_each_refusal_is_named_and_the_others_are_done(
 
     def change(request: Pause) -> ExperimentView:
         if request.experiment_id == 4:
-            raise Conflict("experiment 4 is COMPLETED and cannot be paused")
+            raise Conflict("experiment 4 is over (completed) and cannot be paused")
         view = master.experiment(request.experiment_id)
         done.append(request.experiment_id)
         return view
@@ -570,7 +570,7 @@ def test_of_several_each_refusal_is_named_and_the_others_are_done(
     assert done == [3, 5]
     assert str(caught.value).splitlines() == [
         "2 of 4 experiments refused; the others are done:",
-        "  experiment 4 is COMPLETED and cannot be paused",
+        "  experiment 4 is over (completed) and cannot be paused",
         "  there is no experiment 99",
     ]
     printed = capsys.readouterr().out.splitlines()

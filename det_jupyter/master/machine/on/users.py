@@ -21,6 +21,7 @@ from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import Activate, Cancel, CheckpointRef, Kill, Pause, State
+from det_jupyter.wire.status import in_words
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
@@ -144,6 +145,6 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
 def _must_be(experiment: Experiment, state: State, verb: str) -> None:
     if experiment.state is not state:
         raise Conflict(
-            f"experiment {experiment.id} is {experiment.state} and cannot be {verb}; "
-            f"only one that is {state} can"
+            f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be {verb}; "
+            f"only one that is {in_words(state)} can"
         )

@@ -27,6 +27,7 @@ from det_jupyter.master.machine.rules.orders import settle_changes
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.searcher import Action, Create, ExitReason, Search
 from det_jupyter.wire import State
+from det_jupyter.wire.status import in_words
 
 _CONTINUABLE = ("single", "random", "grid")
 # What an experiment's trials, metrics and checkpoints have in common, old and new ones.
@@ -57,8 +58,8 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
     name = f"experiment {experiment.id}"
     if experiment.state not in OVER:
         raise Conflict(
-            f"{name} is in non terminal state {experiment.state}; only one that is "
-            "COMPLETED, CANCELED or ERROR can be continued"
+            f"{name} is {in_words(experiment.state)}; only one that is over (completed, "
+            "canceled or error) can be continued"
         )
     if experiment.is_archived:
         raise Conflict(f"{name} is archived; unarchive it first")

@@ -102,10 +102,10 @@ test('the console that is open is shown, and another one when its rank has ended
 
 test('why there is no console is said', async () => {
   const { commands, startNew } = start();
-  startNew.mockRejectedValue(new Error('rank 1 of trial 3 does not run now: it is PAUSED'));
+  startNew.mockRejectedValue(new Error('rank 1 of trial 3 does not run now: it is paused'));
   expect(await commands.execute(Commands.openConsole, CONSOLE)).toBeNull();
   expect(Notification.error).toHaveBeenCalledWith(
-    expect.stringContaining('it is PAUSED'),
+    expect.stringContaining('it is paused'),
     expect.anything()
   );
 });
