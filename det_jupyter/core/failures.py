@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import CodeType, TracebackType
 
 from det_jupyter.core.journal import Journal
@@ -73,9 +74,12 @@ def failure_of(
 
 def _written_to() -> Iterator[str]:
     """Return the folders that a rank writes to, of those that are there."""
-    for find in (lambda: str(paths.data_dir()), os.getcwd, tempfile.gettempdir):
-        with suppress(OSError, DetError):
-            yield find()
+    with suppress(OSError, DetError):
+        yield str(paths.data_dir())
+    with suppress(OSError):
+        yield str(Path.cwd())
+    with suppress(OSError):
+        yield tempfile.gettempdir()
 
 
 def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:

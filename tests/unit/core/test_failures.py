@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -86,12 +87,12 @@ def test_a_full_disk_that_the_error_does_not_name_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-    full, temporary_file = paths.data_dir(), room.TemporaryFile
+    full = paths.data_dir()
 
     def make_file(dir: str) -> Any:
         if dir == str(full):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return temporary_file(dir=dir)
+        return TemporaryFile(dir=dir)
 
     monkeypatch.setattr(room, "TemporaryFile", make_file)
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a write to an open file
