@@ -20,6 +20,7 @@ from enum import IntEnum
 
 import numpy
 
+from det_jupyter.core.ranks.claim import Started
 from det_jupyter.errors import PeerRefused
 
 _HEAD = struct.Struct("<QBI")
@@ -53,13 +54,19 @@ class Link:
         sock: Connected; this object owns it.
         name: The other process: "rank 3 (pid 12 on host)".
         keys: Of the frames that are sent and received; None: frames are not signed.
+        started: The other process, where the chief has been told of it.
     """
 
     def __init__(
-        self, sock: socket.socket, name: str, keys: tuple[bytes, bytes] | None = None
+        self,
+        sock: socket.socket,
+        name: str,
+        keys: tuple[bytes, bytes] | None = None,
+        started: Started | None = None,
     ) -> None:
         self.sock = sock
         self.name = name
+        self.started = started
         self._keys = keys
         self._counts = [0, 0]  # frames sent and received: none can be replayed
         self._head_bytes = _HEAD.size + (_MARK if keys else 0)

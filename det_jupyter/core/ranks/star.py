@@ -46,6 +46,7 @@ class StarExchange:
             with the first. None where there is none. They belong to this object.
         ranks: The ranks of the group, for messages.
         on_close: Called when the connections are closed, or this object is not used any more.
+        check: Called at the start of each collective; what it raises ends the collectives.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class StarExchange:
         ranks: Sequence[int],
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._links = {place: link for place, link in enumerate(links) if link is not None}
         self._index = index
         self._ranks = ranks
         self._timeout_s = timeout_s
+        self._check = check
         self._number = 0
         self._broken: Exception | None = None
         self._finalizer = weakref.finalize(self, on_close)
@@ -133,6 +136,7 @@ class StarExchange:
         self._deadline = time.monotonic() + self._timeout_s
         self._name = f"{kind.name.lower()} number {self._number}"
         try:
+            self._check()
             yield
         except BaseException as error:
             self._give_up(error)

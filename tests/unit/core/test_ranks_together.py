@@ -610,7 +610,7 @@ def connected(meeting: Meeting) -> tuple[socket.socket, bytes]:
 def hello(nonce: bytes, size: int = 2) -> bytes:
     """Return what rank 1 says."""
     words = {"place": asdict(place(1, size)), "name": "by hand", "nonce": bytes(16).hex()}
-    words |= {"job": "", "origin": ""}
+    words |= {"job": "", "origin": "", "started": {"pid": 7, "birth": "70@boot"}}
     return signed(SECRET, b"hello" + nonce, words)
 
 
