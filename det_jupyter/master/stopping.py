@@ -25,7 +25,7 @@ from det_jupyter.system import paths
 from det_jupyter.system.boards import boards
 from det_jupyter.system.locks import holder_of, is_locked, remove_lock
 from det_jupyter.system.processes import Process, is_frozen
-from det_jupyter.system.run_processes import end_all_below
+from det_jupyter.system.run_processes import all_below, end_all_below
 from det_jupyter.system.rundir import RunDir, runs_root
 from det_jupyter.wire import GangPlan, MasterInfo
 
@@ -138,7 +138,7 @@ def _end_by_hand() -> list[str]:
         has_ended = agent is not None and agent.end(_PATIENCE_S)
         what = "the agent" if agent is None else f"the agent (pid {agent.pid})"
         if has_ended:
-            ended.append(f"{what}, whose trials the next master continues")
+            ended.append(f"{what} (the next master continues its trials)")
         else:
             left.append(what)
     if not left:  # else the agent would be killed as one of those that have its pages in memory
@@ -175,6 +175,11 @@ def lonely_agent() -> tuple[int, list[GangPlan]] | None:
         return None
     agent = holder_of(paths.agent_lock())
     return 0 if agent is None else agent.pid, list(_running_gangs(runs_root(paths.data_dir())))
+
+
+def lonely_processes() -> list[int]:
+    """Return the pids of runs' processes for when no agent runs: of an agent that was killed."""
+    return [] if is_agent_running() else all_below(runs_root(paths.data_dir()))
 
 
 def _running_gangs(root: Path) -> Iterator[GangPlan]:

@@ -40,6 +40,12 @@ def end_all_below(runs: Path, timeout_s: float = 5.0) -> tuple[list[int], list[i
     return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s)
 
 
+def all_below(runs: Path) -> list[int]:
+    """Return the pids of all runs' processes; their agent must have ended, as above."""
+    below = f"{runs}{os.sep}"
+    return [process.pid for process in _find(below, os.fsencode(below), psutil.pids())]
+
+
 def _end_all(folder: str, mapped: bytes, timeout_s: float) -> tuple[list[int], list[int]]:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s

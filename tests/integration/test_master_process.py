@@ -283,6 +283,11 @@ def test_running_trials_outlive_a_master_that_is_asked_to_stop(master: MasterPro
     submit(info)
     assert agent.next_command()["kind"] == "start_gang"
     agent.report(gang_started())
+    code, printed = master.run("status")
+    assert code == 0
+    assert "”: starting, 0%." in printed
+    _, output = master.run("status", "--json")
+    assert [each["state"] for each in json.loads(output)["experiments"]] == ["STARTING"]
     status, output = master.run("stop")
     assert (status, output) == (0, "The master has stopped.\n")
     assert master.wait() == 0
