@@ -231,6 +231,7 @@ def test_what_there_is_is_listed(
         ("why {t.id}", "or --experiment ID; t.id is not defined here"),
         ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
         ("e create a.yaml . -f", "there is no `%det experiment create`: put `%%det_experiment"),
+        ("m list", "there is no `%det m`: there is no registry of models"),
         ("model list", "there is no `%det model`: there is no registry of models"),
         ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
