@@ -156,7 +156,7 @@ def written(listing: Listing, given: Namespace) -> str:
 
 
 def _none_of(num_rows: int) -> str:
-    return f"None of {count(num_rows, 'row')} is listed, as --offset and --limit say."
+    return f"--offset and --limit leave none of {count(num_rows, 'row')}."
 
 
 def to_yaml(document: Any) -> str:
