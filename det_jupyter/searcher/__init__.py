@@ -1,6 +1,5 @@
 """Search: which trials there are, how far each trains, and when it is over. Pure."""
 
-from det_jupyter.searcher.change import SearchChange
 from det_jupyter.searcher.method import (
     Action,
     AskPruner,
@@ -24,7 +23,6 @@ __all__ = [
     "Create",
     "ExitReason",
     "Search",
-    "SearchChange",
     "SearchMethod",
     "Shutdown",
     "TrainTo",

@@ -1,24 +1,12 @@
-"""What a running search can be asked to change, and which narrower spaces it may take."""
+"""What a running search refuses to change: a shorter length, and a wider space."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.config import Length
 from det_jupyter.config.hyperparameters import find_problems, is_nested
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchChange:
-    """Other limits for a search; None: as it is."""
-
-    max_trials: int | None = None  # more trials than there were to be
-    max_length: Length | None = None  # a longer full length, in the unit that it is in
-    max_concurrent_trials: int | None = None  # at most so many at work at a time; 0: all
-    # The same names with narrower ranges, for the trials to come.
-    hyperparameters: dict[str, Any] | None = None
 
 
 def find_wider(

@@ -12,11 +12,11 @@ from typing import Any
 
 from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSearcher
 from det_jupyter.lengths import parse_length
-from det_jupyter.searcher.change import SearchChange, find_shorter
+from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.grid import Grid
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
-from det_jupyter.wire import BracketView
+from det_jupyter.wire import BracketView, SearchChange
 
 
 class FullLength:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.searcher.bracket import Bracket
-from det_jupyter.searcher.change import SearchChange, find_shorter
+from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
 from det_jupyter.searcher.planning import (
     BracketPlan,
@@ -23,7 +23,7 @@ from det_jupyter.searcher.planning import (
     shares,
 )
 from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
-from det_jupyter.wire import BracketView
+from det_jupyter.wire import BracketView, SearchChange
 
 
 class Halving:

@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from det_jupyter.config import Length
-from det_jupyter.searcher.change import SearchChange
-from det_jupyter.wire import BracketView
+from det_jupyter.wire import BracketView, SearchChange
 
 
 @dataclass(frozen=True, slots=True)

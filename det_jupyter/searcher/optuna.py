@@ -24,11 +24,11 @@ from typing import Any
 
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.searcher.bracket import Bracket
-from det_jupyter.searcher.change import SearchChange, find_shorter
+from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.trials import MAX_AT_WORK, STOPPED, Trials
-from det_jupyter.wire import BracketView
+from det_jupyter.wire import BracketView, SearchChange
 
 
 class Optuna(Bracket):

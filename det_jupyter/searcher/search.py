@@ -32,7 +32,7 @@ from det_jupyter.config.searchers import (
 )
 from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
-from det_jupyter.searcher.change import SearchChange, find_wider
+from det_jupyter.searcher.change import find_wider
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.halving import Halving
 from det_jupyter.searcher.method import (
@@ -44,7 +44,7 @@ from det_jupyter.searcher.method import (
     Shutdown,
 )
 from det_jupyter.searcher.trials import STOPPED, Trials
-from det_jupyter.wire import SearchView
+from det_jupyter.wire import SearchChange, SearchView
 
 
 def make_method(searcher: Searcher, trials: Trials) -> SearchMethod:

@@ -32,6 +32,7 @@ from det_jupyter.wire.changes import (
     Pause,
     ProfileTrial,
     QueueChange,
+    SearchChange,
     SetPools,
     SetRetention,
     SwitchSlots,

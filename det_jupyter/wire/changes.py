@@ -124,15 +124,21 @@ class ChangeDetails(OfExperiment):
     remove_labels: Annotated[list[Label], Field(max_length=100)] = []
 
 
-class ChangeSearch(OfExperiment):
-    """A running search is to have other limits; None: as it is."""
+class SearchChange(Wire):
+    """Other limits for a search; None: as it is."""
+
+    max_trials: StrictWhole | None = None  # more trials than there were to be
+    max_length: Length | None = None  # a longer full length, in the unit that it is in
+    max_concurrent_trials: StrictWhole | None = None  # at most so many at work at a time; 0: all
+    # The same names with narrower ranges, for the trials to come.
+    hyperparameters: dict[str, Any] | None = None
+
+
+class ChangeSearch(OfExperiment, SearchChange):
+    """A running search is to have other limits."""
 
     path = "/experiments/{experiment_id}/search"
     kind: Literal["change_search"] = "change_search"
-    max_trials: StrictWhole | None = None
-    max_length: Length | None = None
-    max_concurrent_trials: StrictWhole | None = None
-    hyperparameters: dict[str, Any] | None = None
 
 
 class ChangeResources(OfExperiment):

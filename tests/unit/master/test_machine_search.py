@@ -24,7 +24,6 @@ from det_jupyter.searcher import (
     Close,
     Create,
     ExitReason,
-    SearchChange,
     Shutdown,
     TrainTo,
 )
@@ -39,6 +38,7 @@ from det_jupyter.wire import (
     KillGang,
     KillTrial,
     Pause,
+    SearchChange,
     SearchView,
     SignalGang,
     StartGang,

@@ -16,10 +16,10 @@ from det_jupyter.searcher import (
     Create,
     ExitReason,
     Search,
-    SearchChange,
     Shutdown,
     TrainTo,
 )
+from det_jupyter.wire import SearchChange
 
 SPACE = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "global_batch_size": 64}
 METRICS: list[float | None] = [0.0, 0.1, 0.2, 0.25, 0.5, 0.5, -1.5, 3, math.nan, math.inf, None]

@@ -17,13 +17,12 @@ from det_jupyter.searcher import (
     Create,
     ExitReason,
     Search,
-    SearchChange,
     Shutdown,
     TrainTo,
 )
 from det_jupyter.searcher import search as search_module
 from det_jupyter.searcher.trials import CLOSED, EXITED, STOPPED, Trials
-from det_jupyter.wire import BracketView
+from det_jupyter.wire import BracketView, SearchChange
 from tests.unit.searcher.searcher_world import make_config
 
 

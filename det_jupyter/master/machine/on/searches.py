@@ -12,7 +12,7 @@ from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
-from det_jupyter.searcher import ExitReason, SearchChange
+from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import ChangeSearch, KillTrial, SearchChangeView, State
 from det_jupyter.wire.status import in_words
 
@@ -30,14 +30,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
     asked = event
     if event.hyperparameters is not None:  # those that are not named stay as they are
         event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
-    change = SearchChange(
-        max_trials=event.max_trials,
-        max_length=event.max_length,
-        max_concurrent_trials=event.max_concurrent_trials,
-        hyperparameters=event.hyperparameters,
-    )
-    search = turn.searches.of(experiment)
-    actions = search.change(change)
+    actions = turn.searches.of(experiment).change(event)
     _note(turn, experiment, asked)
     _note_in_config(experiment, event)
     turn.touch(experiment)
