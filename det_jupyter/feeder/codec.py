@@ -16,6 +16,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 COLUMN = "$f64"
 MIN_LENGTH = 8  # of a list that becomes a column; for shorter ones JSON is as good
 _NUMBERS = {int, float, type(None)}
@@ -84,6 +86,8 @@ def _packed(value: Any, columns: array[float] | None) -> Any:
             columns.extend([math.nan if number is None else number for number in value])
             return {COLUMN: [first, len(value)]}
         return [_packed(part, columns) for part in value]
+    if isinstance(value, BaseModel):
+        return _packed(vars(value), columns)
     return value if kind is not float or math.isfinite(value) else None
 
 

@@ -60,7 +60,7 @@ class Experiments:
         rows, entries = overview.rows, first_entries(overview.cluster)
         if dirty is None:
             dirty = {*rows, *self._lines}
-        dirty |= {number for number, (_, line) in self._lines.items() if line["wait"]}
+        dirty |= {number for number, (_, line) in self._lines.items() if line.wait}
         dirty |= rows.keys() ^ self._lines.keys()
         is_first = not self._lines and not self._whole_before
         changes = [self._update(number, rows, entries, version) for number in dirty]

@@ -54,7 +54,13 @@ from det_jupyter.wire.cluster import (
     TaskEntry,
 )
 from det_jupyter.wire.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
-from det_jupyter.wire.finding import ExperimentQuery, ExperimentRow, ExperimentRows, Sort
+from det_jupyter.wire.finding import (
+    ExperimentQuery,
+    ExperimentRow,
+    ExperimentRows,
+    ListedExperiment,
+    Sort,
+)
 from det_jupyter.wire.gangs import (
     AgentCommand,
     AgentReport,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from det_jupyter.bounds import Moment, Whole
 from det_jupyter.direction import Direction
-from det_jupyter.wire.states import AllocationState, State, Wire
+from det_jupyter.wire.states import State, Wire
 from det_jupyter.wire.status import Status
 
 Pattern = Annotated[str, Field(max_length=1000)]
@@ -36,18 +36,16 @@ class ExperimentQuery(Wire):
     limit: Annotated[Whole, Field(ge=0)] | None = None  # at most so many rows; None: all
 
 
-class ExperimentRow(Wire):
-    """What a list has of an experiment."""
+class ListedExperiment(Wire):
+    """An experiment in a list, wherever it is listed: in tables, and in JupyterLab's sidebar."""
 
     id: int
     name: str
-    state: State
     status: Status
-    progress: float
+    progress: float  # from 0 to 1
     metric: str
     smaller_is_better: bool
     best_metric: float | None = None  # of all its trials
-    hparams: dict[str, Any] = {}  # of the best trial; of the first while there is no value yet
     num_trials: int
     slots_per_trial: int
     entrypoint: str
@@ -58,15 +56,21 @@ class ExperimentRow(Wire):
     ended_at: float | None = None
     held_s: float = 0.0  # seconds in which any trial held slots, but for those that do now
     is_archived: bool = False
-    gangs: list[AllocationState] = []  # the states that allocations of its trials are in now
     num_slots: int = 0  # that its trials hold now
-    failure: str = ""  # why it failed; empty if it did not
+    failure: str = ""  # why it failed, a sentence; empty if it did not
     alarm: str = ""  # what makes its training useless, while it goes on
-    pool: str = ""
     priority: int = 42
     position: float = 0.0  # its place in the queue among those of its priority
-    parent_id: int | None = None  # it was forked from that experiment
     is_quiet: bool = False  # its end is not notified: what submitted it reports
+
+
+class ExperimentRow(ListedExperiment):
+    """An experiment as the master lists it."""
+
+    state: State
+    hparams: dict[str, Any] = {}  # of the best trial; of the first while there is no value yet
+    pool: str = ""
+    parent_id: int | None = None  # it was forked from that experiment
 
     @property
     def direction(self) -> Direction:

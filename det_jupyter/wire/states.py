@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 9
+PROTOCOL = 10
 
 
 class Wire(BaseModel):

@@ -154,7 +154,7 @@ def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, pag
     first = submit(client, slow(0.03, name="<b>first</b>", labels=["week 7"]))
     second = submit(client, small_config())
     page.follow(5, "experiment", experiment_id=first.id)
-    page.until(lambda: lines_of(page).get(first.id, {}).get("best") is not None)
+    page.until(lambda: lines_of(page).get(first.id, {}).get("best_metric") is not None)
     line, waiting = lines_of(page)[first.id], lines_of(page)[second.id]
     assert (line["name"], line["labels"], line["num_slots"]) == ("<b>first</b>", ["week 7"], 2)
     assert line["status"] == "running"

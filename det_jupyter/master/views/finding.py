@@ -138,7 +138,6 @@ def _row(
         entrypoint=entrypoint_text(config.get("entrypoint") or ""),
         labels=list(config.get("labels") or ()),
         description=str(config.get("description") or ""),
-        gangs=gangs,
         num_slots=sum(len(allocation.slots) for allocation in holding),
         failure=_failure(state, experiment),
         alarm=_alarm(living) if config["searcher"]["name"] == "single" else "",

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from typing_extensions import is_typeddict
 
 from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.view.model import (
@@ -20,6 +22,7 @@ from det_jupyter.view.model import (
     trial,
     verdict,
 )
+from det_jupyter.wire import Wire
 
 _HEAD = """\
 /**
@@ -47,21 +50,32 @@ _CONSTANTS: Mapping[str, object] = {
 def typescript() -> str:
     """Return the module."""
     words = [f"export type {name} = {_literal(hint)};\n" for hint, name in _NAMED.items()]
-    classes = [member for member in _MEMBERS.values() if is_typeddict(member)]
+    classes = [
+        member
+        for member in _MEMBERS.values()
+        if _is_class(member) and member.__module__.startswith(f"{__package__}.")
+    ]
     constants = [f"export const {name} = {_value(value)};\n" for name, value in _CONSTANTS.items()]
     return "\n".join([_HEAD, *words, *map(interface, dict.fromkeys(classes)), *constants])
 
 
 def interface(cls: type) -> str:
     """Return a class as an interface: `Row` becomes `IRow`."""
-    fields = [f"  {name}: {_type(hint)};\n" for name, hint in get_type_hints(cls).items()]
+    hints = get_type_hints(cls)
+    names = cls.model_fields if issubclass(cls, Wire) else hints
+    fields = [f"  {name}: {_type(hints[name])};\n" for name in names]
     return f"export interface I{cls.__name__} {{\n{''.join(fields)}}}\n"
+
+
+def _is_class(member: Any) -> bool:
+    is_message = isinstance(member, type) and issubclass(member, Wire)
+    return is_typeddict(member) or is_message
 
 
 def _type(hint: Any) -> str:
     if hint in _NAMED:
         return _NAMED[hint]
-    if is_typeddict(hint):
+    if _is_class(hint):
         return f"I{hint.__name__}"
     origin = get_origin(hint)
     if origin is Literal:

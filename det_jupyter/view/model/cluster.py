@@ -6,7 +6,9 @@ sent again only when something has changed.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from typing_extensions import TypedDict  # pydantic's fields take no other before Python 3.12
 
 SlotState = Literal["free", "used", "leaving", "occupied", "disabled"]
 

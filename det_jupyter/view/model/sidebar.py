@@ -11,51 +11,25 @@ from det_jupyter.view.model.cluster import Cluster, Remedy, SlotState
 from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Action, Status
+from det_jupyter.wire import ListedExperiment
 
 
-class ExperimentLine(TypedDict):
-    """An experiment in a list.
+class ExperimentLine(ListedExperiment):
+    """An experiment in the sidebar's lists; long texts are cut.
 
     Args:
         key: The name of its places in a page (view/forms/place.py).
-        progress: From 0 to 1.
-        best: The best value of `metric` among its trials; None while there is none.
-        num_slots: That its trials hold now.
+        queue_place: How many trials are ahead of its first one in the queue; None: not known.
         wait: Why its first waiting trial waits, a sentence; empty if none waits.
         remedies: What would start it.
-        failure: Why it failed, a sentence; empty if it did not.
-        alarm: What makes its training useless, while it goes on.
         actions: Its buttons; none if it is over.
     """
 
-    id: int
     key: str
-    name: str
-    status: Status
     status_word: str
-    progress: float
-    metric: str
-    smaller_is_better: bool
-    best: float | None
-    num_trials: int
-    num_slots: int
-    slots_per_trial: int
-    labels: list[str]
-    description: str
-    notebook: str
-    entrypoint: str
-    created_at: float
-    ended_at: float | None
-    held_s: float
     queue_place: int | None
-    priority: int
-    position: float
-    is_archived: bool
-    is_quiet: bool
     wait: str
     remedies: list[Remedy]
-    failure: str
-    alarm: str
     actions: list[Action]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, get_args
+from typing import Literal, get_args
+
+from typing_extensions import TypedDict  # pydantic's fields take no other before Python 3.12
 
 from det_jupyter.wire.status import ENDED, STATUS_WORDS, Status
 

@@ -371,33 +371,33 @@ export interface IComparisonState {
 
 export interface IExperimentLine {
   id: number;
-  key: string;
   name: string;
   status: Status;
-  status_word: string;
   progress: number;
   metric: string;
   smaller_is_better: boolean;
-  best: number | null;
+  best_metric: number | null;
   num_trials: number;
-  num_slots: number;
   slots_per_trial: number;
+  entrypoint: string;
   labels: string[];
   description: string;
-  notebook: string;
-  entrypoint: string;
+  notebook: string | null;
   created_at: number;
   ended_at: number | null;
   held_s: number;
-  queue_place: number | null;
-  priority: number;
-  position: number;
   is_archived: boolean;
-  is_quiet: boolean;
-  wait: string;
-  remedies: IRemedy[];
+  num_slots: number;
   failure: string;
   alarm: string;
+  priority: number;
+  position: number;
+  is_quiet: boolean;
+  key: string;
+  status_word: string;
+  queue_place: number | null;
+  wait: string;
+  remedies: IRemedy[];
   actions: IAction[];
 }
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.feeder.codec import MIN_LENGTH, pack, to_text
+from det_jupyter.wire import Series
 from tests.frames import unpack
 
 VECTORS = json.loads((Path(__file__).parents[2] / "fixtures" / "frames.json").read_text("utf-8"))
@@ -50,6 +51,14 @@ def test_numbers_that_are_not_finite_are_null() -> None:
     data = {"few": inside[:3], "many": inside, "one": math.inf}
     said = unpack(pack(data).frame())["data"]
     assert said == {"few": [1.0, None, None], "many": [1.0, None, None, None] * 3, "one": None}
+
+
+def test_messages_are_packed_as_their_fields() -> None:
+    series = Series(source="host", name="cpu", title="CPU", x=[1.0] * 20, mid=[math.nan] * 20)
+    frame = pack({"series": [series]}).frame()
+    assert isinstance(frame, bytes)  # long lists in it are columns
+    (said,) = unpack(frame)["data"]["series"]
+    assert said == series.model_dump() | {"mid": [None] * 20}
 
 
 @pytest.mark.parametrize("long", [[True] * 20, ["1"] * 20, [2**60] * 20, [[1]] * 20])

@@ -40,7 +40,7 @@ def following(world: World) -> Experiments:
 
 
 def ids(news: dict[str, Any]) -> list[int]:
-    return [line["id"] for line in news["rows"]]
+    return [line.id for line in news["rows"]]
 
 
 def test_the_first_news_have_all_and_the_next_what_has_changed() -> None:
@@ -66,7 +66,7 @@ def test_what_happened_while_a_tab_was_slow_is_merged() -> None:
         world.change(1, progress=version / 100)
         assert maker.make(version)
     (line,) = maker.news(10)["rows"]
-    assert line["progress"] == 0.59
+    assert line.progress == 0.59
 
 
 def test_an_experiment_that_is_gone_is_said_to_be() -> None:
@@ -103,11 +103,11 @@ def test_why_an_experiment_waits_follows_the_queue() -> None:
     world.rows = {5: row(5, state=State.ACTIVE)}
     maker = following(world)
     maker.make(10)
-    assert maker.news(0)["rows"][0]["wait"] == "waits for its turn"
+    assert maker.news(0)["rows"][0].wait == "waits for its turn"
     world.cluster = cluster(pool(), queue=[entry(4, 5)])
     world.listeners.tell((), ())
     assert maker.make(11)
-    assert maker.news(10)["rows"][0]["wait"].startswith("needs 4 slots")
+    assert maker.news(10)["rows"][0].wait.startswith("needs 4 slots")
 
 
 def usage(*at: float, missing: str = "", slots: int = 2) -> Usage:

@@ -146,7 +146,7 @@ def test_a_row_has_the_hyperparameters_of_the_best_trial() -> None:
         world.tell(*running(f"1.{number}.1", ranks=1), validated(9, metric, f"1.{number}.1"))
     (row,) = find(world).rows
     assert (row.best_metric, row.hparams) == (0.25, {"lr": 2})
-    assert (row.num_slots, row.gangs, row.num_trials) == (3, ["RUNNING"], 3)
+    assert (row.num_slots, row.status, row.num_trials) == (3, "running", 3)
 
 
 @pytest.mark.parametrize(

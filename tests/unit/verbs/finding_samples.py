@@ -27,7 +27,8 @@ def row(number: int, **changes: Any) -> ExperimentRow:
         "created_at": CREATED_AT,
     }
     fields |= changes
-    status = experiment_status(fields["state"], fields.get("gangs", ()), fields["num_trials"])
+    gangs = fields.pop("gangs", ())
+    status = experiment_status(fields["state"], gangs, fields["num_trials"])
     return ExperimentRow(**{"status": status} | fields)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Annotated, ClassVar, Literal, TypedDict
 
 import pytest
+from pydantic import Field
 
 from det_jupyter import words
 from det_jupyter._version import __version__
@@ -15,6 +16,7 @@ from det_jupyter.client.tables import csv_text
 from det_jupyter.view.model.__main__ import interface, typescript
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Status
+from det_jupyter.wire import Wire
 from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
@@ -71,6 +73,19 @@ def test_each_kind_of_field_has_its_typescript() -> None:
         "  scale: 'linear' | 'log';\n"
         "  status: Status;\n"
         "}\n"
+    )
+
+
+def test_a_message_has_the_fields_that_it_inherits() -> None:
+    class Listed(Wire):
+        id: Annotated[int, Field(ge=0)]
+        unit: ClassVar[str] = "s"
+
+    class Line(Listed):
+        notebook: str | None = None
+
+    assert interface(Line) == (
+        "export interface ILine {\n  id: number;\n  notebook: string | null;\n}\n"
     )
 
 

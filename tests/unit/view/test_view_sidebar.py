@@ -50,7 +50,7 @@ RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
     ],
 )
 def test_a_line_has_the_status_of_a_view(changes: dict[str, Any], status: str) -> None:
-    assert build_line(row(7, **changes), None)["status"] == status
+    assert build_line(row(7, **changes), None).status == status
 
 
 def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None:
@@ -58,27 +58,27 @@ def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None
     first = first_entries(cluster(pool(), queue=queue))
     assert {number: each.trial_id for number, each in first.items()} == {7: 3, 5: 4}
     line = build_line(row(7), first[7])
-    assert line["wait"].startswith("needs 4 slots; 2 of 8 are free")
-    assert line["queue_place"] == 2
-    assert [remedy["button"] for remedy in line["remedies"]] == ["", "Pause", "Change"]
+    assert line.wait.startswith("needs 4 slots; 2 of 8 are free")
+    assert line.queue_place == 2
+    assert [remedy["button"] for remedy in line.remedies] == ["", "Pause", "Change"]
     running = build_line(row(7, gangs=[RUNNING]), first[7])
-    assert (running["wait"], running["remedies"], running["queue_place"]) == ("", [], None)
+    assert (running.wait, running.remedies, running.queue_place) == ("", [], None)
 
 
 def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> None:
     line = build_line(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None)
-    assert line["actions"] == []
-    assert line["failure"].startswith("rank 1: x")
-    assert len(line["failure"]) <= 400
+    assert line.actions == []
+    assert line.failure.startswith("rank 1: x")
+    assert len(line.failure) <= 400
     living = build_line(row(7, best_metric=math.nan, progress=math.nan), None)
-    assert [action["verb"] for action in living["actions"]] == ["pause", "activate", "kill"]
-    assert (living["best"], living["progress"]) == (None, 0.0)
+    assert [action["verb"] for action in living.actions] == ["pause", "activate", "kill"]
+    assert (living.best_metric, living.progress) == (None, 0.0)
 
 
 def test_a_line_has_the_key_of_the_experiments_places() -> None:
     state = build_view_state(experiment(trial()), [], [], NOW)
     line = build_line(row(state["id"], created_at=state["created_at"]), None)
-    assert line["key"] == place_key(state)
+    assert line.key == place_key(state)
 
 
 def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:

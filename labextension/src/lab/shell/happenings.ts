@@ -69,12 +69,12 @@ export class Watcher {
       return [{ kind: 'diverged', row, key: `${row.id}:diverged:${row.alarm}` }];
     }
     return isBetter(row, before?.best ?? null)
-      ? [{ kind: 'best', row, key: `${row.id}:best:${row.best}` }]
+      ? [{ kind: 'best', row, key: `${row.id}:best:${row.best_metric}` }]
       : [];
   }
 
   private _note(row: IExperimentLine, found: readonly IHappening[]): void {
-    const { created_at: createdAt, status, best } = row;
+    const { created_at: createdAt, status, best_metric: best } = row;
     const seen = this._seen.get(row.id);
     const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
     const first = before?.alarm ?? '';
@@ -89,10 +89,10 @@ export class Watcher {
 
 /** Whether a search has a new best; the first one is no news, nor is that of a single trial. */
 function isBetter(row: IExperimentLine, before: number | null): boolean {
-  if (row.num_trials < 2 || row.best === null || before === null) {
+  if (row.num_trials < 2 || row.best_metric === null || before === null) {
     return false;
   }
-  return row.smaller_is_better ? row.best < before : row.best > before;
+  return row.smaller_is_better ? row.best_metric < before : row.best_metric > before;
 }
 
 /** Whether it stays on the screen, in red. */
@@ -127,11 +127,11 @@ export function messageOf({ kind, row }: IHappening, trans: ITrans): string {
   if (kind === 'diverged') {
     return trans.__('Experiment %1 (%2) diverged: %3', row.id, name, row.alarm);
   }
-  const best = formatNumber(row.best);
+  const best = formatNumber(row.best_metric);
   if (kind === 'best') {
     return trans.__('Search %1 (%2) has a new best: %3 %4', row.id, name, row.metric, best);
   }
-  return row.best === null
+  return row.best_metric === null
     ? trans.__('Experiment %1 (%2) has ended', row.id, name)
     : trans.__('Experiment %1 (%2) has ended: %3 %4', row.id, name, row.metric, best);
 }

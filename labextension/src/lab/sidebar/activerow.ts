@@ -114,7 +114,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
       line.num_trials > 1 ? trans._n('%1 trial', '%1 trials', line.num_trials) : ''
     ].filter(Boolean);
     setCut(this._word, facts.join(' · '));
-    const best = line.best === null ? '' : formatNumber(line.best);
+    const best = line.best_metric === null ? '' : formatNumber(line.best_metric);
     const metric = best === '' ? '' : `${line.metric} ${best}`;
     setText(this._metricName, best === '' ? '' : line.metric);
     setText(this._best, best);

@@ -91,7 +91,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
       facts.join(' · '),
       [...facts, taken, line.failure].filter(Boolean).join('\n')
     );
-    const best = line.best === null ? '' : formatNumber(line.best);
+    const best = line.best_metric === null ? '' : formatNumber(line.best_metric);
     setCut(this._metric, best, best === '' ? '' : trans.__('Best %1: %2', line.metric, best));
     setAttribute(this._box, 'aria-label', trans.__('Select %1', line.name));
     const metric = best === '' ? '' : `${line.metric} ${best}`;

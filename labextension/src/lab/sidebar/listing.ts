@@ -83,14 +83,14 @@ function byNewest(a: IExperimentLine, b: IExperimentLine): number {
 
 /** Values of one metric are beside each other; the best first, those without one last. */
 function byMetric(a: IExperimentLine, b: IExperimentLine): number {
-  if (a.best === null || b.best === null) {
-    return Number(a.best === null) - Number(b.best === null) || byNewest(a, b);
+  if (a.best_metric === null || b.best_metric === null) {
+    return Number(a.best_metric === null) - Number(b.best_metric === null) || byNewest(a, b);
   }
   const sign = a.smaller_is_better ? 1 : -1;
   return (
     compareText(a.metric, b.metric) ||
     Number(b.smaller_is_better) - Number(a.smaller_is_better) ||
-    sign * (a.best - b.best) ||
+    sign * (a.best_metric - b.best_metric) ||
     byNewest(a, b)
   );
 }

@@ -29,7 +29,7 @@ export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperi
     progress: 0.5,
     metric: 'accuracy',
     smaller_is_better: false,
-    best: null,
+    best_metric: null,
     num_trials: 1,
     num_slots: 2,
     slots_per_trial: 2,

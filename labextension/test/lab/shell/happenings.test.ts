@@ -55,8 +55,8 @@ test('an experiment that was continued ends again', () => {
 });
 
 test('a run that a diagnosis waits for is not mentioned', () => {
-  const run = line(2, { is_quiet: true, num_trials: 2, best: 0.5 });
-  const better = { ...run, best: 0.6 };
+  const run = line(2, { is_quiet: true, num_trials: 2, best_metric: 0.5 });
+  const better = { ...run, best_metric: 0.6 };
   const failed = line(3, { is_quiet: true, status: 'error' });
   const over: IExperimentLine = { ...better, status: 'completed', ended_at: 9 };
   expect(watch([line(1)], [run], [better], [over, failed])).toEqual([[], [], [], []]);
@@ -84,11 +84,11 @@ test('what was canceled is not mentioned', () => {
 
 test('a search has a new best when it is better, in its direction', () => {
   const loss = (best: number | null): IExperimentLine =>
-    line(1, { num_trials: 4, smaller_is_better: true, best });
+    line(1, { num_trials: 4, smaller_is_better: true, best_metric: best });
   expect(watch([loss(null)], [loss(0.5)], [loss(0.6)], [loss(0.4)])).toEqual([
     [], [], [], ['1 best']
   ]); // prettier-ignore
-  expect(watch([line(1, { best: 0.5 })], [line(1, { best: 0.9 })])).toEqual([[], []]);
+  expect(watch([line(1, { best_metric: 0.5 })], [line(1, { best_metric: 0.9 })])).toEqual([[], []]);
 });
 
 test('the settings say what is wanted', () => {
@@ -103,12 +103,16 @@ test('the settings say what is wanted', () => {
 test('messages name the experiment and what counts', () => {
   const of = (kind: IHappening['kind'], fields: Partial<IExperimentLine>): string =>
     messageOf({ kind, row: line(3, fields), key: '' }, english);
-  expect(of('ended', { best: 0.98 })).toBe('Experiment 3 (DigitsTrial) has ended: accuracy 0.9800');
+  expect(of('ended', { best_metric: 0.98 })).toBe(
+    'Experiment 3 (DigitsTrial) has ended: accuracy 0.9800'
+  );
   expect(of('ended', {})).toBe('Experiment 3 (DigitsTrial) has ended');
   expect(of('failed', { failure: 'rank 1: out of memory' })).toBe(
     'Experiment 3 failed (DigitsTrial): rank 1: out of memory'
   );
-  expect(of('best', { best: 0.98 })).toBe('Search 3 (DigitsTrial) has a new best: accuracy 0.9800');
+  expect(of('best', { best_metric: 0.98 })).toBe(
+    'Search 3 (DigitsTrial) has a new best: accuracy 0.9800'
+  );
   expect(of('ended', { name: 'n'.repeat(300) }).length).toBeLessThan(100);
 });
 

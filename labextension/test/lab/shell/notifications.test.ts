@@ -62,7 +62,7 @@ test('many at once are one', async () => {
 });
 
 test('bests of a search come at most every half minute, the newest of them', async () => {
-  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best });
+  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best_metric: best });
   const { det } = start(search(0.1));
   det.experiments.setSome(search(0.2));
   expect(await said()).toHaveLength(1);

@@ -63,11 +63,11 @@ describe('the order of experiments', () => {
 
   it('by metric: the best first, metrics apart, those without a value last', () => {
     const lines = [
-      line(1, { best: 0.3 }),
-      line(2, { best: 0.1 }),
+      line(1, { best_metric: 0.3 }),
+      line(2, { best_metric: 0.1 }),
       line(3),
-      line(4, { best: 0.7, metric: 'accuracy', smaller_is_better: false }),
-      line(5, { best: 0.9, metric: 'accuracy', smaller_is_better: false })
+      line(4, { best_metric: 0.7, metric: 'accuracy', smaller_is_better: false }),
+      line(5, { best_metric: 0.9, metric: 'accuracy', smaller_is_better: false })
     ];
     expect(shown({ sortBy: 'metric' }, ...lines)).toEqual([5, 4, 2, 1, 3]);
   });
@@ -113,9 +113,9 @@ describe('changes of a list', () => {
     const rows = rowsOf(line(1), line(2));
     const listing = new Listing(acceptsOf(ALL), orderOf('newest'));
     listing.reset(rows);
-    rows.set(1, line(1, { best: 0.5 }));
+    rows.set(1, line(1, { best_metric: 0.5 }));
     expect(listing.change([1], rows)).toBe(false);
-    expect(listing.lines[1]?.best).toBe(0.5);
+    expect(listing.lines[1]?.best_metric).toBe(0.5);
   });
 
   it('what begins, ends, goes or is no longer accepted comes and goes', () => {
@@ -136,7 +136,7 @@ describe('changes of a list', () => {
     const changed = (id: number): ReturnType<typeof line> =>
       line(id, {
         name: `n${random(5)}`,
-        best: random(3) === 0 ? null : random(4),
+        best_metric: random(3) === 0 ? null : random(4),
         metric: random(2) === 0 ? 'loss' : 'error',
         status: random(4) === 0 ? 'running' : 'completed'
       });
@@ -156,7 +156,9 @@ describe('changes of a list', () => {
   });
 
   it('ten thousand lines are filtered and sorted in an instant', () => {
-    const rows = rowsOf(...Array.from({ length: 10_000 }, (_, i) => line(i, { best: i % 977 })));
+    const rows = rowsOf(
+      ...Array.from({ length: 10_000 }, (_, i) => line(i, { best_metric: i % 977 }))
+    );
     const listing = new Listing(acceptsOf(ALL), orderOf('newest'));
     listing.reset(rows);
     listing.ask(acceptsOf({ ...ALL, text: 'warm' }), orderOf('name'), rows);

@@ -10,7 +10,7 @@ export function line(id: number, changes: Partial<IExperimentLine> = {}): IExper
     progress: 1,
     metric: 'loss',
     smaller_is_better: true,
-    best: null,
+    best_metric: null,
     num_trials: 1,
     num_slots: 0,
     slots_per_trial: 1,
