@@ -133,6 +133,7 @@ from det_jupyter.wire.requests import (
     PreviewView,
     Refusal,
     SetTemplate,
+    Submission,
     TemplateView,
 )
 from det_jupyter.wire.series import Series, SeriesPage, SeriesQuery
@@ -153,6 +154,8 @@ from det_jupyter.wire.views import (
     SearchChangeView,
     SearchView,
     SlotView,
+    StoredExperiment,
+    StoredTrial,
     Target,
     TimingsView,
     TrialView,

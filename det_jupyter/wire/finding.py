@@ -10,6 +10,7 @@ from det_jupyter.bounds import Moment, Whole
 from det_jupyter.direction import Direction
 from det_jupyter.wire.states import State, Wire
 from det_jupyter.wire.status import Status
+from det_jupyter.wire.views import ExperimentFields
 
 Pattern = Annotated[str, Field(max_length=1000)]
 MAX_IDS = 200
@@ -36,10 +37,9 @@ class ExperimentQuery(Wire):
     limit: Annotated[Whole, Field(ge=0)] | None = None  # at most so many rows; None: all
 
 
-class ListedExperiment(Wire):
+class ListedExperiment(ExperimentFields):
     """An experiment in a list, wherever it is listed: in tables, and in JupyterLab's sidebar."""
 
-    id: int
     name: str
     status: Status
     progress: float  # from 0 to 1
@@ -52,14 +52,9 @@ class ListedExperiment(Wire):
     labels: list[str] = []
     description: str = ""
     notebook: str | None = None
-    created_at: float
-    ended_at: float | None = None
-    held_s: float = 0.0  # seconds in which any trial held slots, but for those that do now
-    is_archived: bool = False
     num_slots: int = 0  # that its trials hold now
     failure: str = ""  # why it failed, a sentence; empty if it did not
     alarm: str = ""  # what makes its training useless, while it goes on
-    priority: int = 42
     position: float = 0.0  # its place in the queue among those of its priority
     is_quiet: bool = False  # its end is not notified: what submitted it reports
 

@@ -13,21 +13,26 @@ from det_jupyter.wire.states import Wire
 Key = Annotated[str, Field(max_length=64)]
 
 
-class CreateExperiment(Wire):
-    """A request to run an experiment. `config` is the user's document, not yet completed.
+class Submission(Wire):
+    """What an experiment is submitted with."""
 
-    It may be made again with the same key, whatever became of the answer: there is one experiment.
-    """
-
-    config: dict[str, Any]
+    config: dict[str, Any]  # as the user wrote it in a request; later the effective one
     capsule: Capsule
     python: str  # interpreter of the ranks
     cwd: str  # the notebook's folder: working directory of the ranks
     notebook: str | None = None
     template: str | None = None  # name of the template that `config` is laid over
+    parent_id: Whole | None = None  # it is a fork of this experiment
+
+
+class CreateExperiment(Submission):
+    """A request to run an experiment.
+
+    It may be made again with the same key, whatever became of the answer: there is one experiment.
+    """
+
     queue_anyway: bool = False  # though no pool can run it now: slots may come
     is_paused: bool = False  # it waits to be activated, and holds no slots before
-    parent_id: Whole | None = None  # it is a fork of this experiment
     is_quiet: bool = False  # its end is not notified: what submits it waits for it, and reports
     key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
 

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.direction import Direction
 from det_jupyter.lengths import Length
-from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.orders import ProfileView, TrialChangeView
+from det_jupyter.wire.requests import Submission
 from det_jupyter.wire.states import AllocationState, State, Wire
 from det_jupyter.wire.verdict import Verdict
 
@@ -45,7 +45,7 @@ class AllocationView(Wire):
 
     id: str  # "<experiment>.<trial>.<run>"
     run: int
-    state: AllocationState
+    state: AllocationState = AllocationState.QUEUED
     agent_id: str | None = None
     slots: list[SlotView] = []
     agent_ids: list[str] = []  # rank i is on agent_ids[i]
@@ -96,22 +96,18 @@ class Divergence(Wire):
         return f"{self.metric} is {self.value} since batch {self.since}"
 
 
-class TrialView(Wire):
-    """A trial."""
+class StoredTrial(Wire):
+    """What the master stores of a trial, and its view has as it is."""
 
     id: int
     experiment_id: int
-    state: State
+    state: State = State.ACTIVE
     hparams: dict[str, Any]
     seed: int
+    index: int = 0  # its place within the experiment, from 0
     restarts: int = 0
-    steps_completed: int = 0
-    progress: float = 0.0
     best_metric: float | None = None
     latest_metric: float | None = None
-    allocation: AllocationView | None = None  # the present one
-    waiting_for: str | None = None  # one sentence: what it needs, and what holds it
-    index: int = 0  # its place within the experiment, from 0
     bracket: int | None = None  # of the search's brackets
     rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
     target: Target = None  # it trains until then, counted from its beginning
@@ -120,14 +116,23 @@ class TrialView(Wire):
     failure: FailureView | None = None  # of the last run that failed
     notices: list[str] = []  # notices that its ranks wrote
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
-    divergence: Divergence | None = None  # the first one that lasts
-    verdict: Verdict | None = None  # where its time goes
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
     created_at: float
     ended_at: float | None = None
+
+
+class TrialView(StoredTrial):
+    """A trial."""
+
+    steps_completed: int = 0
+    progress: float = 0.0
+    allocation: AllocationView | None = None  # the present one
+    waiting_for: str | None = None  # one sentence: what it needs, and what holds it
+    divergence: Divergence | None = None  # the first one that lasts
+    verdict: Verdict | None = None  # where its time goes
 
 
 class RungView(Wire):
@@ -165,34 +170,37 @@ class SearchChangeView(Wire):
     after: dict[str, Any]
 
 
-class ExperimentView(Wire):
-    """An experiment with its trials."""
+class ExperimentFields(Wire):
+    """What each description of an experiment has."""
 
     id: int
-    name: str
-    state: State
-    config: dict[str, Any]  # effective: defaults filled in
-    capsule: Capsule
-    notebook: str | None
-    python: str
-    cwd: str
-    progress: float
     created_at: float
     ended_at: float | None = None
-    held_s: float = 0.0  # seconds in which any trial held slots, until `held_since`
-    held_since: float | None = None  # since then one does
-    message: str = ""  # why it ended as it did
-    template: str | None = None  # that its configuration was laid over
-    search: SearchView | None = None
-    search_changes: list[SearchChangeView] = []  # the latest ones, oldest first
-    trials: list[TrialView] = []
-    last_seq: int = 0  # number of the last feed item about it
-    pool: str = ""
+    held_s: float = 0.0  # seconds in which any trial held slots, but for those that do now
+    is_archived: bool = False
     priority: int = 42
+
+
+class StoredExperiment(ExperimentFields, Submission):
+    """What the master stores of an experiment, and its view has as it is."""
+
+    state: State = State.ACTIVE
+    message: str = ""  # why it ended as it did
+    held_since: float | None = None  # since then a trial holds slots, which `held_s` lacks
+    search_changes: list[SearchChangeView] = []  # the latest ones, oldest first
+    pool: str = ""
     weight: float = 1.0
     max_slots: int | None = None
-    is_archived: bool = False
-    parent_id: int | None = None  # it was forked from that experiment
+
+
+class ExperimentView(StoredExperiment):
+    """An experiment with its trials."""
+
+    name: str
+    progress: float
+    search: SearchView | None = None
+    trials: list[TrialView] = []
+    last_seq: int = 0  # number of the last feed item about it
 
     @property
     def metric(self) -> str:

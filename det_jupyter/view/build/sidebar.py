@@ -13,6 +13,7 @@ from det_jupyter.view.build.facts import (
     trial_status,
 )
 from det_jupyter.view.build.slots import note_of, slot_bar
+from det_jupyter.view.build.trial import build_rank
 from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, summary
 from det_jupyter.view.model.sidebar import (
     AgentLine,
@@ -136,14 +137,9 @@ def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
 
 
 def _rank(rank: RankView, run: AllocationView, trial_status: Status) -> RankLine:
-    is_up = bool(rank.device)
     agent_id = run.agent_ids[rank.rank] if rank.rank < len(run.agent_ids) else run.agent_id
-    return RankLine(
-        rank=rank.rank,
-        pid=rank.pid,
-        agent_id=agent_id or "",
-        slot=slot_label(rank.slot),
-        device=rank.device,
-        status=trial_status if is_up or trial_status != "running" else "starting",
-        has_kernel=is_up and bool(rank.connection_file),
-    )
+    return {
+        **build_rank(rank, trial_status),
+        "agent_id": agent_id or "",
+        "has_kernel": bool(rank.device and rank.connection_file),
+    }

@@ -57,7 +57,7 @@ def build_trial(
         backend=next((rank.backend for rank in ranks if rank.backend), ""),
         launch_note="" if allocation is None else allocation.launch_note,
         first_step_s=_first_step_s(allocation) if ranks else None,
-        ranks=[_rank(rank, status) for rank in ranks],
+        ranks=[build_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "error"),
         verdict=_verdict(trial, status),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
@@ -148,8 +148,8 @@ def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _rank(rank: RankView, trial_status: Status) -> Rank:
-    """A rank has reported its device once its process is up."""
+def build_rank(rank: RankView, trial_status: Status) -> Rank:
+    """Return a rank's part of the view; it has reported its device once its process is up."""
     is_up = bool(rank.device) or trial_status != "running"
     return Rank(
         rank=rank.rank,

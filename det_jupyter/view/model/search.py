@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.states import Mark, Status
-from det_jupyter.view.model.trial import Chart, Trial
+from det_jupyter.view.model.states import Mark
+from det_jupyter.view.model.trial import Chart, Trial, TrialStatus
 
 
 class Axis(TypedDict):
@@ -24,7 +24,7 @@ class Axis(TypedDict):
     labels: list[str]
 
 
-class Row(TypedDict):
+class Row(TrialStatus):
     """One trial among many: a row of the table, a line and dots in the pictures.
 
     Args:
@@ -37,16 +37,12 @@ class Row(TypedDict):
         metrics: The last value of each of the search's other metrics, None where it has none.
     """
 
-    id: int
-    status: Status
-    status_word: str
     bracket: int | None
     rungs: list[float | None]
     aim: int
     marks: list[Mark]
     best: float | None
     latest: float | None
-    steps_completed: int
     num_slots: int
     values: list[float | None]
     metrics: list[float | None]

@@ -10,7 +10,8 @@ from typing import TypedDict
 from det_jupyter.view.model.cluster import Cluster, Remedy, SlotState
 from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Row
-from det_jupyter.view.model.states import Action, Status
+from det_jupyter.view.model.states import Action
+from det_jupyter.view.model.trial import Rank, TrialStatus
 from det_jupyter.wire import ListedExperiment
 
 
@@ -118,28 +119,19 @@ class ViewNews(TypedDict):
     changed_rows: list[Row]
 
 
-class RankLine(TypedDict):
+class RankLine(Rank):
     """A rank that runs; `has_kernel` when a console can be opened on it."""
 
-    rank: int
-    pid: int
     agent_id: str
-    slot: str
-    device: str
-    status: Status
     has_kernel: bool
 
 
-class TrialLine(TypedDict):
+class TrialLine(TrialStatus):
     """A trial that holds slots, in the Running panel; `alarm` as in ExperimentLine."""
 
-    id: int
     experiment_id: int
     experiment: str
-    status: Status
-    status_word: str
     alarm: str
-    steps_completed: int
     progress: float
     ranks: list[RankLine]
 

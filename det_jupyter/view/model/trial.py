@@ -87,18 +87,23 @@ class Trace(TypedDict):
     text: str
 
 
-class Trial(TypedDict):
+class TrialStatus(TypedDict):
+    """What is shown of every trial."""
+
+    id: int
+    status: Status
+    status_word: str
+    steps_completed: int
+
+
+class Trial(TrialStatus):
     """One trial; `first_step_s` counts from the start.
 
     `makes_room` is a sentence or empty: for which experiment it was asked to leave. `verdict` is
     None until a run has reported where its time goes.
     """
 
-    id: int
-    status: Status
-    status_word: str
     progress: float
-    steps_completed: int
     restarts: int
     hparams: str
     wait: Wait | None

@@ -166,12 +166,19 @@ export interface ITrace {
   text: string;
 }
 
+export interface ITrialStatus {
+  id: number;
+  status: Status;
+  status_word: string;
+  steps_completed: number;
+}
+
 export interface ITrial {
   id: number;
   status: Status;
   status_word: string;
-  progress: number;
   steps_completed: number;
+  progress: number;
   restarts: number;
   hparams: string;
   wait: IWait | null;
@@ -207,13 +214,13 @@ export interface IRow {
   id: number;
   status: Status;
   status_word: string;
+  steps_completed: number;
   bracket: number | null;
   rungs: (number | null)[];
   aim: number;
   marks: Mark[];
   best: number | null;
   latest: number | null;
-  steps_completed: number;
   num_slots: number;
   values: (number | null)[];
   metrics: (number | null)[];
@@ -371,6 +378,11 @@ export interface IComparisonState {
 
 export interface IExperimentLine {
   id: number;
+  created_at: number;
+  ended_at: number | null;
+  held_s: number;
+  is_archived: boolean;
+  priority: number;
   name: string;
   status: Status;
   progress: number;
@@ -383,14 +395,9 @@ export interface IExperimentLine {
   labels: string[];
   description: string;
   notebook: string | null;
-  created_at: number;
-  ended_at: number | null;
-  held_s: number;
-  is_archived: boolean;
   num_slots: number;
   failure: string;
   alarm: string;
-  priority: number;
   position: number;
   is_quiet: boolean;
   key: string;
@@ -462,21 +469,21 @@ export interface IViewNews {
 export interface IRankLine {
   rank: number;
   pid: number;
-  agent_id: string;
   slot: string;
   device: string;
   status: Status;
+  agent_id: string;
   has_kernel: boolean;
 }
 
 export interface ITrialLine {
   id: number;
-  experiment_id: number;
-  experiment: string;
   status: Status;
   status_word: string;
-  alarm: string;
   steps_completed: number;
+  experiment_id: number;
+  experiment: string;
+  alarm: string;
   progress: number;
   ranks: IRankLine[];
 }

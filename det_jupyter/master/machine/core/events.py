@@ -24,7 +24,7 @@ from det_jupyter.records import (
 )
 from det_jupyter.wire import (
     AnyChange,
-    Capsule,
+    CreateExperiment,
     DeviceProcess,
     GangExited,
     GangStarted,
@@ -34,34 +34,17 @@ from det_jupyter.wire import (
 )
 
 
-class ExperimentSubmitted(Wire):
-    """A user asked for an experiment.
+class ExperimentSubmitted(CreateExperiment):
+    """A user asked for an experiment; `config` is the effective document.
 
     Args:
-        config: The effective document.
-        origins: Of its values, by path: "you" or "template"; the others are defaults.
+        origins: Of the values in `config`, by path: "you" or "template"; others are defaults.
         continues: A trial to go on with: this experiment's one trial begins where that one is.
-        queue_anyway: Accept it though no pool can run it now.
-        is_paused: It waits to be activated.
-        parent_id: It is a fork of this experiment.
-        is_quiet: Its end is not notified.
-        key: Identifies the submission, so that the client can repeat it.
     """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
-    config: dict[str, Any]
-    capsule: Capsule
-    python: str
-    cwd: str
-    notebook: str | None = None
-    template: str | None = None
     origins: dict[str, str] = {}
     continues: int | None = None
-    queue_anyway: bool = False
-    is_paused: bool = False
-    parent_id: int | None = None
-    is_quiet: bool = False
-    key: str = ""
 
 
 class ContinueRequested(Wire):

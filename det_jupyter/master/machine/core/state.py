@@ -15,50 +15,39 @@ from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
     AllocationState,
-    Capsule,
+    AllocationView,
     CheckpointRef,
     CheckpointView,
     DeviceProcess,
     Divergence,
-    FailureView,
-    ProfileView,
-    RankView,
-    SearchChangeView,
     SearchView,
     SlotView,
-    State,
+    StoredExperiment,
+    StoredTrial,
     Target,
-    TrialChangeView,
     Wire,
 )
 
 _DIGITS = 20  # of numbers: no trial has one of as many
 
 
-class Allocation(Wire):
-    """One period in which a trial waits for, or holds, slots."""
+class Allocation(AllocationView):
+    """One period in which a trial waits for, or holds, slots.
 
-    id: str
-    run: int
-    state: AllocationState = AllocationState.QUEUED
+    `agent_id` is its chief's agent, which gets the commands. `slots` are in rank order; id -1 is
+    a place that is no slot. `ranks` are there once the agent said that they exist.
+    """
+
     queued_at: float
-    agent_id: str | None = None  # of its chief; gets the commands; set once it holds slots
-    agent_ids: list[str] = []  # rank i is on agent_ids[i]
-    slots: list[SlotView] = []  # in rank order; id -1: a place that is no slot
     is_backfill: bool = False  # in slots that a more urgent trial waits for
-    preempted_by: int | None = None  # the experiment that it was asked to make room for
     promised: list[str] = []  # agents where others were asked to leave for it, while it waits
     excludes: list[str] = []  # agents that its trial shall avoid from its next run on
     is_hopeless: bool = False  # it printed what a policy says is not worth another try
     starts_from: CheckpointRef | None = None
     planned_target: Target = None  # the trial's may have moved since
-    ranks: list[RankView] = []  # once the agent said that they exist
-    ranks_up: dict[int, RankStarted] = {}  # which of them have journaled that they are up
+    ranks_up: dict[int, RankStarted] = {}  # which ranks have journaled that they are up
     asked_at: float | None = None  # to save its state and leave
     is_for_rest: bool = False  # asked to leave when all was saved, whatever comes after
-    started_at: float | None = None
-    first_step_at: float | None = None
-    launch_note: str = ""
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
 
@@ -75,45 +64,25 @@ class Allocation(Wire):
         return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
 
 
-class Trial(Wire):
-    """One sample of hyperparameters being trained."""
+class Trial(StoredTrial):
+    """One sample of hyperparameters being trained.
 
-    id: int
-    experiment_id: int
-    hparams: dict[str, Any]
-    seed: int
-    index: int = 0  # its place within the experiment, from 0
-    target: Target = None  # it trains until then
+    `is_resting` also while it has no target yet.
+    """
+
     target_is_last: bool = False
-    is_resting: bool = True  # has reached its target (or has none yet) and waits for another
-    bracket: int | None = None
-    rung_metrics: list[float | None] = []
-    was_stopped: bool = False  # the search ended it before its full length
     warm_start: CheckpointRef | None = None  # whose weights its first run begins with
-    state: State = State.ACTIVE
     exit_reason: ExitReason | None = None
     runs: int = 0
-    restarts: int = 0
     losses: int = 0  # of runs in a row that were lost before their first step
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
     checkpoints: list[str] = []  # uuids, oldest first
-    latest_metric: float | None = None
-    best_metric: float | None = None
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
-    failure: FailureView | None = None
     message: str = ""
-    notices: list[str] = []  # notices that its ranks wrote
-    changes: list[TrialChangeView] = []  # by users while it trained
-    profiles: list[ProfileView] = []  # that users asked for; the latest ones
-    alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     divergences: dict[str, Divergence] = {}  # by group and metric, those of now, oldest first
     waiting_for: str | None = None  # why it rests; why it queues is found when asked (why.py)
     avoids: list[str] = []  # agents that it shall not run on
-    slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
-    held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
-    created_at: float
-    ended_at: float | None = None
     story: list[str] = []  # its last events, for errors
 
     @property
@@ -127,43 +96,23 @@ class Trial(Wire):
         return next(iter(self.divergences.values()), None)
 
 
-class Experiment(Wire):
+class Experiment(StoredExperiment):
     """A configuration and its trials."""
 
-    id: int
-    config: dict[str, Any]
-    capsule: Capsule
-    python: str
-    cwd: str
-    notebook: str | None
-    state: State = State.ACTIVE
-    template: str | None = None  # that its configuration was laid over
     origins: dict[str, str] = {}  # of the values in the configuration, by path
     searcher: dict[str, Any] | None = None  # snapshot of the search; None: not started, or over
     search_view: SearchView | None = None
     search_progress: float = 0.0
-    search_changes: list[SearchChangeView] = []  # by users; the latest ones
     warm_start: CheckpointRef | None = None  # whose weights its trials begin with
     continues: int | None = None  # the trial whose training it goes on with
-    parent_id: int | None = None  # the experiment that it is a fork of
     is_quiet: bool = False  # its end is not notified: what submitted it reports
     key: str = ""  # of the client that submitted it
-    pool: str = "default"
-    priority: int = 42
-    weight: float = 1.0
-    max_slots: int | None = None
     position: float = 0.0  # its place among those of its priority: its number, unless moved
-    is_archived: bool = False
     trial_ids: list[int] = []
     best_metric: float | None = None
-    message: str = ""
     num_set_aside: int = 0  # news of it that could not be handled (giving_up.py)
     set_aside: str = ""  # the first of it
     is_given_up: bool = False  # because of such news
-    created_at: float
-    ended_at: float | None = None
-    held_s: float = 0.0  # seconds in which any of its trials held slots, until `held_since`
-    held_since: float | None = None  # since then one does
 
     @cached_property
     def settings(self) -> ExperimentConfig:

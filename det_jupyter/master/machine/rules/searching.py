@@ -232,6 +232,7 @@ def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
         hparams=create.hparams,
         seed=create.seed,
         bracket=turn.searches.of(experiment).bracket_of(create.index),
+        is_resting=True,
         state=State.PAUSED if experiment.state is State.PAUSED else State.ACTIVE,
         warm_start=experiment.warm_start,
         created_at=turn.now,

@@ -1,0 +1,41 @@
+"""What the machine stores and what its views show of one thing is declared once."""
+
+from __future__ import annotations
+
+from inspect import get_annotations
+
+import pytest
+
+from det_jupyter.master.machine.core.events import ExperimentSubmitted
+from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
+from det_jupyter.view.model.sidebar import ExperimentLine
+from det_jupyter.wire import (
+    AllocationView,
+    CreateExperiment,
+    ExperimentRow,
+    ExperimentView,
+    TrialView,
+    Wire,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differing"),
+    [
+        (Allocation, AllocationView, set()),
+        (Trial, TrialView, {"allocation", "waiting_for"}),  # the machine's have more, and less
+        (Experiment, ExperimentView, set()),
+        (ExperimentSubmitted, CreateExperiment, set()),
+        (ExperimentLine, ExperimentRow, set()),
+    ],
+)
+def test_a_field_that_two_descriptions_have_is_declared_once(
+    one: type[Wire], other: type[Wire], differing: set[str]
+) -> None:
+    shared = one.model_fields.keys() & other.model_fields.keys()
+    assert {name for name in shared if origin(one, name) is not origin(other, name)} == differing
+
+
+def origin(cls: type[Wire], name: str) -> type:
+    """Return the class that declares a field."""
+    return next(each for each in cls.__mro__ if name in get_annotations(each))
