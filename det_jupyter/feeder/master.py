@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 
 from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.client import Client
@@ -18,19 +17,9 @@ from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session, must_be_awake
 from det_jupyter.system import paths
 from det_jupyter.wire import MasterInfo
-from det_jupyter.wire.pages import ABSENT
+from det_jupyter.wire.pages import ABSENT, MasterState
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterState:
-    """The `master` of wire/pages.py."""
-
-    state: str
-    version: str = ""
-    problem: str = ""
-    command: str = ""
 
 
 class MasterLine:

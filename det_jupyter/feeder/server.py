@@ -7,7 +7,6 @@ import hmac
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict
 
 from tornado.http1connection import HTTP1Connection
 from tornado.web import Application, RequestHandler
@@ -17,9 +16,9 @@ from det_jupyter._version import __version__
 from det_jupyter.feeder.codec import to_text
 from det_jupyter.feeder.hub import Hub
 from det_jupyter.feeder.listening import make_waiting
-from det_jupyter.feeder.master import MasterLine, MasterState
+from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.tab import Questions, Tab
-from det_jupyter.wire.pages import PAGE_PROTOCOL
+from det_jupyter.wire.pages import PAGE_PROTOCOL, Hello, MasterState
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +46,13 @@ class Feeder:
 
     def hello(self) -> str:
         """Return the first frame of a socket."""
-        return to_text(
-            op="hello",
+        hello = Hello(
             instance=self.instance,
             version=__version__,
             protocol=PAGE_PROTOCOL,
-            master=asdict(self.master),
+            master=self.master,
         )
+        return to_text(**hello.model_dump())
 
     async def look(self) -> None:
         """Look for the master, and tell all tabs if its state is another one."""
@@ -64,7 +63,7 @@ class Feeder:
             return
         if master != self.master:
             self.master = master
-            frame = to_text(op="master", **asdict(master))
+            frame = to_text(op="master", **master.model_dump())
             for send in list(self.tabs):
                 send(frame)
 

@@ -19,7 +19,7 @@ from det_jupyter.feeder.frames import Ack, Ask, Follow, Leave, Ping, args_of, pa
 from det_jupyter.feeder.hub import Hub
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.topic import Following, Topic
-from det_jupyter.live.answers import ANSWERERS, answer, kept_answer
+from det_jupyter.live.answers import ANSWERERS, Answerer, answer, kept_answer
 from det_jupyter.live.commands import carry_out_command
 from det_jupyter.words import error_text
 
@@ -34,17 +34,18 @@ READ_ONLY = "you may look at experiments on this server, and not change them"
 TOO_MANY = "too many questions at once; ask again when some are answered"
 
 
-def command_answer(
-    client: Client, experiment_id: int, question: Mapping[str, Any]
-) -> dict[str, Any]:
+def command_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> None:
     """Carry out the button `command`: a verb, or a remedy by its lines."""
     queue = fetch_cluster(client, experiment_id).queue
     reasons = [entry.reason for entry in queue if entry.experiment_id == experiment_id]
     carry_out_command(client, experiment_id, str(question.get("command")), reasons)
-    return {}
 
 
-ANSWERERS_HERE = {**ANSWERERS, "command": command_answer, "kept": kept_answer}
+ANSWERERS_HERE: Mapping[str, Answerer] = {
+    **ANSWERERS,
+    "command": command_answer,
+    "kept": kept_answer,
+}
 
 
 class Questions:

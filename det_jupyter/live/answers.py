@@ -23,13 +23,23 @@ from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
 from det_jupyter.live.importance import KnownImportance
 from det_jupyter.view import build_view_state
 from det_jupyter.view.forms.place import kept_forms
-from det_jupyter.wire import LogLine, LogQuery, SeriesPage, SeriesQuery, Wire
+from det_jupyter.wire import ConfigText, LogLine, LogPage, LogQuery, SeriesPage, SeriesQuery, Wire
+from det_jupyter.wire.answers import (
+    ChangeAnswer,
+    CheckpointsAnswer,
+    KeptAnswer,
+    ProfileAnswer,
+    RankStack,
+    SeriesAnswer,
+    SeriesByTrial,
+    StacksAnswer,
+)
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
 Question = Mapping[str, Any]
-Answerer = Callable[[Client, int, Question], dict[str, Any]]
+Answerer = Callable[[Client, int, Question], Wire | None]  # None: it is done
 
 _MAX_CHECKPOINTS = 500
 # Jupyter drops messages above 1 MB a second.
@@ -43,13 +53,14 @@ _LOG_FILTERS = ("after", "tail", "rank", "level")
 _CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
 
 
-def config_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def config_answer(client: Client, experiment_id: int, question: Question) -> ConfigText:
     """Return the effective configuration as YAML, whose comments say where values come from."""
-    effective = client.effective_config(experiment_id)
-    return effective.model_dump(include={"yaml", "template", "notices"})
+    return ConfigText.built_from(client.effective_config(experiment_id))
 
 
-def checkpoints_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def checkpoints_answer(
+    client: Client, experiment_id: int, question: Question
+) -> CheckpointsAnswer:
     """Return the newest checkpoints, the newest first, and which is the best."""
     experiment = Experiment(client, experiment_id)
     handles = experiment.checkpoints()
@@ -57,21 +68,21 @@ def checkpoints_answer(client: Client, experiment_id: int, question: Question) -
         best = experiment.best_checkpoint().view.uuid
     except NotFound:
         best = ""
-    newest = [handle.view.model_dump() for handle in handles[: -_MAX_CHECKPOINTS - 1 : -1]]
-    return {"checkpoints": newest, "total": len(handles), "best": best}
+    newest = [handle.view for handle in handles[: -_MAX_CHECKPOINTS - 1 : -1]]
+    return CheckpointsAnswer(checkpoints=newest, total=len(handles), best=best)
 
 
-def log_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def log_answer(client: Client, experiment_id: int, question: Question) -> LogPage:
     """Return the lines that fit; of these the `first`, if the question says so."""
     given = {name: question.get(name) for name in _LOG_FILTERS}
     query = ask_for(LogQuery, **given, search=question.get("search") or None)
     page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
-    return {**page.model_dump(), "lines": _bounded(page.lines[: question.get("first")])}
+    return page.model_copy(update={"lines": _bounded(page.lines[: question.get("first")])})
 
 
-def _bounded(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
+def _bounded(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the newest lines that a message can carry, long ones cut."""
-    kept: list[dict[str, Any]] = []
+    kept: list[LogLine] = []
     room = _MAX_LOGS
     for line in reversed(lines):
         text = line.text
@@ -80,7 +91,7 @@ def _bounded(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
         room -= len(text)
         if room < 0:
             break
-        kept.append({**line.model_dump(), "text": text})
+        kept.append(line.model_copy(update={"text": text}))
     return kept[::-1]
 
 
@@ -91,7 +102,9 @@ class _Which(Wire):
     query: dict[str, Any] = {}
 
 
-def series_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def series_answer(
+    client: Client, experiment_id: int, question: Question
+) -> SeriesAnswer | SeriesByTrial:
     """Return a page of series, or one for each of several trials, by trial.
 
     What is asked for is `trial_id`, `agent_id`, or `trial_ids`.
@@ -101,25 +114,22 @@ def series_answer(client: Client, experiment_id: int, question: Question) -> dic
     )
     query = ask_for(SeriesQuery, **which.query)
     if which.agent_id is not None:
-        return {"page": _fitting(partial(client.agent_series, which.agent_id), query)}
+        return SeriesAnswer(page=_fitting(partial(client.agent_series, which.agent_id), query))
     if which.trial_id is not None:
-        return {"page": _fitting(partial(client.series, which.trial_id), query)}
+        return SeriesAnswer(page=_fitting(partial(client.series, which.trial_id), query))
     most = _MAX_POINTS // max(1, len(which.trial_ids))
-    return {
-        "pages": {
+    return SeriesByTrial(
+        pages={
             str(trial_id): _fitting(partial(client.series, trial_id), query, most)
             for trial_id in which.trial_ids
         }
-    }
+    )
 
 
 def _fitting(
     fetch: Callable[[SeriesQuery], SeriesPage], query: SeriesQuery, most: int = _MAX_POINTS
-) -> dict[str, Any]:
-    """Return a page that a message can carry: with fewer columns, and then with fewer series.
-
-    `left_out` counts the series that it lacks.
-    """
+) -> SeriesPage:
+    """Return a page that a message can carry: with fewer columns, and then with fewer series."""
     page = fetch(query)
     num_points = sum(len(one.x) for one in page.series)
     if num_points > most:
@@ -131,8 +141,7 @@ def _fitting(
         room -= max(1, len(one.x))
         if room >= 0:
             kept.append(one)
-    left_out = len(page.series) - len(kept)
-    return {**page.model_copy(update={"series": kept}).model_dump(), "left_out": left_out}
+    return page.model_copy(update={"series": kept, "left_out": len(page.series) - len(kept)})
 
 
 class _WhichRank(Wire):
@@ -140,7 +149,7 @@ class _WhichRank(Wire):
     rank: int | None = None  # all of them
 
 
-def stack_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def stack_answer(client: Client, experiment_id: int, question: Question) -> StacksAnswer:
     """Return the stack of each rank, or in its `error` why it does not answer.
 
     Raises:
@@ -150,21 +159,20 @@ def stack_answer(client: Client, experiment_id: int, question: Question) -> dict
     trial = Trial(client, asked.trial_id)
     ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
     with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
-        return {"trial_id": trial.id, "stacks": list(pool.map(_stack_of, ranks))}
+        return StacksAnswer(trial_id=trial.id, stacks=list(pool.map(_stack_of, ranks)))
 
 
-def _stack_of(rank: Rank) -> dict[str, Any]:
-    said = {"rank": rank.view.rank, "stack": "", "error": ""}
+def _stack_of(rank: Rank) -> RankStack:
     try:
         stack = rank.stack()
     except DetError as error:
-        return {**said, "error": str(error)}
+        return RankStack(rank=rank.view.rank, error=str(error))
     finally:
         ensure_event_loop().close()  # jupyter_client's, of this thread
-    return {**said, "stack": stack[-_MAX_STACK:]}
+    return RankStack(rank=rank.view.rank, stack=stack[-_MAX_STACK:])
 
 
-def profile_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def profile_answer(client: Client, experiment_id: int, question: Question) -> ProfileAnswer:
     """Record a profile, and return the first rank's trace.
 
     Raises:
@@ -175,15 +183,15 @@ def profile_answer(client: Client, experiment_id: int, question: Question) -> di
     written = [trace for trace in traces if trace.path]
     if not written:
         raise Conflict(repr(traces))
-    return {
-        "path": written[0].view.path,
-        "size_bytes": written[0].size_bytes,
-        "text": "\n".join(map(repr, traces)),
-        "traces": [trace.view.model_dump() for trace in traces],
-    }
+    return ProfileAnswer(
+        path=written[0].view.path,
+        size_bytes=written[0].size_bytes,
+        text="\n".join(map(repr, traces)),
+        traces=[trace.view for trace in traces],
+    )
 
 
-def change_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def change_answer(client: Client, experiment_id: int, question: Question) -> ChangeAnswer:
     """Change the trial, and return what became which, and from which batch on."""
     asked = question.get("changes") or {}
     if not isinstance(asked, Mapping):
@@ -197,10 +205,9 @@ def change_answer(client: Client, experiment_id: int, question: Question) -> dic
     said = [] if made is None else [repr(made)]
     if "priority" in given:
         said.append(f"priority {given['priority']}")
-    return {
-        "text": "; ".join(said),
-        "steps_completed": None if made is None else made.steps_completed,
-    }
+    return ChangeAnswer(
+        text="; ".join(said), steps_completed=None if made is None else made.steps_completed
+    )
 
 
 def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
@@ -211,7 +218,7 @@ def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
     return Trial(client, int(trial_id))
 
 
-def kept_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
     """Return the experiment as it is now, by MIME type."""
     live = fetch(client, experiment_id)
     importance = KnownImportance(client, experiment_id)
@@ -224,7 +231,7 @@ def kept_answer(client: Client, experiment_id: int, question: Question) -> dict[
         time.time(),
         importance=importance.latest,
     )
-    return {"kept": kept_forms(state)}
+    return KeptAnswer(kept=kept_forms(state))
 
 
 ANSWERERS: dict[str, Answerer] = {
@@ -250,7 +257,8 @@ def answer(
     if not isinstance(kind, str) or kind not in answerers:
         return {**said, "error": f"there is no question {kind!r}"}
     try:
-        return {**answerers[kind](client, experiment_id, question), **said}
+        answered = answerers[kind](client, experiment_id, question)
+        return {**(answered.model_dump() if answered is not None else {}), **said}
     except DetError as error:
         return {**said, "error": str(error)}
     except Exception as error:  # the boundary to the browser: it is said in the view

@@ -20,7 +20,13 @@ from det_jupyter.needs import needs_of
 from det_jupyter.server.feeder import Feeder
 from det_jupyter.server.master import MasterLine
 from det_jupyter.server.routes import ACTIONS, PREFIX, RESOURCES
-from det_jupyter.wire.pages import PAGE_PROTOCOL
+from det_jupyter.wire.pages import (
+    PAGE_PROTOCOL,
+    FeederState,
+    FirstConfiguration,
+    Handshake,
+    MasterState,
+)
 from det_jupyter.words import printable
 
 _MOST_SOURCE = 2_000_000  # characters of cells: parsing more takes seconds
@@ -117,17 +123,17 @@ class Info(Endpoint):
         """Say who we are, what the master does and what this user may do."""
         may, state = await asyncio.gather(may_of(self), self._master.state())
         if not (may["experiments"] or may["cluster"]):
-            state = {"state": state["state"], "version": "", "problem": "", "command": ""}
-        answer = {
-            "version": __version__,
-            "protocol": PAGE_PROTOCOL,
-            "may_read": "read" in may["experiments"],
-            "may_write": "write" in may["experiments"],
-            "may": may,
-            "master": state,
-            "feeder": {"state": self._feeder.state, "problem": self._feeder.problem},
-        }
-        self.finish(json.dumps(answer))
+            state = MasterState(state=state.state)
+        answer = Handshake(
+            version=__version__,
+            protocol=PAGE_PROTOCOL,
+            may_read="read" in may["experiments"],
+            may_write="write" in may["experiments"],
+            may=may,
+            master=state,
+            feeder=FeederState(state=self._feeder.state, problem=self._feeder.problem),
+        )
+        self.finish(json.dumps(answer.model_dump()))
 
 
 class StartCell(Endpoint):
@@ -158,7 +164,7 @@ class StartCell(Endpoint):
                 text, entrypoint, needs_of(sources if is_short else [], entrypoint), given
             ),
         )
-        self.finish(json.dumps({"configuration": written}))
+        self.finish(json.dumps(FirstConfiguration(configuration=written).model_dump()))
 
 
 class StartMaster(Endpoint):
@@ -173,4 +179,4 @@ class StartMaster(Endpoint):
     async def post(self) -> None:
         await require(self, "execute", "cluster")
         await self._master.start()
-        self.finish(json.dumps(await self._master.state()))
+        self.finish(json.dumps((await self._master.state()).model_dump()))

@@ -16,7 +16,7 @@ from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import must_be_awake
 from det_jupyter.wire import MasterInfo
-from det_jupyter.wire.pages import ABSENT
+from det_jupyter.wire.pages import ABSENT, MasterState
 
 T = TypeVar("T")
 
@@ -83,19 +83,22 @@ class MasterLine:
         """Return the running master, started now if need be."""
         return await self._starting.ask()
 
-    async def state(self) -> dict[str, str]:
+    async def state(self) -> MasterState:
         """Return the `master` of the handshake (wire/pages.py)."""
         if self._starting.is_under_way:
-            return _said("starting")
+            return MasterState(state="starting")
         try:
             info = await self.find()
         except ProtocolMismatch as error:
-            return _said("mismatch", problem=str(error), command=error.command)
+            return MasterState(state="mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
-            state = "silent" if error.command else "stopped"
             problem = "" if str(error) == ABSENT else str(error)
-            return _said(state, problem=problem, command=error.command)
-        return _said("running", version=info.version)
+            return MasterState(
+                state="silent" if error.command else "stopped",
+                problem=problem,
+                command=error.command,
+            )
+        return MasterState(state="running", version=info.version)
 
 
 def _look() -> MasterInfo:
@@ -114,9 +117,3 @@ def _asked(ask: Callable[[], T]) -> T:
         raise
     except (DetError, OSError) as error:
         raise MasterUnreachable(str(error)) from None
-
-
-def _said(
-    state: str, *, version: str = "", problem: str = "", command: str = ""
-) -> dict[str, str]:
-    return {"state": state, "version": version, "problem": problem, "command": command}

@@ -120,6 +120,7 @@ from det_jupyter.wire.ranks import (
     ZygoteReport,
 )
 from det_jupyter.wire.requests import (
+    ConfigText,
     ContinueExperiment,
     ContinueTrial,
     CreateExperiment,

@@ -69,9 +69,57 @@ feeder, which has the experiment's state, there are two more:
 
 from __future__ import annotations
 
+from typing import Literal
+
+from det_jupyter.wire.states import Wire
+
 PAGE_PROTOCOL = 1
 MOST_UNACKED = 2
 ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
     "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
     "notebook"
 )
+
+
+class MasterState(Wire):
+    """The `master` of the handshake."""
+
+    state: Literal["running", "starting", "stopped", "silent", "mismatch"]
+    version: str = ""
+    problem: str = ""
+    command: str = ""
+
+
+class FeederState(Wire):
+    """The `feeder` of the handshake."""
+
+    state: str
+    problem: str
+
+
+class Handshake(Wire):
+    """The answer to `GET det-jupyter/info`."""
+
+    version: str
+    protocol: int
+    may_read: bool
+    may_write: bool
+    may: dict[str, list[str]]
+    master: MasterState
+    feeder: FeederState
+
+
+class Hello(Wire):
+    """The first frame of a socket."""
+
+    op: Literal["hello"] = "hello"
+    instance: str
+    version: str
+    protocol: int
+    master: MasterState
+
+
+class FirstConfiguration(Wire):
+    """The answer to `POST det-jupyter/cell`: the first configuration of a class or function."""
+
+    configuration: str

@@ -59,14 +59,19 @@ class TemplateView(Wire):
     updated_at: float
 
 
-class EffectiveConfig(Wire):
-    """An experiment's whole configuration, and where its values come from."""
+class ConfigText(Wire):
+    """An experiment's whole configuration as text."""
 
-    yaml: str  # it as text, each value that is not the user's own with its origin as a comment
-    config: dict[str, Any]  # it as a document
-    origins: dict[str, str]  # "you", "template" or "default", by path
+    yaml: str  # each value that is not the user's own has its origin as a comment
     template: str | None = None  # the template that it was laid over
     notices: list[str] = []  # what in it has no effect, each in a sentence
+
+
+class EffectiveConfig(ConfigText):
+    """An experiment's whole configuration, and where its values come from."""
+
+    config: dict[str, Any]  # it as a document
+    origins: dict[str, str]  # "you", "template" or "default", by path
 
     def __str__(self) -> str:
         return self.yaml

@@ -53,3 +53,4 @@ class SeriesPage(Wire):
     ended_at: Moment | None = None  # of the trial; None while it may train on
     # Between the kept samples: after rolling up, coarser than they were taken.
     interval_s: float = 1.0
+    left_out: int = 0  # how many series it lacks, as a message to a page has no room for them

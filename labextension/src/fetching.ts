@@ -2,6 +2,7 @@
 import * as core from './core.js';
 import type { Ask } from './model/questions.js';
 import type { LoadTabs, MakeTabs } from './tabs/lazy.js';
+import type { ITabsAnswer } from './model/answers.js';
 
 interface IBundle {
   default: (shared: typeof core) => MakeTabs;
@@ -21,7 +22,7 @@ export function tabsFrom(ask: Ask): LoadTabs {
 }
 
 async function fetchTabs(ask: Ask): Promise<MakeTabs> {
-  const { text } = await ask<{ text: string }>('tabs', {});
+  const { text } = await ask<ITabsAnswer>('tabs', {});
   const url = URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
   try {
     const bundle = (await import(/* @vite-ignore */ url)) as IBundle;

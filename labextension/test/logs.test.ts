@@ -1,13 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import {
-  LogLines,
-  MAX_LINES,
-  type AskLogs,
-  type ILogLine,
-  type ILogPage
-} from '../src/logs/lines.js';
+import { LogLines, MAX_LINES, type AskLogs } from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
 import { Folding } from '../src/logs/folding.js';
 import { LogPanel } from '../src/logs/panel.js';
@@ -15,6 +9,7 @@ import { Questions, type Ask } from '../src/model/questions.js';
 import { english } from '../src/model/trans.js';
 import { ExperimentView } from '../src/view.js';
 import { row, search, state, trial } from './samples.js';
+import type { ILogLine, ILogPage } from '../src/model/answers.js';
 
 function line(id: number, changes: Partial<ILogLine> = {}): ILogLine {
   const text = `line ${id}`;

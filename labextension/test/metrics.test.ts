@@ -19,10 +19,10 @@ import type { Ask } from '../src/model/questions.js';
 import { Settings } from '../src/model/settings.js';
 import type { IViewState } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
-import type { ISeriesQuery } from '../src/series/pages.js';
 import type { IPanel } from '../src/tabs/tab.js';
 import { chart, search, series, state, trial } from './samples.js';
 import { measured, seriesPage } from './seriessamples.js';
+import type { ISeriesQuery } from '../src/model/answers.js';
 
 const ramp = (n: number): number[] => Array.from({ length: n }, (_, i) => i);
 

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { checkpointsTab, type ICheckpoint } from '../src/checkpoints/tab.js';
+import { checkpointsTab } from '../src/checkpoints/tab.js';
 import { configLines, fittingLines } from '../src/config/lines.js';
 import { configTab } from '../src/config/tab.js';
 import type { Ask } from '../src/model/questions.js';
@@ -9,6 +9,7 @@ import { Settings } from '../src/model/settings.js';
 import { english } from '../src/model/trans.js';
 import type { IPanel, ITab, ITabContext } from '../src/tabs/tab.js';
 import { state } from './samples.js';
+import type { ICheckpointView } from '../src/model/answers.js';
 
 const YAML = `name: digits
 hyperparameters:
@@ -108,8 +109,9 @@ describe('the configuration', () => {
 });
 
 describe('checkpoints', () => {
-  const one = (changes: Partial<ICheckpoint> = {}): ICheckpoint => ({
+  const one = (changes: Partial<ICheckpointView> = {}): ICheckpointView => ({
     uuid: 'c',
+    experiment_id: 1,
     trial_id: 3,
     steps_completed: 100,
     path: '/data/checkpoints/c',
@@ -117,6 +119,7 @@ describe('checkpoints', () => {
     created_at: 1000,
     searcher_metric: 0.91,
     state: 'COMPLETED',
+    globs: [],
     ...changes
   });
 

@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { LiveSeries } from '../src/series/live.js';
-import { mergePages, spanOf, tailOf, type ISeriesPage } from '../src/series/pages.js';
+import { mergePages, spanOf, tailOf } from '../src/series/pages.js';
 import { measured, SeriesKernel, seriesPage } from './seriessamples.js';
+import type { ISeriesPage } from '../src/model/answers.js';
 
 describe('newer points', () => {
   const kept = seriesPage([measured({ mid: [1, 2, 3] }), measured({ name: 'rest', mid: [9] })]);

@@ -1,7 +1,8 @@
 /** Made-up series, as the kernel would answer them. */
-import type { AskSeries, IMeasured, ISeriesPage, ISeriesQuestion } from '../src/series/pages.js';
+import type { AskSeries, ISeriesQuestion } from '../src/series/pages.js';
+import type { ISeries, ISeriesPage } from '../src/model/answers.js';
 
-export function measured(changes: Partial<IMeasured> & { mid: number[] }): IMeasured {
+export function measured(changes: Partial<ISeries> & { mid: number[] }): ISeries {
   const { mid } = changes;
   return {
     source: 'rank:0',
@@ -16,8 +17,8 @@ export function measured(changes: Partial<IMeasured> & { mid: number[] }): IMeas
   };
 }
 
-export function seriesPage(series: IMeasured[], changes: Partial<ISeriesPage> = {}): ISeriesPage {
-  return { series, began_at: 1000, ended_at: null, interval_s: 1, ...changes };
+export function seriesPage(series: ISeries[], changes: Partial<ISeriesPage> = {}): ISeriesPage {
+  return { series, began_at: 1000, ended_at: null, interval_s: 1, left_out: 0, ...changes };
 }
 
 /** The kernel: answers with these pages, one after the other, and keeps what it was asked for. */

@@ -7,13 +7,13 @@ import { Settings } from '../src/model/settings.js';
 import type { IVerdict } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
 import { OrderControls, type IOrdered } from '../src/orders/controls.js';
-import type { ISeriesPage } from '../src/series/pages.js';
 import type { IPanel } from '../src/tabs/tab.js';
 import { systemTab } from '../src/system/tab.js';
 import { timingsTab } from '../src/timings/tab.js';
 import { VerdictBanner } from '../src/verdict/banner.js';
 import { measured, seriesPage } from './seriessamples.js';
 import { state, trial } from './samples.js';
+import type { ISeriesPage } from '../src/model/answers.js';
 
 const VERDICT: IVerdict = {
   kind: 'straggler',

@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import traitlets
@@ -28,6 +28,7 @@ from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Row
+from det_jupyter.wire.answers import TabsAnswer
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,12 @@ logger = logging.getLogger(__name__)
 Send = Callable[[Any], None]
 
 
-def tabs_answer(client: Client, experiment_id: int, question: answers.Question) -> dict[str, Any]:
+def tabs_answer(client: Client, experiment_id: int, question: answers.Question) -> TabsAnswer:
     """Return the code of the tabs that a view begins without."""
-    return {"text": (show.STATIC_DIR / "tabs.js").read_text(encoding="utf-8")}
+    return TabsAnswer(text=(show.STATIC_DIR / "tabs.js").read_text(encoding="utf-8"))
 
 
-ANSWERERS = {**answers.ANSWERERS, "tabs": tabs_answer}
+ANSWERERS: Mapping[str, answers.Answerer] = {**answers.ANSWERERS, "tabs": tabs_answer}
 
 
 def answer_soon(

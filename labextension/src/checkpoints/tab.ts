@@ -6,24 +6,7 @@ import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import { AskedPanel } from '../tabs/asked.js';
 import type { ITab, ITabContext } from '../tabs/tab.js';
-
-export interface ICheckpoint {
-  uuid: string;
-  trial_id: number;
-  steps_completed: number;
-  path: string;
-  size_bytes: number;
-  created_at: number;
-  searcher_metric: number | null;
-  state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
-}
-
-export interface ICheckpointsAnswer {
-  checkpoints: ICheckpoint[];
-  total: number;
-  /** Its uuid, or ''. */
-  best: string;
-}
+import type { ICheckpointView, ICheckpointsAnswer } from '../model/answers.js';
 
 export function checkpointsTab(context: ITabContext): ITab {
   return {
@@ -75,7 +58,7 @@ class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
   }
 
   /** How to load it. */
-  private _drawLines(one: ICheckpoint, isBest: boolean): void {
+  private _drawLines(one: ICheckpointView, isBest: boolean): void {
     const trans = this._trans;
     const code = h(
       'pre.det-code-lines',
@@ -91,7 +74,7 @@ class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
     this._lines.append(h('div.det-line', {}, h('span', {}, words), copy), code);
   }
 
-  private _row(one: ICheckpoint, isBest: boolean): HTMLElement {
+  private _row(one: ICheckpointView, isBest: boolean): HTMLElement {
     const trans = this._trans;
     const isKept = one.state === 'COMPLETED';
     const isPart = one.state === 'PARTIALLY_DELETED';

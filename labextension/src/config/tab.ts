@@ -5,12 +5,7 @@ import type { ITrans } from '../model/trans.js';
 import { AskedPanel } from '../tabs/asked.js';
 import type { ITab, ITabContext } from '../tabs/tab.js';
 import { configLines, fittingLines, type IConfigLine, type Origin } from './lines.js';
-
-interface IConfigAnswer {
-  yaml: string;
-  template: string | null;
-  notices: string[];
-}
+import type { IConfigText } from '../model/answers.js';
 
 export function configTab(context: ITabContext): ITab {
   return {
@@ -20,7 +15,7 @@ export function configTab(context: ITabContext): ITab {
   };
 }
 
-class ConfigPanel extends AskedPanel<IConfigAnswer> {
+class ConfigPanel extends AskedPanel<IConfigText> {
   constructor({ asking, ask }: ITabContext, host: HTMLElement) {
     super({ ask, type: 'config', slowHint: asking.slowHint });
     const { trans } = asking;
@@ -51,7 +46,7 @@ class ConfigPanel extends AskedPanel<IConfigAnswer> {
     this._note('');
   }
 
-  protected _draw({ yaml, template, notices }: IConfigAnswer): void {
+  protected _draw({ yaml, template, notices }: IConfigText): void {
     this._yaml = yaml;
     this._lines = configLines(yaml);
     setHidden(this._box, false);

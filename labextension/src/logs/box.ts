@@ -3,7 +3,7 @@ import { h, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js'
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { Folding, ranksText, type IFolded } from './folding.js';
-import type { ILogLine } from './lines.js';
+import type { ILogLine } from '../model/answers.js';
 
 const NEAR_PX = 24; // from the end, as good as at it
 const SCROLL_KEYS = ['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' '];

@@ -3,7 +3,8 @@ import { h, setHidden, setText, smallButton } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
-import type { AskLogs, ILogLine } from './lines.js';
+import type { AskLogs } from './lines.js';
+import type { ILogLine } from '../model/answers.js';
 
 export interface IFirstErrorOptions {
   trans: ITrans;

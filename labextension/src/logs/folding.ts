@@ -1,5 +1,5 @@
 /** Equal lines that several ranks printed at about the same time, as one; pure. */
-import type { ILogLine } from './lines.js';
+import type { ILogLine } from '../model/answers.js';
 
 export interface IFolded {
   /** The first of the lines. */

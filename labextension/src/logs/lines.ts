@@ -1,24 +1,5 @@
 /** The printed lines that the panel has: the newest, up to a bound, and how many there are in all. */
-
-export interface ILogLine {
-  id: number;
-  at: number;
-  trial_id: number;
-  run: number;
-  rank: number;
-  text: string;
-  level: string | null;
-  /** A progress bar: the next line of this run and rank takes its place. */
-  is_open: boolean;
-}
-
-export interface ILogPage {
-  lines: ILogLine[];
-  /** `null`: counting took too long. */
-  total: number | null;
-  last_id: number;
-  is_over: boolean;
-}
+import type { ILogLine, ILogPage } from '../model/answers.js';
 
 export interface ILogFilter {
   trial_id: number | null;

@@ -7,7 +7,8 @@ import type { IPanel, ITab } from '../tabs/tab.js';
 import { LogBox } from './box.js';
 import { LogFilters } from './filters.js';
 import { FirstError } from './firsterror.js';
-import { LogLines, MAX_LINES, type AskLogs, type ILogLine } from './lines.js';
+import { LogLines, MAX_LINES, type AskLogs } from './lines.js';
+import type { ILogLine } from '../model/answers.js';
 
 const PERIOD_MS = 1000;
 const AGAIN_MS = 5000;

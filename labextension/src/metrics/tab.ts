@@ -9,7 +9,6 @@ import { h, setHidden, setText, smallButton } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import type { Axis } from '../model/settings.js';
 import type { IViewState } from '../model/state.js';
-import type { ISeriesPage } from '../series/pages.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
 import { Chooser } from './chooser.js';
 import { Followers } from './followers.js';
@@ -24,6 +23,7 @@ import {
   type ITrace
 } from './traces.js';
 import { idsIn, trialsOf } from './trials.js';
+import type { ISeriesPage } from '../model/answers.js';
 
 const NUM_AT_FIRST = 6;
 

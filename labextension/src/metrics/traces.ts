@@ -1,6 +1,6 @@
 /** Curves of metrics, from the kernel's answers or from the state of the view; pure. */
 import type { IChart, IViewState } from '../model/state.js';
-import type { ISeriesPage } from '../series/pages.js';
+import type { ISeriesPage } from '../model/answers.js';
 
 /** One metric of one trial and group. */
 export interface ITrace {

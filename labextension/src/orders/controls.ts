@@ -4,6 +4,7 @@ import { Notice, type IAsking } from '../dom/notice.js';
 import { formatSize } from '../model/format.js';
 import type { Ask } from '../model/questions.js';
 import type { IChange, ITrace } from '../model/state.js';
+import type { IChangeAnswer, IProfileAnswer } from '../model/answers.js';
 
 const STEPS = 10;
 
@@ -15,10 +16,6 @@ export interface IOrdered {
   isRunning: boolean;
   changes: IChange[];
   traces: ITrace[];
-}
-
-interface IMade {
-  text: string;
 }
 
 export class OrderControls {
@@ -57,7 +54,9 @@ export class OrderControls {
     const { trialId } = this._ordered ?? {};
     let text = '';
     this._carryOut = async () => {
-      text = (await this._ask<IMade>(type, { trial_id: trialId, ...fields })).text;
+      text = (
+        await this._ask<IChangeAnswer | IProfileAnswer>(type, { trial_id: trialId, ...fields })
+      ).text;
     };
     this._setBusy(true);
     await this._notice.ask(type);

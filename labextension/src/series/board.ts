@@ -18,7 +18,8 @@ import {
 import type { Settings } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
 import { LiveSeries, type IFollowed } from './live.js';
-import { spanOf, type AskSeries, type ISeriesPage } from './pages.js';
+import { spanOf, type AskSeries } from './pages.js';
+import type { ISeriesPage } from '../model/answers.js';
 
 const TABLE_ROWS = 15;
 const SETTLED_MS = 150;

@@ -1,6 +1,6 @@
 /** Series side by side, as plots take them: one x axis, a gap where nothing was measured; pure. */
 import type { Column } from '../charts/curves.js';
-import type { IMeasured } from './pages.js';
+import type { ISeries } from '../model/answers.js';
 
 export interface IAligned {
   x: number[];
@@ -13,7 +13,7 @@ export interface IAligned {
 const GAP = 3; // times the usual distance between points
 
 /** Put series side by side, with x counted from `origin`. */
-export function aligned(series: readonly IMeasured[], origin = 0): IAligned {
+export function aligned(series: readonly ISeries[], origin = 0): IAligned {
   const [first, ...others] = series;
   if (first === undefined) {
     return { x: [], mid: [], low: [], high: [] };
@@ -36,12 +36,12 @@ function haveSameX(one: readonly number[], other: readonly number[]): boolean {
   return one.length === other.length && one.every((x, i) => x === other[i]);
 }
 
-function union(series: readonly IMeasured[]): number[] {
+function union(series: readonly ISeries[]): number[] {
   return [...new Set(series.flatMap(one => one.x))].sort((a, b) => a - b);
 }
 
 /** Its values at the places that it has, `undefined` between them, gaps where it pauses. */
-function placed(one: IMeasured, name: 'low' | 'mid' | 'high', xs: readonly number[]): Column {
+function placed(one: ISeries, name: 'low' | 'mid' | 'high', xs: readonly number[]): Column {
   const own = new Map(one.x.map((x, i) => [x, one[name][i] as number]));
   const pauses = new Set(gapsOf(one.x).map(i => one.x[i - 1]));
   const column: Column = [];

@@ -1,36 +1,5 @@
 /** Measured numbers over time as the kernel answers them, and newer points put to older; pure. */
-
-/** As det_jupyter/wire/series.py has it. */
-export interface ISeriesQuery {
-  of: 'metrics' | 'timings' | 'system';
-  axis: 'time' | 'batches';
-  names: string[] | null;
-  sources: string[] | null;
-  since: number | null;
-  until: number | null;
-  columns: number;
-}
-
-/** A point for each column of the picture that has a value. */
-export interface IMeasured {
-  source: string;
-  name: string;
-  title: string;
-  unit: string;
-  x: number[];
-  low: number[];
-  mid: number[];
-  high: number[];
-  /** Why there are no values. */
-  missing: string;
-}
-
-export interface ISeriesPage {
-  series: IMeasured[];
-  began_at: number | null;
-  ended_at: number | null;
-  interval_s: number;
-}
+import type { ISeries, ISeriesAnswer, ISeriesPage, ISeriesQuery } from '../model/answers.js';
 
 export interface ISeriesQuestion {
   trial_id: number;
@@ -38,7 +7,7 @@ export interface ISeriesQuestion {
 }
 
 /** Asks the kernel for series; rejects with a reason for people. */
-export type AskSeries = (question: ISeriesQuestion) => Promise<{ page: ISeriesPage }>;
+export type AskSeries = (question: ISeriesQuestion) => Promise<ISeriesAnswer>;
 
 const COLUMNS_AGAIN = 3; // the newest columns may have been incomplete
 const MAX_GROWTH = 2;
@@ -52,12 +21,12 @@ export function mergePages(kept: ISeriesPage, newer: ISeriesPage): ISeriesPage {
     return before === undefined ? one : joined(before, one);
   });
   const order = new Map(kept.series.map((one, i) => [keyOf(one), i]));
-  const place = (one: IMeasured): number => order.get(keyOf(one)) ?? order.size;
+  const place = (one: ISeries): number => order.get(keyOf(one)) ?? order.size;
   const series = [...known.values(), ...fresh].sort((a, b) => place(a) - place(b));
   return { ...newer, series };
 }
 
-function joined(before: IMeasured, after: IMeasured): IMeasured {
+function joined(before: ISeries, after: ISeries): ISeries {
   const [from] = after.x;
   if (from === undefined) {
     return before.x.length > 0 ? before : after;
@@ -69,7 +38,7 @@ function joined(before: IMeasured, after: IMeasured): IMeasured {
   return { ...after, x: put('x'), low: put('low'), mid: put('mid'), high: put('high') };
 }
 
-function keyOf(one: IMeasured): string {
+function keyOf(one: ISeries): string {
   return `${one.source} ${one.name}`;
 }
 

@@ -4,7 +4,7 @@ import { capitalized, formatMeasure } from '../model/units.js';
 import { SYSTEM } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import { aligned } from '../series/columns.js';
-import type { IMeasured, ISeriesPage } from '../series/pages.js';
+import type { ISeries, ISeriesPage } from '../model/answers.js';
 
 /** So many curves have a colour and a name each, and so few their smallest and largest values. */
 const MAX_NAMED = 8;
@@ -41,8 +41,8 @@ export function systemPictures(
   );
 }
 
-function byName(all: readonly IMeasured[], group: Group): IMeasured[][] {
-  const named = new Map<string, IMeasured[]>();
+function byName(all: readonly ISeries[], group: Group): ISeries[][] {
+  const named = new Map<string, ISeries[]>();
   for (const one of all) {
     if (groupOf(one.source) === group && one.x.length > 0) {
       named.set(one.name, [...(named.get(one.name) ?? []), one]);
@@ -52,11 +52,11 @@ function byName(all: readonly IMeasured[], group: Group): IMeasured[][] {
 }
 
 function pictureOf(
-  series: IMeasured[],
+  series: ISeries[],
   origin: number,
   labels: ReadonlyMap<string, string>
 ): IPicture {
-  const { title, unit } = series[0] as IMeasured;
+  const { title, unit } = series[0] as ISeries;
   const { x, mid, low, high } = aligned(series, origin);
   const curves = series.map((one, i): ICurve => ({
     ...{ label: labels.get(one.source) ?? one.source, values: mid[i] ?? [] },
@@ -72,7 +72,7 @@ function pictureOf(
 }
 
 /** Names for people: GPUs by their places among all, as their UUIDs are long. */
-function labelsOf(all: readonly IMeasured[], trans: ITrans): Map<string, string> {
+function labelsOf(all: readonly ISeries[], trans: ITrans): Map<string, string> {
   const sources = [...new Set(all.map(one => one.source))];
   const gpus = sources.filter(source => groupOf(source) === 'gpu').sort();
   return new Map(
@@ -99,18 +99,18 @@ export interface IMissing {
 /** What was not measured, by the reason. */
 export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
   const labels = labelsOf(page.series, trans);
-  const found = new Map<string, Map<string, IMeasured[]>>();
+  const found = new Map<string, Map<string, ISeries[]>>();
   const order = SYSTEM.flat();
   const inOrder = [...page.series].sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
   for (const one of inOrder) {
     if (one.missing !== '' && one.x.length === 0) {
-      const names = found.get(one.missing) ?? new Map<string, IMeasured[]>();
+      const names = found.get(one.missing) ?? new Map<string, ISeries[]>();
       names.set(one.title, [...(names.get(one.title) ?? []), one]);
       found.set(one.missing, names);
     }
   }
   const hasValues = new Set(page.series.filter(one => one.x.length > 0).map(one => one.title));
-  const text = (title: string, missing: IMeasured[]): string =>
+  const text = (title: string, missing: ISeries[]): string =>
     hasValues.has(title)
       ? `${title} (${missing.map(one => labels.get(one.source) ?? one.source).join(', ')})`
       : title;

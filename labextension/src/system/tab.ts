@@ -4,9 +4,10 @@ import { isEnded } from '../model/clock.js';
 import { shownTitle, shownTrial, type IShownTrial } from '../model/shown.js';
 import { SYSTEM, type IViewState } from '../model/state.js';
 import { SeriesBoard } from '../series/board.js';
-import { inParts, type ISeriesPage } from '../series/pages.js';
+import { inParts } from '../series/pages.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
 import { missingOf, systemPictures, type IMissing } from './pictures.js';
+import type { ISeriesPage } from '../model/answers.js';
 
 export function systemTab(context: ITabContext): ITab {
   return {

@@ -1,7 +1,7 @@
 /** The parts of a batch's time: which colour and pattern each has, and what a rank spent on each. */
 import type { ICurve } from '../charts/picture.js';
 import { PARTS } from '../model/state.js';
-import type { IMeasured, ISeriesPage } from '../series/pages.js';
+import type { ISeries, ISeriesPage } from '../model/answers.js';
 
 export const RATE = 'samples_per_second';
 export const SECTION = 'section.';
@@ -40,7 +40,7 @@ export function lookOfPart(name: string): Look {
 }
 
 /** The parts that took time, in the order in which they are stacked. */
-export function partsOf(page: ISeriesPage, source: string): IMeasured[] {
+export function partsOf(page: ISeriesPage, source: string): ISeries[] {
   const own = new Map(page.series.filter(one => one.source === source).map(s => [s.name, s]));
   return PARTS.flatMap(name => {
     const one = own.get(name);

@@ -3,8 +3,8 @@ import { lookOf, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { capitalized, formatMeasure, formatSeconds } from '../model/units.js';
 import type { ITrans } from '../model/trans.js';
 import { aligned } from '../series/columns.js';
-import type { IMeasured, ISeriesPage } from '../series/pages.js';
 import { COUNTER, lookOfPart, partsOf, RATE, SECTION } from './parts.js';
+import type { ISeries, ISeriesPage } from '../model/answers.js';
 
 const MAX_COUNTERS = 6;
 const MIN_SHARE = 0.001;
@@ -34,13 +34,13 @@ export function timingPictures(
 }
 
 /** Parts that can be seen in a stack; the table has the others, too. */
-function visible(parts: IMeasured[]): IMeasured[] {
+function visible(parts: ISeries[]): ISeries[] {
   const sums = parts.map(one => one.mid.reduce((sum, value) => sum + value, 0));
   const least = MIN_SHARE * sums.reduce((all, one) => all + one, 0);
   return parts.filter((_, i) => (sums[i] as number) >= least);
 }
 
-function stack(parts: IMeasured[], origin: number): Omit<IPicture, 'title'> {
+function stack(parts: ISeries[], origin: number): Omit<IPicture, 'title'> {
   const { x, mid } = aligned(parts, origin);
   return {
     kind: 'stack',
@@ -56,7 +56,7 @@ function stack(parts: IMeasured[], origin: number): Omit<IPicture, 'title'> {
 }
 
 function lines(
-  series: IMeasured[],
+  series: ISeries[],
   title: string,
   origin: number,
   marks: IPictureMark[] = []

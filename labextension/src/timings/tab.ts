@@ -9,12 +9,13 @@ import { capitalized, formatSeconds } from '../model/units.js';
 import { OrderControls } from '../orders/controls.js';
 import { SeriesBoard } from '../series/board.js';
 import { LiveSeries } from '../series/live.js';
-import type { AskSeries, ISeriesPage } from '../series/pages.js';
+import type { AskSeries } from '../series/pages.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
 import { VerdictBanner } from '../verdict/banner.js';
 import { partRows, ranksOf, SECTION, type IPartRow } from './parts.js';
 import { timingPictures } from './pictures.js';
 import { RankBars } from './ranks.js';
+import type { ISeriesPage } from '../model/answers.js';
 
 const STATISTICS = ['p50', 'p95', 'max'] as const;
 const SUMMARY_MS = 3000;

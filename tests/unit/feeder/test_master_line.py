@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -68,7 +67,12 @@ def test_one_that_may_be_started_is_tried_once_and_the_problem_is_said(starts: l
 def test_a_running_master_is_said_with_its_version() -> None:
     announce()
     said = MasterLine(may_start=False).look()
-    assert asdict(said) == {"state": "running", "version": "0.0.9", "problem": "", "command": ""}
+    assert said.model_dump() == {
+        "state": "running",
+        "version": "0.0.9",
+        "problem": "",
+        "command": "",
+    }
 
 
 def test_another_version_is_said_with_the_command_that_stops_it() -> None:

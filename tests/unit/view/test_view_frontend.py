@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypedDict
 
@@ -13,10 +14,10 @@ from pydantic import Field
 from det_jupyter import words
 from det_jupyter._version import __version__
 from det_jupyter.client.tables import csv_text
-from det_jupyter.view.model.__main__ import interface, typescript
+from det_jupyter.view.model.__main__ import answers_module, interface, state_module
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Status
-from det_jupyter.wire import Wire
+from det_jupyter.wire import TrialView, Wire
 from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
@@ -52,9 +53,27 @@ ROOMS = (
 CASES = json.loads((FRONTEND / "test/format-cases.json").read_text(encoding="utf-8"))
 
 
-def test_interfaces_of_the_state_are_generated_from_its_classes() -> None:
-    written = (FRONTEND / "src/model/state.ts").read_text(encoding="utf-8")
-    assert written == typescript(), "stale: see the head of det_jupyter/view/model/__main__.py"
+@pytest.mark.parametrize(
+    ("name", "module"), [("state", state_module), ("answers", answers_module)]
+)
+def test_interfaces_of_states_and_answers_are_generated_from_their_classes(
+    name: str, module: Callable[[], str]
+) -> None:
+    written = (FRONTEND / f"src/model/{name}.ts").read_text(encoding="utf-8")
+    assert written == module(), "stale: see the head of det_jupyter/view/model/__main__.py"
+
+
+def test_a_message_of_which_some_fields_are_used_has_these() -> None:
+    assert interface(TrialView, ["id", "hparams"]) == (
+        "export interface ITrialView {\n  id: number;\n  hparams: Record<string, unknown>;\n}\n"
+    )
+
+
+def test_pages_declare_no_answer_by_hand() -> None:
+    typed = re.compile(r"\b(?:ask|get|post|put|delete|request)<\s*(?:readonly )?\{")
+    sources = sorted((FRONTEND / "src").rglob("*.ts"))
+    found = [path.name for path in sources if typed.search(path.read_text(encoding="utf-8"))]
+    assert not found, "their types come from model/answers.ts"
 
 
 def test_each_kind_of_field_has_its_typescript() -> None:

@@ -14,7 +14,6 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import type { ITrans } from '../../model/trans.js';
 import type { ILabSettings, ILink, LinkState } from '../tokens.js';
 import { type Api, RequestError } from './api.js';
-import type { IInfo, IMaster } from './frames.js';
 import type { ILoss, Socket } from './socket.js';
 import {
   type ITrouble,
@@ -23,6 +22,7 @@ import {
   lossTrouble,
   masterTrouble
 } from './troubles.js';
+import type { IHandshake, IMasterState } from '../../model/answers.js';
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 30_000;
@@ -104,7 +104,7 @@ export class Link implements ILink, IDisposable {
     this._asked = asked;
     const timer = setTimeout(() => asked.abort(), INFO_MS);
     try {
-      const info = await this._api.request<IInfo>('GET', 'info', undefined, asked.signal);
+      const info = await this._api.request<IHandshake>('GET', 'info', undefined, asked.signal);
       if (this._asked === asked) {
         this._onInfo(info);
       }
@@ -117,7 +117,7 @@ export class Link implements ILink, IDisposable {
     }
   }
 
-  private _onInfo(info: IInfo): void {
+  private _onInfo(info: IHandshake): void {
     const trouble = handshakeTrouble(this._trans, info);
     if (trouble !== null) {
       this._fail(trouble);
@@ -134,17 +134,17 @@ export class Link implements ILink, IDisposable {
     }
   }
 
-  private _onGreeted(master: IMaster): void {
+  private _onGreeted(master: IMasterState): void {
     this._greetedAt = performance.now();
     this._onMaster(master);
   }
 
-  private _onMaster(master: IMaster): void {
+  private _onMaster(master: IMasterState): void {
     clearTimeout(this._startTimer);
     this._say(masterTrouble(this._trans, master));
     if (master.state === 'starting') {
       const problem = this._trans.__('The master has not started within a minute.');
-      const late: IMaster = { state: 'stopped', problem, command: '' };
+      const late: IMasterState = { state: 'stopped', version: '', problem, command: '' };
       this._startTimer = setTimeout(() => this._onMaster(late), START_MS);
     }
   }

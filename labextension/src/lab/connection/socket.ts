@@ -16,8 +16,9 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import type { ITrans } from '../../model/trans.js';
 import type { IFollowed, ISocket, ITopics } from '../tokens.js';
 import { decode } from './codec.js';
-import type { IHello, IMaster, Incoming, Outgoing } from './frames.js';
+import type { Incoming, Outgoing } from './frames.js';
 import { Questions } from './questions.js';
+import type { IHello, IMasterState } from '../../model/answers.js';
 
 const HELLO_MS = 75_000; // the server gives a feeder 60 s to start
 const PING_MS = 15_000;
@@ -53,7 +54,7 @@ export class Socket implements ISocket, IDisposable {
   }
 
   /** What became of the master. */
-  get master(): ISignal<this, IMaster> {
+  get master(): ISignal<this, IMasterState> {
     return this._master;
   }
 
@@ -288,7 +289,7 @@ export class Socket implements ISocket, IDisposable {
   private readonly _topics = new Map<number, ITopic>();
   private readonly _questions: Questions;
   private readonly _greeted = new Signal<this, IHello>(this);
-  private readonly _master = new Signal<this, IMaster>(this);
+  private readonly _master = new Signal<this, IMasterState>(this);
   private readonly _lost = new Signal<this, ILoss>(this);
   private _socket: WebSocket | null = null;
   private _isGreeted = false;

@@ -3,9 +3,9 @@ import type { ITrans } from '../../model/trans.js';
 import { capitalized } from '../../model/units.js';
 import type { LinkState } from '../tokens.js';
 import type { RequestError } from './api.js';
-import type { IInfo, IMaster } from './frames.js';
 import { type ILoss, LATE } from './socket.js';
 import { PROTOCOL, VERSION } from './version.js';
+import type { IHandshake, IMasterState } from '../../model/answers.js';
 
 export interface ITrouble {
   state: LinkState;
@@ -33,7 +33,7 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
 }
 
 /** What is wrong with what the handshake says; null if this page and the server fit. */
-export function handshakeTrouble(trans: ITrans, info: IInfo): ITrouble | null {
+export function handshakeTrouble(trans: ITrans, info: IHandshake): ITrouble | null {
   const { version, protocol } = info;
   if (version === VERSION && protocol === PROTOCOL) {
     return info.may_read ? null : noReader(trans);
@@ -98,7 +98,7 @@ function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean)
 }
 
 /** What the state of the master means for this page. */
-export function masterTrouble(trans: ITrans, { state, problem, command }: IMaster): ITrouble {
+export function masterTrouble(trans: ITrans, { state, problem, command }: IMasterState): ITrouble {
   switch (state) {
     case 'running':
       return { state: 'up', sentence: '', command: '' };

@@ -4,8 +4,7 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 import { keptIn, putPicture, type IOutputs } from '../../page/host.js';
 import type { ISocket } from '../tokens.js';
 import { MIME } from './mime.js';
-
-type Forms = Record<string, unknown>;
+import type { IKeptAnswer } from '../../model/answers.js';
 
 /** What is used of the tracker of notebooks. */
 export interface INotebooks {
@@ -32,7 +31,7 @@ export class KeptPictures {
       return;
     }
     try {
-      const answer = await this._socket.ask<{ kept: Forms }>(experimentId, 'kept', {});
+      const answer = await this._socket.ask<IKeptAnswer>(experimentId, 'kept', {});
       this._outputs()
         .filter(outputs => isOlder(outputs, key, status))
         .forEach(outputs => putPicture(outputs, key, answer.kept));

@@ -11,6 +11,7 @@ import { stacksIcon, statusIcon } from './icons.js';
 import { killTrial } from './killing.js';
 import { placeOf, placeSchema } from './place.js';
 import { showStacks, stackTab, type StackView } from './stackview.js';
+import type { ITrialView } from '../../model/answers.js';
 
 type Args = ReadonlyPartialJSONObject;
 
@@ -98,9 +99,7 @@ function addShow(app: JupyterFrontEnd, det: IDetJupyter): void {
         return null;
       }
       try {
-        const { experiment_id } = await api.get<{ experiment_id: number }>(
-          `api/trials/${place.trial_id}`
-        );
+        const { experiment_id } = await api.get<ITrialView>(`api/trials/${place.trial_id}`);
         return await (app.commands.execute(wanted(args), {
           experiment_id,
           ...place

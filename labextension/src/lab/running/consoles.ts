@@ -7,6 +7,7 @@ import type { Status } from '../../model/state.js';
 import { statusWord, type ITrans } from '../../model/trans.js';
 import type { IDetJupyter } from '../tokens.js';
 import { contextOf, rankOf, type IPlace } from './place.js';
+import type { ITrialView } from '../../model/answers.js';
 
 const CREATE = 'console:create';
 
@@ -122,9 +123,11 @@ export class Consoles {
   /** A rank that has ended leaves a console behind whose lines go nowhere. */
   private async _sayWhy({ trial_id, rank }: Required<IPlace>): Promise<void> {
     const { api, trans } = this._det;
-    const { state } = await api.get<{ state: string }>(`api/trials/${trial_id}`).catch(() => ({
-      state: ''
-    }));
+    const { state } = await api
+      .get<Pick<ITrialView, 'state'>>(`api/trials/${trial_id}`)
+      .catch(() => ({
+        state: ''
+      }));
     const said =
       state === ''
         ? trans.__('Rank %1 of trial %2 has ended, and with it its console.', rank, trial_id)

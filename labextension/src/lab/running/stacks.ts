@@ -1,18 +1,6 @@
 /** Stacks of ranks: equal ones are told once. Knows no JupyterLab. */
 import type { ITrans } from '../../model/trans.js';
-
-/** The answer to `{type: stacks}` (det_jupyter/live/answers.py). */
-export interface IStacks {
-  trial_id: number;
-  stacks: IRankStack[];
-}
-
-export interface IRankStack {
-  rank: number;
-  stack: string;
-  /** Why the rank does not answer. */
-  error: string;
-}
+import type { IRankStack } from '../../model/answers.js';
 
 export interface IGroup {
   ranks: number[];

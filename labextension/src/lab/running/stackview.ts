@@ -9,15 +9,9 @@ import { formatClock } from '../../model/format.js';
 import type { IDetJupyter } from '../tokens.js';
 import { stacksIcon } from './icons.js';
 import type { IPlace } from './place.js';
-import {
-  groupsOf,
-  innermost,
-  nameOf,
-  shortened,
-  textOf,
-  type IGroup,
-  type IStacks
-} from './stacks.js';
+import { groupsOf, innermost, nameOf, shortened, textOf, type IGroup } from './stacks.js';
+import type { IStacksAnswer } from '../../model/answers.js';
+import type { ITrialView } from '../../model/answers.js';
 
 type Det = Pick<IDetJupyter, 'api' | 'socket' | 'trans'>;
 
@@ -88,12 +82,10 @@ export class StackView extends Widget {
     this.node.focus();
   }
 
-  private async _ask(): Promise<IStacks> {
+  private async _ask(): Promise<IStacksAnswer> {
     const { api, socket } = this._det;
-    this._experimentId ??= (
-      await api.get<{ experiment_id: number }>(`api/trials/${this.trialId}`)
-    ).experiment_id;
-    return socket.ask<IStacks>(this._experimentId, 'stacks', { ...this._place });
+    this._experimentId ??= (await api.get<ITrialView>(`api/trials/${this.trialId}`)).experiment_id;
+    return socket.ask<IStacksAnswer>(this._experimentId, 'stacks', { ...this._place });
   }
 
   /** What was shown stays: the last stacks of a trial that has ended are worth having. */
@@ -147,7 +139,7 @@ export class StackView extends Widget {
   private readonly _again: HTMLButtonElement;
   private readonly _all: HTMLButtonElement;
   private readonly _copy: HTMLButtonElement;
-  private _stacks: IStacks['stacks'] = [];
+  private _stacks: IStacksAnswer['stacks'] = [];
   private _experimentId: number | undefined;
   private _asked = 0;
 }

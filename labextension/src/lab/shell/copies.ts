@@ -9,8 +9,9 @@ import { forkCell, insertCell } from '../sidebar/cells.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, mayChange, type Args } from './asking.js';
 import { activateIcon, copyIcon, exportIcon, forkIcon } from './icons.js';
-import { metricsTable, type ICurve } from './metricstable.js';
+import { metricsTable } from './metricstable.js';
 import { rowsOf, targetsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
+import type { ICurve } from '../../model/answers.js';
 
 interface IOne {
   id: string;

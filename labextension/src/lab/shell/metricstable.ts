@@ -1,15 +1,5 @@
 /** The metrics of an experiment as CSV: the columns of `det experiment export`. */
-
-/** A metric of a trial, as the master sends it (det_jupyter/wire/curves.py). */
-export interface ICurve {
-  trial_id: number;
-  group: string;
-  name: string;
-  steps: number[];
-  values: (number | null)[];
-  times: number[];
-  steps_per_epoch: number | null;
-}
+import type { ICurve } from '../../model/answers.js';
 
 const COLUMNS = ['trial', 'group', 'steps', 'epoch', 'time', 'metric', 'value'];
 

@@ -6,7 +6,8 @@ import type { PartialJSONObject } from '@lumino/coreutils';
 import type { ITrans } from '../../model/trans.js';
 import { configurationOf, MAGIC, nearestEntrypoint, newCellSource } from './cellkinds.js';
 import type { IApi, ILabSettings } from '../tokens.js';
-import type { ITemplate } from './templates.js';
+import type { ITemplateView } from '../../model/answers.js';
+import type { IFirstConfiguration } from '../../model/answers.js';
 
 const LOADS = '%load_ext det_jupyter';
 
@@ -31,7 +32,7 @@ export async function newCell(
   { api, settings }: { api: IApi; settings: ILabSettings },
   entrypoint: string | null,
   sources: readonly string[],
-  template?: Pick<ITemplate, 'name' | 'config'>
+  template?: Pick<ITemplateView, 'name' | 'config'>
 ): Promise<string> {
   const configuration = configurationOf(settings.get('newCell'));
   const magic = template === undefined ? MAGIC : `${MAGIC} --template ${template.name}`;
@@ -41,7 +42,7 @@ export async function newCell(
   const asked = { configuration, entrypoint: entrypoint ?? '', sources };
   const given = template === undefined ? {} : { given: template.config };
   const written = await api
-    .post<{ configuration: string }>('cell', { ...asked, ...given })
+    .post<IFirstConfiguration>('cell', { ...asked, ...given })
     .catch(() => ({ configuration })); // as the settings have it
   return newCellSource(written.configuration, entrypoint, magic);
 }
@@ -49,7 +50,7 @@ export async function newCell(
 /** The cell of a new experiment of the nearest class or function above. */
 export function newCellBelow(
   det: { api: IApi; settings: ILabSettings },
-  template?: Pick<ITemplate, 'name' | 'config'>
+  template?: Pick<ITemplateView, 'name' | 'config'>
 ): (above: readonly string[]) => Promise<string> {
   return above => newCell(det, nearestEntrypoint(above), above, template);
 }

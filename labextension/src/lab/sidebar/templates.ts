@@ -4,15 +4,10 @@ import type { ITrans } from '../../model/trans.js';
 import type { IApi } from '../tokens.js';
 import { textButton } from './parts.js';
 import { toYaml } from './yaml.js';
-
-export interface ITemplate {
-  name: string;
-  config: Parameters<typeof toYaml>[0];
-  updated_at: number;
-}
+import type { ITemplateView } from '../../model/answers.js';
 
 export interface ITemplateDeeds {
-  use: (template: ITemplate) => Promise<void>;
+  use: (template: ITemplateView) => Promise<void>;
   /** Whether the user is sure. */
   mayDelete: (name: string) => Promise<boolean>;
   mayWrite: () => boolean;
@@ -33,7 +28,7 @@ export class Templates {
   /** Ask for them anew. */
   async read(): Promise<void> {
     try {
-      const templates = await this._api.get<ITemplate[]>('api/templates');
+      const templates = await this._api.get<ITemplateView[]>('api/templates');
       this._draw({ templates, mayWrite: this._deeds.mayWrite() });
       this._deeds.onRead(templates.length, '');
     } catch (error) {
@@ -42,13 +37,13 @@ export class Templates {
     }
   }
 
-  private _template(template: ITemplate, mayWrite: boolean): HTMLElement {
+  private _template(template: ITemplateView, mayWrite: boolean): HTMLElement {
     const { _trans: trans } = this;
     const { name, config } = template;
     const use = textButton(trans.__('Use in a new cell'), () => this._deeds.use(template));
     const remove = textButton(trans.__('Delete'), () => this._delete(name));
     remove.hidden = !mayWrite;
-    const keys = typeof config === 'object' && config !== null ? Object.keys(config) : [];
+    const keys = Object.keys(config);
     const node = h(
       'details.det-template',
       { open: this._open.has(name) },
@@ -86,7 +81,7 @@ export class Templates {
   private readonly _open = new Set<string>();
   private readonly _draw = rebuilder(
     this.node,
-    ({ templates, mayWrite }: { templates: ITemplate[]; mayWrite: boolean }) =>
+    ({ templates, mayWrite }: { templates: ITemplateView[]; mayWrite: boolean }) =>
       templates.map(template => this._template(template, mayWrite))
   );
 }

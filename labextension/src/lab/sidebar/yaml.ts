@@ -5,8 +5,9 @@ type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 const PLAIN = /^[A-Za-z_./][\w./ -]*$/;
 const WORDS = new Set(['true', 'false', 'null', 'yes', 'no', 'on', 'off', '~', 'y', 'n']);
 
-export function toYaml(value: Json): string {
-  return `${block(value, '').replace(/^\n/, '')}\n`;
+/** @param value - What came as JSON. */
+export function toYaml(value: unknown): string {
+  return `${block(value as Json, '').replace(/^\n/, '')}\n`;
 }
 
 function block(value: Json, indent: string): string {

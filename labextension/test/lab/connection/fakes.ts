@@ -1,8 +1,9 @@
 /** A Jupyter server that does what a test says: its sockets, and its answers to requests. */
 import type { ServerConnection } from '@jupyterlab/services';
 
-import type { IHello, IInfo, IMaster, Outgoing } from '../../../src/lab/connection/frames.js';
+import type { Outgoing } from '../../../src/lab/connection/frames.js';
 import { PROTOCOL, VERSION } from '../../../src/lab/connection/version.js';
+import type { IHandshake, IHello, IMasterState } from '../../../src/model/answers.js';
 
 export class FakeSocket {
   constructor(readonly url: string) {}
@@ -41,14 +42,21 @@ export class FakeSocket {
   }
 }
 
-export const RUNNING: IMaster = { state: 'running', problem: '', command: '' };
+export const RUNNING: IMasterState = {
+  state: 'running',
+  version: VERSION,
+  problem: '',
+  command: ''
+};
 
-export const INFO: IInfo = {
+export const INFO: IHandshake = {
   version: VERSION,
   protocol: PROTOCOL,
   may_read: true,
   may_write: true,
-  master: RUNNING
+  may: {},
+  master: RUNNING,
+  feeder: { state: 'running', problem: '' }
 };
 
 export interface IServer {

@@ -9,12 +9,12 @@ import {
   nameOf,
   rangesOf,
   shortened,
-  textOf,
-  type IRankStack
+  textOf
 } from '../../../src/lab/running/stacks.js';
 import type { IPlace } from '../../../src/lab/running/place.js';
 import { StackView } from '../../../src/lab/running/stackview.js';
 import { FakeDet } from './fake.js';
+import type { IRankStack } from '../../../src/model/answers.js';
 
 const TRAINS = '  Cell In[5], line 3, in train_batch\n    loss = self.model(x)\n';
 const WAITS = `${TRAINS}  File "/env/lib/python3.11/site-packages/torch/dist.py", line 9, in all_reduce\n    work.wait()\n`;
