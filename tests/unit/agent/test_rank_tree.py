@@ -212,7 +212,7 @@ def test_the_files_of_what_has_ended_are_closed_and_of_a_rank_that_is_gone_it_is
     tree.read(101.0)
     assert [files.is_closed for files in machine.opened] == [False, True]
     del machine.processes[RANK]
-    with pytest.raises(OSError):
+    with pytest.raises(ProcessLookupError):
         tree.read(102.0)
     tree.close()
     assert all(files.is_closed for files in machine.opened)

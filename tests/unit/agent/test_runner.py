@@ -125,7 +125,8 @@ def test_a_gang_that_leaves_in_time_is_not_killed_afterwards(
     play: Callable[[Scenario], Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
-        runner.obey(preempt(60), agent_id="a")
+        for timeout_s in (60, 90, 30):
+            runner.obey(preempt(timeout_s), agent_id="a")
         launcher.exits.put_nowait(RankExit(0, 0))
         await loop.advance(0)
         await loop.advance(3600)
