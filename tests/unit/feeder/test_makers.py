@@ -130,7 +130,7 @@ def test_a_tab_that_applies_its_news_has_what_there_is(
 
 
 def updated(tab: dict[int, Any], maker: Experiments, since: int, version: int) -> int:
-    """Apply to a tab's list what it lacks, as labextension/src/lab does; return its version."""
+    """Apply what a tab lacks, as lab/connection/experiments.ts does; return the tab's version."""
     news = maker.news(since)
     if news["is_whole"]:
         tab.clear()

@@ -21,7 +21,7 @@ def rows_of(*values: int) -> list[dict[str, Any]]:
 
 
 def together(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the state, as labextension/src/model does."""
+    """Return the state, as labextension/src/model/rows.ts does."""
     shown = {**parts["shown"], "cluster": parts["cluster"]}
     if shown["search"] is not None:
         rows = {row["id"]: row for row in [*parts["rows"], *parts["changed_rows"]]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from textwrap import dedent
 from typing import Any
 
 from det_jupyter.needs.syntax import (
@@ -26,7 +27,9 @@ def test_the_newest_definition_of_a_name_counts() -> None:
 
 
 def test_magics_and_the_shell_are_left_out_and_what_is_no_python_has_no_definitions() -> None:
-    assert list(definitions(["%pip install x\n!ls\n?f\ndef f(): ...\n  %time y", "def ("])) == ["f"]
+    assert list(definitions(["%pip install x\n!ls\n?f\ndef f(): ...\n  %time y", "def ("])) == [
+        "f"
+    ]
 
 
 def test_a_method_is_found_in_the_class_and_then_in_its_bases() -> None:
@@ -46,12 +49,16 @@ def test_a_method_is_found_in_the_class_and_then_in_its_bases() -> None:
 
 
 def test_nearer_bases_come_first_and_a_circle_ends() -> None:
-    made = definitions(["class A(B, C): ...", "class B(D): ...", "class C: ...", "class D(A): ..."])
+    made = definitions(
+        ["class A(B, C): ...", "class B(D): ...", "class C: ...", "class D(A): ..."]
+    )
     assert [each.name for each in line_of(made, "A")] == ["A", "B", "C", "D"]
 
 
 def test_what_a_definition_names_is_reached_and_nothing_else() -> None:
-    made = definitions(["def a(): return b()", "def b(): return a() + c", "class c: ...", "def d(): ..."])
+    made = definitions(
+        ["def a(): return b()", "def b(): return a() + c", "class c: ...", "def d(): ..."]
+    )
     assert [getattr(each, "name", "") for each in reached(made, "a")] == ["a", "b", "c"]
     assert [getattr(each, "name", "") for each in reached(made, "d")] == ["d"]
 
@@ -63,8 +70,18 @@ def test_only_constant_texts_are_texts() -> None:
 
 
 def test_returns_of_inner_functions_are_not_those_of_the_outer_one() -> None:
-    source = "def f():\n if x:\n  return 1\n def g():\n  return 2\n class C:\n  def h(self):\n   return 3\n return 4"
-    values = [each.value for each in returns_of(ast.parse(source).body[0])]
+    source = """
+        def f():
+            if x:
+                return 1
+            def g():
+                return 2
+            class C:
+                def h(self):
+                    return 3
+            return 4
+    """
+    values = [each.value for each in returns_of(ast.parse(dedent(source)).body[0])]
     assert [ast.unparse(value) for value in values if value] == ["1", "4"]
 
 
@@ -83,7 +100,7 @@ class Loaded:
     def method(self) -> int:
         return 5
 
-    made = eval("lambda self: 1")  # noqa: S307  # it has no source
+    made = eval("lambda self: 1")  # it has no source
 
 
 def test_a_method_of_a_loaded_class_is_parsed_from_its_file_also_below_decorators() -> None:
