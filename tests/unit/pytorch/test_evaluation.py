@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,13 @@ def test_callbacks_are_given_batches_outputs_and_metrics(context: PyTorchTrialCo
         def on_validation_epoch_start(self) -> None:
             heard.append("epoch")
 
-        def on_validation_batch_end(self, outputs: dict[str, Any], batch_idx: int) -> None:
+        def on_validation_batch_end(self, outputs: Mapping[str, Any], batch_idx: int) -> None:
             heard.append((batch_idx, float(outputs["mean"])))
 
-        def on_validation_epoch_end(self, outputs: list[Any]) -> None:
+        def on_validation_epoch_end(self, outputs: Sequence[Any]) -> None:
             heard.append([float(each["mean"]) for each in outputs])
 
-        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        def on_validation_end(self, metrics: Mapping[str, Any]) -> None:
             heard.append(metrics["mean"])
 
     run(Evaluating(context), context, callbacks={"it": Listening()})

@@ -58,6 +58,18 @@ def one(number: int) -> range:
     return range(number, number + 1)
 
 
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Answer each question with no, and return the questions, as they come."""
+    asked: list[str] = []
+
+    def answer(text: str) -> str:
+        asked.append(text)
+        return "no"
+
+    monkeypatch.setattr("builtins.input", answer)
+    return asked
+
+
 def test_each_experiment_is_changed_and_has_a_line() -> None:
     master = Master(1, 2, 3)
     said = command(call(master, "cancel", one(3), one(1), one(3)))
@@ -119,8 +131,7 @@ def test_what_is_deleted_is_named_with_what_it_has() -> None:
 
 
 def test_of_several_to_delete_those_that_there_are_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "no")
+    asked = questions(monkeypatch)
     master = Master(1, 2)
     said = delete(call(master, "delete", one(1), one(9), one(2), yes=False))
     assert (said, master.changes) == ("Nothing is deleted; all stay.", [])
@@ -137,8 +148,7 @@ def test_where_none_is_an_experiment_the_first_is_the_error() -> None:
 
 
 def test_twenty_are_named_in_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "")
+    asked = questions(monkeypatch)
     delete(call(Master(*range(1, 24)), "delete", range(1, 24), yes=False))
     lines = asked[0].splitlines()
     assert len(lines) == 22
