@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
@@ -107,14 +108,9 @@ def _fewest(seats: Seats, slots: Sequence[int], test: Test) -> Sequence[int] | N
     """Return the fewest first slots that are enough; None if all of them are not."""
     if not slots or not test(_with_slots(seats, slots)):
         return None
-    low, high = 1, len(slots)
-    while low < high:  # more slots are never worse, but for whole agents: checked at the end
-        middle = (low + high) // 2
-        if test(_with_slots(seats, slots[:middle])):
-            high = middle
-        else:
-            low = middle + 1
-    return slots[:high]
+    # More slots are never worse, but for whole agents: checked at the end.
+    nums = range(1, len(slots))
+    return slots[: 1 + bisect_left(nums, True, key=lambda n: test(_with_slots(seats, slots[:n])))]
 
 
 def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:

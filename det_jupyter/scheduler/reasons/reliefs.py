@@ -96,8 +96,6 @@ class _Ends:
         self.agents = wait.nearest[:_AGENTS] if several else []  # where several ends may do
 
     def find(self) -> list[Relief]:
-        if not self._could_be_enough():
-            return list(self._experiments(set()))
         found = [
             relief
             for gang in self.gangs[:_TRIES]
@@ -106,15 +104,6 @@ class _Ends:
         found = found or list(self._some())
         found += self._experiments({relief.group_id for relief in found})
         return found or list(islice(self._any(), 1))
-
-    def _could_be_enough(self) -> bool:
-        """Return whether these agents could do for the request and those in its way."""
-        wait = self.wait
-        ahead = wait.in_the_way
-        if not wait.request.slots:
-            return len(ahead) < len(wait.nearest) * wait.pool.rules.max_aux_per_agent
-        wanted = wait.request.slots + sum(other.slots for other in ahead)
-        return wanted <= sum(seats.size for seats in wait.nearest)
 
     def _relief(self, kind: Kind, change: Change, gangs: Sequence[Running]) -> Relief | None:
         """Return the relief that a change is, if it starts the request."""

@@ -187,6 +187,10 @@ class Wait:
 
     # Who is ahead.
 
+    def has_more_of(self, *groups: int) -> bool:
+        """Return whether more trials of these experiments wait."""
+        return any(other.group in groups for other in self.survey.queue)
+
     @property
     def is_complete(self) -> bool:
         """Whether all that are ahead are among those looked at."""

@@ -19,7 +19,7 @@ from det_jupyter.scheduler.reasons.devices import draining, strangers
 from det_jupyter.scheduler.reasons.estimate import expect_start
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, find_reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
-from det_jupyter.scheduler.reasons.sentence import tell
+from det_jupyter.scheduler.reasons.sentence import Sentence
 from det_jupyter.scheduler.reasons.wait import Survey, Wait
 from det_jupyter.wire import HolderView, Reason
 
@@ -42,7 +42,7 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
     return Reason(
         trial_id=wait.facts.trial_of(request_id),
         cause=wait.causes[-1],
-        sentence=tell(wait, reliefs, holders, expected),
+        sentence=str(Sentence(wait, reliefs, holders, expected)),
         pool=wait.facts.pool_name,
         slots=wait.request.slots,
         free=sum(len(seats.free) for seats in wait.allowed),
