@@ -13,9 +13,9 @@ Each was tried (`whatif`). Of "any so many" several orders are tried, and the lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
-from itertools import islice
+from itertools import islice, zip_longest
 from math import inf
 
 from det_jupyter.scheduler.board import Seats
@@ -96,71 +96,38 @@ class _Ends:
         self.agents = wait.nearest[:_AGENTS] if several else []  # where several ends may do
 
     def find(self) -> list[Relief]:
-        found = [
-            relief
-            for gang in self.gangs[:_TRIES]
-            if (relief := self._relief(Kind.TRIAL, one_by_one([gang])[0], [gang]))
-        ]
-        found = found or list(self._some())
+        found = list(self._trials()) or list(self._some())
         found += self._experiments({relief.group_id for relief in found})
-        return found or list(islice(self._any(), 1))
+        found = found or list(islice(self._any(), 1))
+        return [replace(relief, after=self.after) for relief in found]
 
-    def _relief(self, kind: Kind, change: Change, gangs: Sequence[Running]) -> Relief | None:
-        """Return the relief that a change is, if it starts the request."""
-        wait = self.wait
-        if not all(wait.starts(*first, change) for first in self.firsts):
-            return None
-        asked = wait.survey.whatif.after(*self.firsts[0], change).asked
-        running = wait.pool.running
-        return Relief(
-            kind=kind,
-            gangs=tuple(gangs),
-            num=len(gangs),
-            after=self.after,
-            asked=tuple(
-                running[name]
-                for name in asked.get(wait.request.id, ())
-                if name in running and wait.is_less_urgent(running[name])
-            ),
-        )
+    def _trials(self) -> Iterator[Relief]:
+        for gang in self.gangs[:_TRIES]:
+            yield from self._try(Kind.TRIAL, Change(ends=(gang.request.id,)), [gang])
 
     def _experiments(self, but: set[int | None]) -> Iterator[Relief]:
         for group_id, mine in islice(by_group(self.gangs).items(), _TRIES):
             if group_id not in but and group_id != self.wait.group.id:
-                change = Change(goes=(group_id,))
-                if relief := self._relief(Kind.EXPERIMENT, change, mine):
-                    yield relief
+                yield from self._try(Kind.EXPERIMENT, Change(goes=(group_id,)), mine)
+
+    def _try(self, kind: Kind, change: Change, gangs: Sequence[Running]) -> Iterator[Relief]:
+        """Yield the relief that a change is, if it starts the request."""
+        wait, running = self.wait, self.wait.pool.running
+        if all(wait.starts(*first, change) for first in self.firsts):
+            names = wait.survey.whatif.after(*self.firsts[0], change).asked.get(
+                wait.request.id, ()
+            )
+            asked = [running[name] for name in names if name in running]
+            less = tuple(gang for gang in asked if wait.is_less_urgent(gang))
+            yield Relief(kind=kind, gangs=tuple(gangs), num=len(gangs), asked=less)
 
     def _some(self) -> Iterator[Relief]:
         """Find experiments of which any so many trials on one agent are enough."""
         for seats in self.agents:
             for mine in islice(by_group(_here(seats, self.gangs)).values(), _TRIES):
                 if len(mine) > 1 and (nums := self._nums(mine, mine[::-1])):
-                    yield self._on(seats, Kind.SOME, mine, num=max(nums))
-
-    def _on(
-        self, seats: Seats, kind: Kind, gangs: Sequence[Running], *, num: int, num_slots: int = 0
-    ) -> Relief:
-        return Relief(
-            kind=kind,
-            gangs=tuple(gangs),
-            num=num,
-            num_slots=num_slots,
-            agent_id=seats.id,
-            after=self.after,
-        )
-
-    def _nums(self, *orders: Sequence[Running]) -> list[int]:
-        """Return how many ends are enough in each order; []: in one of them none are."""
-        nums = []
-        for order in orders:
-            last = one_by_one(order[:_STEPS])
-            steps = [self.wait.steps(*first, *last) for first in self.firsts]
-            known = [num for num in steps if num is not None]
-            if len(known) < len(steps):
-                return []
-            nums.append(max(known) - len(self.after))
-        return nums
+                    num, gangs = max(nums), tuple(mine)
+                    yield Relief(kind=Kind.SOME, gangs=gangs, num=num, agent_id=seats.id)
 
     def _any(self) -> Iterator[Relief]:
         """Find agents of which any so many slots are enough, or else a few trials."""
@@ -173,24 +140,33 @@ class _Ends:
                 given = [[seats.back(gang) for gang in order] for order in orders]
                 enough = 1 + max(sum(g[: n - 1]) for g, n in zip(given, nums, strict=True))
                 if enough <= min(sum(g[:n]) for g, n in zip(given, nums, strict=True)):
-                    num = nums[0] if len(set(nums)) == 1 else 0
-                    yield self._on(seats, Kind.SLOTS, here, num=num, num_slots=enough)
+                    yield Relief(
+                        kind=Kind.SLOTS,
+                        gangs=tuple(here),
+                        num=nums[0] if len(set(nums)) == 1 else 0,
+                        num_slots=enough,
+                        agent_id=seats.id,
+                    )
                     continue
-            if few := self._few(here):
-                yield Relief(kind=Kind.NAMED, gangs=few, num=len(few), after=self.after)
+            expected = sorted(here, key=lambda gang: _expected_order(self.wait, gang))
+            in_turns = zip_longest(*by_group(expected).values())
+            balanced = [gang for turn in in_turns for gang in turn if gang is not None]
+            for order in (expected, balanced):
+                nums = self._nums(order[:_NAMED])
+                if nums and nums[0] > 1:
+                    few = tuple(order[: nums[0]])
+                    yield Relief(kind=Kind.NAMED, gangs=few, num=len(few))
 
-    def _few(self, here: Sequence[Running]) -> tuple[Running, ...]:
-        """Return a few trials whose ends are enough: those expected first, if so."""
-        expected = sorted(here, key=lambda gang: _expected_order(self.wait, gang))
-        in_turns = [
-            (turn, gang) for mine in by_group(expected).values() for turn, gang in enumerate(mine)
-        ]
-        balanced = [gang for _, gang in sorted(in_turns, key=lambda pair: pair[0])]
-        for order in (expected, balanced):
-            nums = self._nums(order[:_NAMED])
-            if nums and nums[0] > 1:
-                return tuple(order[: nums[0]])
-        return ()
+    def _nums(self, *orders: Sequence[Running]) -> list[int]:
+        """Return how many ends are enough in each order; []: in one of them none are."""
+        nums = []
+        for order in orders:
+            last = one_by_one(order[:_STEPS])
+            steps = [self.wait.steps(*first, *last) for first in self.firsts]
+            if None in steps:
+                return []
+            nums.append(max(num for num in steps if num is not None) - len(self.after))
+        return nums
 
 
 def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:

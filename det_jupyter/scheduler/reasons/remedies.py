@@ -2,13 +2,12 @@
 
     wait       for a trial or an experiment to end or leave
     own        more max_slots, a place further ahead, a more urgent priority
-    machine    slots enabled, devices freed, an agent reconnected, another pool
+    machine    slots enabled, devices freed, another pool
     others     other experiments paused
     less       fewer slots asked for
 
 Each is tried (`whatif`) and is offered only if the request starts then: at once or, with
-preemption, as soon as those have left that are asked to. What the pool cannot run as it is may
-have to wait for its turn even then, which is said.
+preemption, as soon as those have left that are asked to.
 """
 
 from __future__ import annotations
@@ -24,101 +23,71 @@ from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.grammar import about, named, shown, titled, verb
 from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
-from det_jupyter.scheduler.reasons.sizes import nearest_values
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.wire import Remedy
 from det_jupyter.words import count
 
-_MOST = 4
+MOST = 4
 _LEVELS = 4  # priorities that are tried
 _POOLS = 8
 _TRIES = 8  # experiments that are paused alone
 _TOGETHER = 4  # experiments to pause at most
 _AGENTS = 2  # on which several are looked for
 _LAST = 10**9  # the number of an experiment that comes after all others
-_THEN = "then it waits for its turn"
 
 
 def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
-    """Return at most four remedies.
+    """Return at most four remedies for a request that the pool could run.
 
     Args:
         wait: The pool as the request meets it.
         reliefs: Which ends would start it.
     """
-    found: Iterator[Remedy]
-    if not wait.is_possible:
-        found = _make_possible(wait)
-    elif wait.is_complete:
-        found = chain(
-            _waits(wait, reliefs),
-            _kills(wait, reliefs),
-            _more_max_slots(wait),
-            _moves(wait),
-            _priorities(wait),
-            device_remedies(wait),
-            _other_pool(wait),
-            _pauses(wait),
-            _fewer_slots(wait),
-        )
-    else:
-        return []  # too far behind to be looked at
-    return list(islice(found, _MOST))
+    if not wait.is_complete:  # too far behind to be looked at
+        return []
+    found = chain(
+        *(_ends(wait, relief) for relief in reliefs[:1]),
+        _more_max_slots(wait),
+        _moves(wait),
+        _priorities(wait),
+        device_remedies(wait),
+        other_pool(wait),
+        _pauses(wait),
+        _fewer_slots(wait),
+    )
+    return list(islice(found, MOST))
 
 
-def _waits(wait: Wait, reliefs: Sequence[Relief]) -> Iterator[Remedy]:
-    for relief in reliefs[:1]:
-        yield Remedy(
-            verb="wait",
-            target=[] if relief.group_id is None else [relief.group_id],
-            values=_values(wait, relief),
-            text=f"wait until {has_to_happen(wait, relief)}{_when(wait, relief)}",
-        )
-
-
-def _values(wait: Wait, relief: Relief) -> dict[str, int | str | list[int]]:
+def _ends(wait: Wait, relief: Relief) -> Iterator[Remedy]:
+    """Yield to wait for ends, and what ends an experiment that leaves and does not get done."""
+    facts, kind, gangs, group_id = wait.facts, relief.kind, relief.gangs, relief.group_id
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
         values["left"] = wait.survey.trials_of(relief.after)
-    if relief.kind is Kind.SLOTS:
-        values |= {"agent": relief.agent_id, "num_slots": relief.num_slots}
-    elif relief.kind is Kind.SOME:
-        values |= {"agent": relief.agent_id, "num_trials": relief.num}
-    elif relief.kind is not Kind.EXPERIMENT:
-        values["trials"] = wait.survey.trials_of(relief.gangs)
-    return values
-
-
-def _when(wait: Wait, relief: Relief) -> str:
-    facts = wait.facts
-    if relief.kind is Kind.LEAVING:
-        return latest_leaving(facts, relief.gangs)
-    end = wait.survey.end_of(relief.gangs[0])
-    if len(relief.gangs) > 1 or end is None or relief.after:
-        return ""
-    return f", {about(end, facts.now, facts.zone)}"
-
-
-def _kills(wait: Wait, reliefs: Sequence[Relief]) -> Iterator[Remedy]:
-    """Yield what ends one that leaves and does not get done with it."""
-    for relief in reliefs:
-        group_id = relief.group_id
-        if relief.kind is not Kind.LEAVING or group_id in (None, wait.group.id):
-            continue
-        if all(wait.facts.leaves_by(gang.request.id) is None for gang in relief.gangs):
-            continue  # it is being killed
-        if wait.starts(Change(goes=(group_id,))):
-            is_all = wait.pool.held(group_id) == sum(gang.request.slots for gang in relief.gangs)
-            rest = "" if is_all else " with all its trials"
-            yield Remedy(
-                verb="kill",
-                target=[group_id],
-                text=f"kill experiment {group_id}{rest}: what it has not saved is lost",
-            )
-
-
-# Its own settings.
+    if kind in (Kind.SLOTS, Kind.SOME):
+        amount = (
+            {"num_slots": relief.num_slots} if kind is Kind.SLOTS else {"num_trials": relief.num}
+        )
+        values |= {"agent": relief.agent_id, **amount}
+    elif kind is not Kind.EXPERIMENT:
+        values["trials"] = wait.survey.trials_of(gangs)
+    when, end = "", wait.survey.end_of(gangs[0])
+    if kind is Kind.LEAVING:
+        when = latest_leaving(facts, gangs)
+    elif len(gangs) == 1 and end is not None and not relief.after:
+        when = f", {about(end, facts.now, facts.zone)}"
+    text = f"wait until {has_to_happen(wait, relief)}{when}"
+    target: list[int | str] = [] if group_id is None else [group_id]
+    yield Remedy(verb="wait", target=target, values=values, text=text)
+    if kind is not Kind.LEAVING or group_id in (None, wait.group.id):
+        return
+    is_killed = all(facts.leaves_by(gang.request.id) is None for gang in gangs)
+    if not is_killed and wait.starts(Change(goes=(group_id,))):
+        is_all = wait.pool.held(group_id) == sum(gang.request.slots for gang in gangs)
+        rest = "" if is_all else " with all its trials"
+        text = f"kill experiment {group_id}{rest}: what it has not saved is lost"
+        yield Remedy(verb="kill", target=target, text=text)
 
 
 def _more_max_slots(wait: Wait) -> Iterator[Remedy]:
@@ -128,12 +97,8 @@ def _more_max_slots(wait: Wait) -> Iterator[Remedy]:
     mates = (other.slots for other in wait.in_the_way if other.group == group.id)
     value = wait.pool.held(group.id) + sum(mates) + wait.request.slots
     if value > group.max_slots and wait.starts(Change(groups=(replace(group, max_slots=value),))):
-        yield Remedy(
-            verb="set",
-            target=[group.id],
-            values={"max_slots": value},
-            text=f"raise max_slots of its experiment from {group.max_slots} to {value}",
-        )
+        text = f"raise max_slots of its experiment from {group.max_slots} to {value}"
+        yield Remedy(verb="set", target=[group.id], values={"max_slots": value}, text=text)
 
 
 def _moves(wait: Wait) -> Iterator[Remedy]:
@@ -144,13 +109,10 @@ def _moves(wait: Wait) -> Iterator[Remedy]:
         return
     moved = moved_beside(own, groups[first], groups.values(), is_ahead=True, newest=max(groups))
     if wait.starts(Change(groups=tuple(moved))):
-        other = titled(first, wait.facts.title_of(first).name)
-        yield Remedy(
-            verb="move",
-            target=[own.id],
-            values={"ahead_of": first},
-            text=f"move experiment {own.id} ahead of {other}",
+        text = (
+            f"move experiment {own.id} ahead of {titled(first, wait.facts.title_of(first).name)}"
         )
+        yield Remedy(verb="move", target=[own.id], values={"ahead_of": first}, text=text)
 
 
 def _priorities(wait: Wait) -> Iterator[Remedy]:
@@ -165,22 +127,18 @@ def _priorities(wait: Wait) -> Iterator[Remedy]:
         then = replace(own, priority=level - 1, position=float(own.id))
         outcome = wait.survey.whatif.after(Change(groups=(then,)))
         if wait.request.id in outcome.started & outcome.asked.keys():
-            yield Remedy(
-                verb="set",
-                target=[own.id],
-                values={"priority": level - 1},
-                text=(
-                    f"make its experiment more urgent: priority {level - 1} instead of "
-                    f"{own.priority}; less urgent trials are asked to save and leave"
-                ),
+            text = (
+                f"make its experiment more urgent: priority {level - 1} instead of "
+                f"{own.priority}; less urgent trials are asked to save and leave"
             )
+            yield Remedy(verb="set", target=[own.id], values={"priority": level - 1}, text=text)
             return
 
 
 # Another request: elsewhere, or of fewer slots.
 
 
-def _other_pool(wait: Wait) -> Iterator[Remedy]:
+def other_pool(wait: Wait) -> Iterator[Remedy]:
     """Yield another pool where the request would start at once."""
     own = wait.group
     if wait.pool.held(own.id):
@@ -189,12 +147,8 @@ def _other_pool(wait: Wait) -> Iterator[Remedy]:
     comes = Change(groups=(own,), requests=tuple(replace(other, promised=()) for other in mine))
     for name, other in list(wait.facts.other_pools().items())[:_POOLS]:
         if WhatIf(other, wait.facts).steps(wait.request.id, [comes]):
-            yield Remedy(
-                verb="set",
-                target=[own.id],
-                values={"pool": name},
-                text=f"move its experiment to pool {shown(name)}, where there is room",
-            )
+            text = f"move its experiment to pool {shown(name)}, where there is room"
+            yield Remedy(verb="set", target=[own.id], values={"pool": name}, text=text)
             return
 
 
@@ -202,12 +156,12 @@ def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
     """Find the largest divisor that fits: a batch that n slots share, they can share too."""
     need = wait.request.slots
     for value in range(need // 2, 0, -1):
-        if need % value == 0 and _starts_anew(wait, value):
-            yield _ask_slots(wait, value, "which starts at once")
+        if need % value == 0 and starts_anew(wait, value):
+            yield ask_slots(wait, value, "which starts at once")
             return
 
 
-def _starts_anew(wait: Wait, value: int) -> bool:
+def starts_anew(wait: Wait, value: int) -> bool:
     """Return whether the experiment, killed and submitted with another size, starts at once.
 
     Only one that holds no slots is worth killing.
@@ -222,14 +176,16 @@ def _starts_anew(wait: Wait, value: int) -> bool:
     return smaller.id in outcome.started and smaller.id not in outcome.asked
 
 
-def _ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
+def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
     """Return the advice to submit it again with another number of slots."""
-    anew = f"submit it again with resources.slots_per_trial {value}"
     return Remedy(
         verb="kill_and_submit",
         target=[wait.group.id],
         values={"slots_per_trial": value},
-        text=f"instead: kill it and {anew}, {effect}",
+        text=(
+            "instead: kill it and submit it again with "
+            f"resources.slots_per_trial {value}, {effect}"
+        ),
     )
 
 
@@ -313,56 +269,3 @@ def _what_they_do(wait: Wait, ids: Sequence[int], held: Mapping[int, Sequence[Ru
         return f"which {hold}"
     others = named("experiment", ahead)
     return f"of which {named('experiment', holders)} {hold} and {others} {are_ahead}"
-
-
-# What the pool cannot run as it is.
-
-
-def _make_possible(wait: Wait) -> Iterator[Remedy]:
-    """Yield what would start the request, or would at least let it wait for its turn."""
-    cause = wait.causes[-1]
-    if cause == "no_agent":
-        yield Remedy(verb="add_agent", text="start an agent, or reconnect one")
-    elif cause == "agent_gone":
-        yield from _reconnect(wait)
-    elif cause == "impossible":
-        if wait.is_kept_away:
-            yield Remedy(
-                verb="kill_and_continue",
-                target=[wait.group.id],
-                text=f"kill its experiment and continue it: it may run there again; {_THEN}",
-            )
-    else:
-        yield from _give_out(wait)
-    yield from _other_pool(wait)
-    if cause == "impossible":
-        yield from _other_sizes(wait)
-
-
-def _give_out(wait: Wait) -> Iterator[Remedy]:
-    at_once = list(device_remedies(wait))
-    yield from at_once
-    for remedy in device_remedies(wait, wait.is_possible_with):
-        if remedy.verb not in {one.verb for one in at_once}:
-            yield remedy.model_copy(update={"text": f"{remedy.text}; {_THEN}"})
-
-
-def _reconnect(wait: Wait) -> Iterator[Remedy]:
-    gone = wait.survey.gone
-    for agents in (*([agent] for agent in gone), gone):
-        if wait.is_possible_with(agents):
-            effect = "" if wait.starts(Change(agents=tuple(agents))) else f"; {_THEN}"
-            names = [agent.id for agent in agents]
-            yield Remedy(
-                verb="add_agent",
-                target=[*names],
-                text=f"reconnect {named('agent', [shown(name) for name in names])}{effect}",
-            )
-            return
-
-
-def _other_sizes(wait: Wait) -> Iterator[Remedy]:
-    for value in nearest_values(wait.request.slots, wait.sizes):
-        is_at_once = _starts_anew(wait, value)
-        effect = "which starts at once" if is_at_once else f"which can run; {_THEN}"
-        yield _ask_slots(wait, value, effect)

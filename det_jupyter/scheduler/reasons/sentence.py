@@ -1,4 +1,12 @@
-"""A reason in one sentence: what is needed; what is there; who has it; what would start it."""
+"""Why a request waits, in one sentence; what the pool cannot run as it is has its own (never.py).
+
+needs 4 slots                                              what it asks for
+2 of 8 are free                                            what is there
+experiment 3 “resnet” (trial 7, priority 42, since 14:02,
+    notebook eda.ipynb) holds 6                            who has it
+starts when it ends or is paused, about 14:20
+    (14:10 to 14:40)                                       what would start it, and when
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
-from det_jupyter.scheduler.reasons.devices import held_slots, strangers
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.grammar import (
     about,
@@ -14,14 +21,12 @@ from det_jupyter.scheduler.reasons.grammar import (
     listed,
     named,
     noun,
-    numbers,
     shown,
     stranger,
     titled,
     verb,
 )
 from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
-from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.wire import Estimate, HolderView
 from det_jupyter.words import count, moment
@@ -77,7 +82,7 @@ def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
 
 
 class Sentence:
-    """A reason in one sentence.
+    """Why a request waits that the pool could run, in one sentence.
 
     Args:
         wait: The pool as the request meets it.
@@ -97,22 +102,15 @@ class Sentence:
         self._reliefs, self._holders, self._expected = reliefs, holders, expected
 
     def __str__(self) -> str:
-        clauses = {
-            "slots": self._too_few,
-            "turn": self._turn,
-            "max_slots": self._max_slots,
-            "no_agent": self._no_agent,
-            "impossible": self._impossible,
-        }.get(self._wait.causes[-1], self._withheld)()
-        return "; ".join(filter(None, [f"needs {self._need()}", *clauses]))
+        clauses = {"slots": self._too_few, "turn": self._turn, "max_slots": self._max_slots}
+        found = clauses[self._wait.causes[-1]]()
+        return "; ".join(filter(None, [f"needs {self._need()}", *found]))
 
     def _need(self) -> str:
         wait, slots = self._wait, self._slots
         if slots == 0:
             return "a place for a trial without slots"
         need = count(slots, "slot")
-        if not wait.is_possible:
-            return need
         if wait.spans:
             sizes = {seats.size for seats in wait.nearest}
             whole = f"{count(len(wait.nearest), 'whole agent')} of {sizes.pop()}"
@@ -140,42 +138,6 @@ class Sentence:
         is_one = any(relief.group_id == group.id for relief in self._reliefs)
         enough = "one of its trials ends" if is_one else "enough of its trials have ended"
         return rule, f"starts when {enough}{self._when()}"
-
-    def _no_agent(self) -> Sequence[str]:
-        pool = shown(self._facts.pool_name)
-        return f"no agent of pool {pool} is connected", "starts when one comes that has them"
-
-    def _withheld(self) -> Sequence[str]:
-        """Say what keeps slots from use, and all that has to be put right."""
-        tellers = {
-            "disabled": self._disabled, "occupied": self._occupied, "agent_gone": self._gone
-        }  # fmt: skip
-        found = [tellers[cause]() for cause in self._wait.causes]
-        ends = listed(end for *_, end in found)
-        return *(clause for *some, _ in found for clause in some), f"can run when {ends}"
-
-    def _impossible(self) -> Sequence[str]:
-        wait, request, pool = self._wait, self._wait.request, shown(self._facts.pool_name)
-        agents = wait.all_agents()
-        allowed = [agent for agent in agents if agent.id not in request.blocked]
-        blocked = sorted(shown(agent.id) for agent in agents if agent.id in request.blocked)
-        avoids = f"it avoids {named('agent', blocked)} because of a log policy" if blocked else ""
-        other = " other" if blocked else ""
-        again = "can run there again after a kill and a continue" if wait.is_kept_away else ""
-        if not allowed:
-            return avoids, f"pool {pool} has no{other} agent", again
-        if request.slots == 0:
-            takes_none = f"no{other} agent of pool {pool} takes trials without slots"
-            return avoids, takes_none, "ask for 1"
-        near = listed(nearest_values(request.slots, wait.sizes), last="or")
-        advice = f"ask for {near} instead of {request.slots}" if near else "add slots"
-        on_one = " on one agent" if request.is_single_agent else ""
-        return (
-            avoids,
-            f"pool {pool} has {describe_agents(allowed)}{' besides' if avoids else ''}",
-            f"values that can run{on_one}: {numbers(wait.sizes) or 'none but 0'}",
-            f"{again}, or {advice}" if again else advice,
-        )
 
     # What is there, and who has the rest.
 
@@ -383,71 +345,6 @@ class Sentence:
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
             parts.append(f"{len(slots)} more {verb(len(slots), 'is')} used by {first}{more}")
         return parts
-
-    def _it(self, word: str, number: int) -> str:
-        """Return a pronoun, or the noun where a pronoun could mean several things."""
-        if len(self._wait.causes) == 1:
-            return "it" if number == 1 else "they"
-        return f"the {noun(number, word)}"
-
-    def _occupied(self) -> Sequence[str]:
-        wait, users = self._wait, strangers(self._wait)
-        occupied = {name: one.occupied for name, one in wait.withheld.items() if one.occupied}
-        whole = [a for a in wait.all_agents() if len(occupied) > 1 or a.id in occupied]
-        total = count(sum(len(agent.slots) for agent in whole), "slot")
-        who = listed((stranger(user, self._facts.now) for user in users), most=2)
-        where = f" of agent {shown(min(occupied))}" if len(occupied) == 1 else ""
-        num, ends = sum(map(len, occupied.values())), verb(len(users), "ends")
-        return (
-            f"{who} {verb(len(users), 'uses')} {num} of {total}{where}",
-            f"{self._it('program', len(users))} {ends}",
-        )
-
-    def _disabled(self) -> Sequence[str]:
-        wait = self._wait
-        disabled = {
-            name: sorted(one.disabled)
-            for name, one in sorted(wait.withheld.items())
-            if one.disabled
-        }
-        num = sum(map(len, disabled.values()))
-        given = sum(seats.size for seats in wait.allowed)
-        total = count(sum(len(agent.slots) for agent in wait.all_agents()), "slot")
-        given_out = f"{given or 'none'} of {total} may be given out"
-        names = [titled(one.experiment_id, one.experiment_name) for one in self._holders]
-        runs = f"{listed(names, most=2)} still {verb(len(names), 'runs')} there" if names else ""
-        if len(disabled) == 1 and names:
-            agent_id, slots = next(iter(disabled.items()))
-            seats = wait.survey.board.seats[agent_id]
-            held = len(held_slots(seats).intersection(slots))
-            on = "" if held == num else f" on {held} of them"
-            return (
-                "" if held == num and not seats.size else given_out,
-                f"{count(num, 'slot')} of agent {shown(agent_id)} {verb(num, 'is')} draining: "
-                f"{runs}{on}",
-                f"{self._it('slot', num)} {verb(num, 'is')} enabled",
-            )
-        parts = [
-            f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {shown(agent_id)}"
-            for agent_id, slots in disabled.items()
-        ]
-        several = "enough of them" if len(wait.causes) == 1 else "enough of the slots"
-        which = self._it("slot", num) if num == 1 else several
-        return (
-            given_out,
-            f"{listed(parts, most=2)} {verb(num, 'is')} disabled",
-            runs,
-            f"{which} {verb(num, 'is')} enabled",
-        )
-
-    def _gone(self) -> Sequence[str]:
-        gone = self._wait.survey.gone
-        names = [f"{shown(a.id)} with {count(len(a.slots), 'slot')}" for a in gone]
-        are = verb(len(gone), "is")
-        return (
-            f"{named('agent', names)} {are} not connected",
-            f"{self._it('agent', len(gone))} {are} back",
-        )
 
 
 def _free_of(agents: Sequence[Seats]) -> str:

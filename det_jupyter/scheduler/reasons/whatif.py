@@ -66,25 +66,22 @@ class WhatIf:
 
     def after(self, *changes: Change) -> WhatIf:
         """Return the pool after these changes, one after the other."""
-        found = self
-        for change in changes:
-            found = found._after(change)
-        return found
+        if not changes:
+            return self
+        first = changes[0]
+        if first not in self._then:
+            self._then[first] = WhatIf(self._changed(first), self._facts)
+            self._then[first]._decide()
+        return self._then[first].after(*changes[1:])
 
     def steps(self, request_id: str, changes: Iterable[Change]) -> int | None:
         """Return after how many of these changes a request starts; None: not at all."""
         found = self
         for num, change in enumerate(changes, 1):
-            found = found._after(change)
+            found = found.after(change)
             if request_id in found.started:
                 return num
         return None
-
-    def _after(self, change: Change) -> WhatIf:
-        if change not in self._then:
-            self._then[change] = WhatIf(self._changed(change), self._facts)
-            self._then[change]._decide()
-        return self._then[change]
 
     def _changed(self, change: Change) -> Snapshot:
         pool = self._pool
@@ -117,9 +114,7 @@ class WhatIf:
                 break
             for gone in decided.preemptions:
                 self.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
-            again = {
-                gone.request_id: pool.running[gone.request_id].request
-                for gone in decided.preemptions
-            }
-            pool = pool.without(*again)
-            self._pool = replace(pool, waiting={**pool.waiting, **again})
+            asked = [pool.running[gone.request_id].request for gone in decided.preemptions]
+            left = pool.without(*(request.id for request in asked))
+            again = {request.id: request for request in asked}
+            self._pool = replace(left, waiting={**left.waiting, **again})

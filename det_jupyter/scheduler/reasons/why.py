@@ -1,22 +1,14 @@
-"""Why a trial waits for slots: as data, and in one sentence that people are glad to read.
-
-    needs 4 slots                                              what it asks for
-    2 of 8 are free                                            what is there
-    experiment 3 “resnet” (trial 7, priority 42, since 14:02,
-        notebook eda.ipynb) holds 6                            who has it
-    starts when it ends or is paused, about 14:20
-        (14:10 to 14:40)                                       what would start it, and when
-
-The sentence names the nearest way out; the data has all of it.
-"""
+"""Why a trial waits for slots: as data, and in one sentence, which names the nearest way out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.devices import draining, strangers
 from det_jupyter.scheduler.reasons.estimate import expect_start
+from det_jupyter.scheduler.reasons.never import make_possible, why_never
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, find_reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentence import Sentence
@@ -34,15 +26,21 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
         request_id: The request.
     """
     wait = Wait(survey, request_id)
-    reliefs, expected, why_unknown = list[Relief](), None, "it cannot run as things are"
     if wait.is_possible:
         reliefs = find_reliefs(wait)
         expected, why_unknown = expect_start(wait)
-    holders = _holders(wait, reliefs)
+        holders = _holders(wait, wait.nearest, reliefs)
+        sentence = str(Sentence(wait, reliefs, holders, expected))
+        remedies = find_remedies(wait, reliefs)
+    else:
+        expected, why_unknown = None, "it cannot run as things are"
+        holders = _holders(wait, draining(wait), ())
+        sentence = why_never(wait, holders)
+        remedies = make_possible(wait)
     return Reason(
         trial_id=wait.facts.trial_of(request_id),
         cause=wait.causes[-1],
-        sentence=str(Sentence(wait, reliefs, holders, expected)),
+        sentence=sentence,
         pool=wait.facts.pool_name,
         slots=wait.request.slots,
         free=sum(len(seats.free) for seats in wait.allowed),
@@ -51,15 +49,14 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
         processes=strangers(wait)[:_NAMED],
         position=wait.position,
         ahead=list(dict.fromkeys(other.group for other in wait.in_the_way))[:_NAMED],
-        remedies=find_remedies(wait, reliefs),
+        remedies=remedies,
         expected=expected,
         why_unknown=why_unknown,
     )
 
 
-def _holders(wait: Wait, reliefs: Sequence[Relief]) -> list[HolderView]:
+def _holders(wait: Wait, agents: Sequence[Seats], reliefs: Sequence[Relief]) -> list[HolderView]:
     """Return who holds slots there; those first that could make room, then the largest."""
-    agents = wait.nearest if wait.is_possible else draining(wait)
     names = {seats.id for seats in agents}
     gangs = by_group(wait.gangs_on(agents))
     views = [_view(wait, names, group_id, mine) for group_id, mine in gangs.items()]
