@@ -67,6 +67,15 @@ def verb(number: int, word: str) -> str:
     return word if number < 2 else _PLURALS.get(word, word.removesuffix("s"))
 
 
+def so_many_are(number: int, of: str, what: str) -> str:
+    """Return how many of some are what.
+
+    >>> so_many_are(2, "of 8", "free"), so_many_are(0, "of these", "idle")
+    ('2 of 8 are free', 'none of these is idle')
+    """
+    return f"{number or 'none'} {of} {verb(number, 'is')} {what}"
+
+
 def named(word: str, names: Sequence[object], *, most: int = 3) -> str:
     """Return things by name or number.
 

@@ -22,6 +22,7 @@ from det_jupyter.scheduler.reasons.grammar import (
     named,
     noun,
     shown,
+    so_many_are,
     stranger,
     titled,
     verb,
@@ -56,7 +57,7 @@ def has_to_happen(wait: Wait, relief: Relief) -> str:
             what = f"{named('trial', ids, most=4)} have ended"
         case Kind.SLOTS if not num:
             slots = relief.num_slots
-            what = f"{count(slots, 'more slot')} {where} {verb(slots, 'is')} given back"
+            what = so_many_are(slots, f"{noun(slots, 'more slot')} {where}", "given back")
         case Kind.SLOTS if num < total:
             what = f"{num} of the {total} trials {where} {verb(num, 'has')} ended"
         case Kind.SLOTS:
@@ -149,7 +150,7 @@ class Sentence:
             return f"agents carry at most {most} each, and all are full"
         if wait.spans:
             idle = sum(seats.is_idle for seats in wait.nearest)
-            return f"{idle or 'none'} of these {verb(idle, 'is')} idle"
+            return so_many_are(idle, "of these", "idle")
         nearest = wait.nearest[0]
         total = sum(len(seats.free) for seats in wait.allowed)
         if len(wait.allowed) == 1 or total == 0 or self._slots == 1:
@@ -251,7 +252,7 @@ class Sentence:
             enough = "one of these ends"
         elif wait.spans:
             busy = sum(not seats.is_idle for seats in wait.nearest)
-            enough = f"{count(busy, 'more agent')} {verb(busy, 'is')} idle"
+            enough = so_many_are(busy, noun(busy, "more agent"), "idle")
         return f"starts when {enough}{self._when()}"
 
     def _when(self) -> str:
@@ -338,16 +339,16 @@ class Sentence:
     def _kept_from_use(self, seats: Seats) -> list[str]:
         withheld, parts = self._wait.withheld.get(seats.id), list[str]()
         if withheld and (num := len(withheld.disabled_only)):
-            parts.append(f"{num} more {verb(num, 'is')} disabled")
+            parts.append(so_many_are(num, "more", "disabled"))
         if withheld and (slots := withheld.occupied_only):
             users = {user.pid: user for slot in slots for user in withheld.occupied[slot]}
             first, rest = stranger(next(iter(users.values())), self._facts.now), len(users) - 1
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
-            parts.append(f"{len(slots)} more {verb(len(slots), 'is')} used by {first}{more}")
+            parts.append(so_many_are(len(slots), "more", f"used by {first}{more}"))
         return parts
 
 
 def _free_of(agents: Sequence[Seats]) -> str:
     """Return `2 of 8 are free`."""
-    free = sum(len(seats.free) for seats in agents)
-    return f"{free or 'none'} of {sum(seats.size for seats in agents)} {verb(free, 'is')} free"
+    total = sum(seats.size for seats in agents)
+    return so_many_are(sum(len(seats.free) for seats in agents), f"of {total}", "free")
