@@ -113,15 +113,15 @@ def _earliest(wait: Wait) -> float:
 
     A gang without an estimate may end at any moment.
     """
-    now, gangs = wait.facts.now, _in_its_way(wait)
-    ends = [(wait.survey.end_of(gang), gang) for gang in gangs]
-    order = sorted(
-        ((max(now, end.earliest) if end else now, gang) for end, gang in ends),
-        key=lambda pair: pair[0],
-    )
-    nums = range(len(order))
-    num = bisect_left(nums, True, key=lambda n: _starts_alone(wait, [g for _, g in order[:n]]))
-    return order[num - 1][0] if num else now
+    now = wait.facts.now
+
+    def soonest(gang: Running) -> float:
+        end = wait.survey.end_of(gang)
+        return max(now, end.earliest) if end else now
+
+    order = sorted(_in_its_way(wait), key=soonest)
+    num = bisect_left(range(len(order)), True, key=lambda n: _starts_alone(wait, order[:n]))
+    return soonest(order[num - 1]) if num else now
 
 
 def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
