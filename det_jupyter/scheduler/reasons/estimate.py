@@ -114,14 +114,16 @@ def _earliest(wait: Wait) -> float:
     A gang without an estimate may end at any moment.
     """
     now = wait.facts.now
+    ends = [(gang, wait.survey.end_of(gang)) for gang in _in_its_way(wait)]
+    soonest = [(max(now, end.earliest) if end else now, gang) for gang, end in ends]
 
-    def soonest(gang: Running) -> float:
-        end = wait.survey.end_of(gang)
-        return max(now, end.earliest) if end else now
+    def starts_by(time: float) -> bool:
+        return _starts_alone(wait, [gang for at, gang in soonest if at <= time])
 
-    order = sorted(_in_its_way(wait), key=soonest)
-    num = bisect_left(range(len(order)), True, key=lambda n: _starts_alone(wait, order[:n]))
-    return soonest(order[num - 1]) if num else now
+    if starts_by(now):
+        return now
+    times = sorted({at for at, _ in soonest})
+    return times[bisect_left(times[:-1], True, key=starts_by)]
 
 
 def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
