@@ -71,8 +71,10 @@ def ask_for(kind: type[Request], **given: Any) -> Request:
     try:
         request = kind(**given)
     except ValidationError as error:
-        names = dict.fromkeys(str(details["loc"][0]) for details in error.errors())
-        raise ConfigError([_problem(name, given.get(name)) for name in names]) from None
+        names = dict.fromkeys(str(each["loc"][0]) for each in error.errors() if each["loc"])
+        whole = [each["msg"] for each in error.errors() if not each["loc"]]
+        problems = [problem.removeprefix("Value error, ") for problem in whole]
+        raise ConfigError([_problem(name, given.get(name)) for name in names] + problems) from None
     try:
         json.dumps(request.model_dump(), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -23,6 +23,7 @@ from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
     AllocationView,
     ContinueTrial,
+    KillTrial,
     LogLine,
     SeriesQuery,
     State,
@@ -166,7 +167,7 @@ class Trial(OrderedTrial):
 
     def kill(self) -> None:
         """End it now; what was not saved is lost. Its experiment goes on."""
-        self._client.kill_trial(self.id)
+        self._client.change(KillTrial(trial_id=self.id))
 
     def train_to(self, length: dict[str, int] | int) -> Any:
         """Train it on as an experiment of its own, and return the handle on that.

@@ -27,7 +27,6 @@ from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.core.events import AgentAway, ClockStepped
-from det_jupyter.master.machine.core.requests import PoolsSet
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
@@ -36,7 +35,7 @@ from det_jupyter.system import paths
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.system.processes import birth_of
 from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed
-from det_jupyter.wire import PROTOCOL, MasterInfo, State
+from det_jupyter.wire import PROTOCOL, MasterInfo, SetPools, State
 from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ def _take_pools(service: Service) -> None:
         found = read_pools()
         pools = [pool.model_dump(mode="json") for pool in found.pools] if found else []
         if pools != service.machine.state.pools:
-            service.apply(PoolsSet(pools=pools))
+            service.apply(SetPools(pools=pools))
     except DetError as error:
         service.file_problems = getattr(error, "problems", [str(error)])
         for problem in service.file_problems:

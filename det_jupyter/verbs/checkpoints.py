@@ -14,7 +14,7 @@ from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.tables import Listing, shown, written
-from det_jupyter.wire import CheckpointView, ExperimentView
+from det_jupyter.wire import CheckpointView, DropCheckpoints, ExperimentView
 from det_jupyter.words import count, date, length, size
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
@@ -173,5 +173,5 @@ def delete(call: Call) -> str:
         what = f"{what} ({size(sum(view.size_bytes for view in views))})"
     if not is_sure(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
-    call.client.delete_checkpoints(names, globs)
+    call.client.change(DropCheckpoints(uuids=names, globs=globs or []))
     return f"Deleting {what}."

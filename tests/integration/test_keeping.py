@@ -20,14 +20,13 @@ from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.chores.cleanup import remove_leftovers
 from det_jupyter.master.chores.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.machine.core.requests import CheckpointsUnwanted, DeleteRequested
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
 from det_jupyter.storage.globs import check_globs, must_match
 from det_jupyter.storage.local import LocalStorage
 from det_jupyter.system import paths
-from det_jupyter.wire import MasterInfo, State
+from det_jupyter.wire import Delete, DropCheckpoints, MasterInfo, State
 from tests.integration.master_support import (
     AGENT,
     Bench,
@@ -320,7 +319,7 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     asyncio.run(bench.service.submit(make_request()))
     bench.report(gang_started("2.2.1"))
     finish(bench, batches(1, [0.4] * 5), validation(5, 0.2), saved(root, "b", 5), run="2.2.1")
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     assert bench.service.views.experiment(1).state is State.DELETING
     settle(bench)
     with pytest.raises(NotFound):
@@ -358,7 +357,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     metadata = root / "a" / "metadata.json"
     text = metadata.read_text()
     metadata.unlink()
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     settle(bench)
     view = bench.service.views.experiment(1)
     assert view.state is State.DELETE_FAILED
@@ -367,7 +366,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     )
     assert bench.logs() == ["hello"]  # what is told of it is still there
     metadata.write_text(text)
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     settle(bench)
     assert bench.service.machine.state.experiments == {}
 
@@ -377,7 +376,7 @@ def test_a_master_that_was_killed_while_deleting_goes_on_when_it_is_back(
 ) -> None:
     with bench_with_trial(home / "det.sqlite3") as first:
         finish(first, saved(home / "checkpoints", "a", 5))
-        first.service.apply(DeleteRequested(experiment_id=1))
+        first.service.apply(Delete(experiment_id=1))
     second = Bench(home / "det.sqlite3")
     try:
         settle(second)
@@ -407,13 +406,13 @@ def test_deleted_files_of_a_checkpoint_are_told_with_the_size_of_the_others(
     root = home / "checkpoints"
     finish(bench, saved(root, "a", 10))
     (root / "a" / "notes.txt").write_text("123")
-    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["deep/**"]))
+    bench.service.apply(DropCheckpoints(uuids=["a"], globs=["deep/**"]))
     settle(bench)
     told = [data for kind, data in bench.feed() if kind == "checkpoint"]
     left = sum(path.stat().st_size for path in (root / "a").iterdir())
     assert told[-1]["state"] == "PARTIALLY_DELETED"
     assert (told[-1]["size_bytes"], told[-1]["globs"]) == (left, [])
-    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["*"]))
+    bench.service.apply(DropCheckpoints(uuids=["a"], globs=["*"]))
     settle(bench)
     assert bench.service.machine.state.checkpoints["a"].state == "DELETED"
     assert list(root.iterdir()) == []

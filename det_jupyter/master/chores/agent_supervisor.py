@@ -21,12 +21,11 @@ from contextlib import suppress
 
 from det_jupyter.engine.local import is_agent_running, start_agent
 from det_jupyter.master.machine.core.events import AgentAway, AgentLost
-from det_jupyter.master.machine.core.requests import KillRequested
 from det_jupyter.master.machine.core.state import Agent
 from det_jupyter.master.service.links import SILENT_S
 from det_jupyter.master.service.service import Service
 from det_jupyter.system.processes import is_frozen
-from det_jupyter.wire import Leave
+from det_jupyter.wire import Kill, Leave
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +156,7 @@ async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything
 
 async def _end_experiments(service: Service) -> None:
     for experiment in service.machine.state.living_experiments():
-        service.apply(KillRequested(experiment_id=experiment.id))
+        service.apply(Kill(experiment_id=experiment.id))
     deadline = asyncio.get_running_loop().time() + _GANGS_S
     while service.machine.indexes.has_holding and service.links.connected():
         left_s = deadline - asyncio.get_running_loop().time()

@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.machine.core import events, requests
+from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -62,33 +62,34 @@ from det_jupyter.master.machine.rules.searching import ask
 from det_jupyter.scheduler.decide import PassFailed, decide
 from det_jupyter.scheduler.model import Decisions
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import GangExited, GangStarted
+from det_jupyter.wire import GangExited, GangStarted, changes
 from det_jupyter.words import error_line, printable
 
 _LONGEST_REASON = 300  # characters
 
 HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from users
-    requests.ExperimentSubmitted: users.on_submitted,
-    requests.PauseRequested: users.on_pause_requested,
-    requests.ActivateRequested: users.on_activate_requested,
-    requests.CancelRequested: users.on_end_requested,
-    requests.KillRequested: users.on_end_requested,
-    requests.DetailsChangeRequested: details.on_details_change_requested,
-    requests.ResourcesChangeRequested: queue.on_resources_change_requested,
-    requests.MoveRequested: queue.on_move_requested,
-    requests.QueueChangesRequested: queue.on_queue_changes_requested,
-    requests.SlotsSwitched: pools.on_slots_switched,
-    requests.PoolsSet: pools.on_pools_set,
-    requests.ArchiveRequested: ended.on_archive_requested,
-    requests.DeleteRequested: ended.on_delete_requested,
-    requests.ContinueRequested: ended.on_continue_requested,
-    requests.RetentionSet: ended.on_retention_set,
-    requests.CheckpointsUnwanted: ended.on_checkpoints_unwanted,
-    requests.SearchChangeRequested: searches.on_search_change_requested,
-    requests.KillTrialRequested: searches.on_kill_trial_requested,
-    requests.ProfileRequested: orders.on_profile_requested,
-    requests.TrialChangeRequested: orders.on_trial_change_requested,
+    events.ExperimentSubmitted: users.on_submitted,
+    changes.Pause: users.on_pause,
+    changes.Activate: users.on_activate,
+    changes.Cancel: users.on_end,
+    changes.Kill: users.on_end,
+    changes.ChangeDetails: details.on_change_details,
+    changes.ChangeResources: queue.on_change_resources,
+    changes.MoveInQueue: queue.on_move_in_queue,
+    changes.ChangeQueue: queue.on_change_queue,
+    changes.SwitchSlots: pools.on_switch_slots,
+    changes.SetPools: pools.on_set_pools,
+    changes.Archive: ended.on_archive,
+    changes.Unarchive: ended.on_archive,
+    changes.Delete: ended.on_delete,
+    events.ContinueRequested: ended.on_continue_requested,
+    changes.SetRetention: ended.on_set_retention,
+    changes.DropCheckpoints: ended.on_drop_checkpoints,
+    changes.ChangeSearch: searches.on_change_search,
+    changes.KillTrial: searches.on_kill_trial,
+    changes.ProfileTrial: orders.on_profile_trial,
+    changes.ChangeTrial: orders.on_change_trial,
     # from samplers
     events.HparamsSampled: searches.on_hparams_sampled,
     events.TrialJudged: searches.on_trial_judged,

@@ -24,8 +24,12 @@ from det_jupyter.master.machine.core.commands import (
     Deletion,
     ToAgent,
 )
-from det_jupyter.master.machine.core.events import AgentRegistered, Event
-from det_jupyter.master.machine.core.requests import ExperimentSubmitted, Request
+from det_jupyter.master.machine.core.events import (
+    AgentRegistered,
+    Event,
+    ExperimentSubmitted,
+    Request,
+)
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.service.feed import Bell

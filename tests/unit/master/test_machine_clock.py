@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.master.machine.core.events import ClockStepped
-from det_jupyter.master.machine.core.requests import PauseRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import Estimate
+from det_jupyter.wire import Estimate, Pause
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -81,7 +80,7 @@ def test_durations_are_what_they_were(world: World, by_s: float) -> None:
 def test_a_trial_that_was_asked_to_leave_has_the_time_that_it_had(
     world: World, by_s: float
 ) -> None:
-    world.tell(PauseRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1))
     facts = Whys(world.machine, progress={}, now=world.now, most=0)._facts("default")
     left_s = (facts.leaves_by("1.1.1") or 0) - world.now
     step(world, by_s)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.requests import PoolsSet, QueueChangesRequested
-from det_jupyter.wire import QueueChange
+from det_jupyter.wire import ChangeQueue, QueueChange, SetPools
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -28,16 +27,22 @@ def world() -> World:
     return World()
 
 
-def changes(*given: tuple[int, str, Any]) -> QueueChangesRequested:
+def changes(*given: tuple[int, str, Any]) -> ChangeQueue:
     """Return the event for changes such as `(3, "priority", 10)`."""
-    return QueueChangesRequested(
+    return ChangeQueue(
         changes=[
             QueueChange.model_validate(
-                {"experiment_id": i, "where": f"{i}.{field}", "request": {field: value}}
+                {"where": f"{i}.{field}", "request": request(i, field, value)}
             )
             for i, field, value in given
         ]
     )
+
+
+def request(experiment_id: int, field: str, value: Any) -> dict[str, Any]:
+    is_move = field in ("ahead_of", "behind")
+    kind = "move_in_queue" if is_move else "change_resources"
+    return {"kind": kind, "experiment_id": experiment_id, field: value}
 
 
 def order(world: World) -> list[int]:
@@ -53,7 +58,7 @@ def test_all_changes_are_made_in_their_order(world: World) -> None:
 
 
 def test_with_one_mistake_nothing_is_changed_and_all_mistakes_are_reported(world: World) -> None:
-    world.tell(PoolsSet(pools=[{"pool_name": "default"}, NIGHT]))
+    world.tell(SetPools(pools=[{"pool_name": "default"}, NIGHT]))
     world.tell(*(submitted(slots=0, resources={"priority": 42}) for _ in range(3)))
     before = world.machine.dump()
     with pytest.raises(ConfigError) as refusal:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.requests import ProfileRequested, TrialChangeRequested
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders
-from det_jupyter.wire import AllocationState, ProfileView, State, TrialChangeView
+from det_jupyter.wire import (
+    AllocationState,
+    Change,
+    ChangeTrial,
+    Profile,
+    ProfileTrial,
+    ProfileView,
+    State,
+    TrialChangeView,
+)
 from det_jupyter.wire.orders import to_text
 
 
-def on_profile_requested(turn: Turn, event: ProfileRequested) -> None:
+def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
     """Order a profile from the ranks."""
     trial = turn.state.trial(event.trial_id)
     allocation = _running(trial)
     num_ranks = len(allocation.slots)
-    if wrong := [rank for rank in event.profile.ranks if rank >= num_ranks]:
+    if wrong := [rank for rank in event.ranks if rank >= num_ranks]:
         known = "only rank 0" if num_ranks == 1 else f"ranks 0 to {num_ranks - 1}"
         raise ConfigError([f"profile: ranks: got {wrong[0]}, but trial {trial.id} has {known}"])
     if any(not profile.is_over for profile in trial.profiles):
         raise Conflict(f"trial {trial.id} is being profiled already; try again in a moment")
-    ranks = sorted(set(event.profile.ranks))
-    profile = event.profile.model_copy(update={"ranks": ranks})
+    profile = Profile.built_from(event, ranks=sorted(set(event.ranks)))
     view = ProfileView(id=turn.state.seq, at=turn.now, profile=profile)
     trial.profiles = [*trial.profiles, view][-MAX_PROFILES:]
     turn.touch(trial, f"profile of {profile.steps} batches requested")
@@ -38,7 +45,7 @@ def _running(trial: Trial) -> Allocation:
     return allocation
 
 
-def on_trial_change_requested(turn: Turn, event: TrialChangeRequested) -> None:
+def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
     """Note a change, and order it from the ranks; a trial that waits makes it when it starts."""
     trial = turn.state.trial(event.trial_id)
     if trial.state is not State.ACTIVE:
@@ -47,7 +54,8 @@ def on_trial_change_requested(turn: Turn, event: TrialChangeRequested) -> None:
         )
     if len(trial.changes) >= MAX_CHANGES:
         raise Conflict(f"trial {trial.id} was changed {MAX_CHANGES} times, which is the limit")
-    view = TrialChangeView(id=turn.state.seq, at=turn.now, change=event.change)
+    change = Change.built_from(event)
+    view = TrialChangeView(id=turn.state.seq, at=turn.now, change=change)
     trial.changes = [*trial.changes, view]
-    turn.touch(trial, f"change requested: {to_text(event.change)}")
+    turn.touch(trial, f"change requested: {to_text(change)}")
     pass_orders(turn, trial)

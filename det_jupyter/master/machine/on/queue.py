@@ -1,8 +1,8 @@
 """What changes the order of the queue, and the shares in it.
 
-ResourcesChangeRequested   priority, weight, max_slots and pool of an experiment, while it runs
-MoveRequested              its place in the queue
-QueueChangesRequested      several of these: all are made or none
+ChangeResources   priority, weight, max_slots and pool of an experiment, while it runs
+MoveInQueue              its place in the queue
+ChangeQueue      several of these: all are made or none
 
 Everything is checked before anything is changed (rules/queue_checks.py). No work is lost: a trial
 that has to go is asked to save its state first, and queues again.
@@ -11,11 +11,6 @@ that has to go is asked to save its state first, and queues again.
 from __future__ import annotations
 
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.requests import (
-    MoveRequested,
-    QueueChangesRequested,
-    ResourcesChangeRequested,
-)
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
@@ -27,37 +22,37 @@ from det_jupyter.master.machine.rules.queue_checks import (
     place_of,
 )
 from det_jupyter.scheduler.lane import moved_beside
-from det_jupyter.wire import AllocationState, ChangeResources, MoveInQueue, State
+from det_jupyter.wire import AllocationState, ChangeQueue, ChangeResources, MoveInQueue, State
 
 
-def on_resources_change_requested(turn: Turn, event: ResourcesChangeRequested) -> None:
+def on_change_resources(turn: Turn, event: ChangeResources) -> None:
     """Give an experiment another priority, weight, limit or pool."""
     experiment = _living(turn, event.experiment_id)
-    if event.change == ChangeResources():
+    if not event.given():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
-    if found := list(find_wrong_values(turn.state, experiment, event.change)):
+    if found := list(find_wrong_values(turn.state, experiment, event)):
         raise ConfigError(
             [f"{where}: {problem}" if where else problem for where, problem in found]
         )
-    _change_resources(turn, experiment, event.change)
+    _change_resources(turn, experiment, event)
 
 
-def on_move_requested(turn: Turn, event: MoveRequested) -> None:
+def on_move_in_queue(turn: Turn, event: MoveInQueue) -> None:
     """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
     experiment = _living(turn, event.experiment_id)
-    anchor = _living(turn, anchor_id_of(event.move))
+    anchor = _living(turn, anchor_id_of(event))
     places = {each.id: place_of(turn.state, each) for each in (experiment, anchor)}
     if problem := find_wrong_move(turn.state, experiment.id, anchor.id, places):
         raise Conflict(problem)
-    _move(turn, experiment, event.move)
+    _move(turn, experiment, event)
 
 
-def on_queue_changes_requested(turn: Turn, event: QueueChangesRequested) -> None:
+def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
     """Make all of the changes, or none if there is anything wrong with one."""
     if problems := find_queue_problems(turn.state, event.changes):
         raise ConfigError(problems)
     for change in event.changes:
-        experiment = turn.state.experiment(change.experiment_id)
+        experiment = turn.state.experiment(change.request.experiment_id)
         if isinstance(change.request, MoveInQueue):
             _move(turn, experiment, change.request)
         else:
@@ -110,7 +105,7 @@ def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
 
 def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
     """Keep the effective configuration true: people read it, and forks begin with it."""
-    changed = change.model_dump(exclude_none=True)
+    changed = change.given()
     if change.max_slots == "none":
         changed["max_slots"] = None
     experiment.change_section("resources", changed)

@@ -10,14 +10,8 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.core.events import ExperimentSubmitted
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    CancelRequested,
-    ExperimentSubmitted,
-    KillRequested,
-    PauseRequested,
-)
 from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
@@ -26,7 +20,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unk
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
-from det_jupyter.wire import CheckpointRef, State
+from det_jupyter.wire import Activate, Cancel, CheckpointRef, Kill, Pause, State
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
@@ -99,7 +93,7 @@ def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
     return latest
 
 
-def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
+def on_pause(turn: Turn, event: Pause) -> None:
     """Ask running trials to save their state and leave; take waiting ones out of the queue."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.PAUSED:
@@ -108,7 +102,7 @@ def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
     pause(turn, experiment)
 
 
-def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
+def on_activate(turn: Turn, event: Activate) -> None:
     """Let the trials queue again, each when the ranks it may still have are gone."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
@@ -124,9 +118,9 @@ def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
             queue(turn, trial)
 
 
-def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None:
+def on_end(turn: Turn, event: Cancel | Kill) -> None:
     """Cancel (ranks save their state first) or kill."""
-    is_kill = isinstance(event, KillRequested)
+    is_kill = isinstance(event, Kill)
     stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
     experiment = turn.state.experiment(event.experiment_id)
     is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave

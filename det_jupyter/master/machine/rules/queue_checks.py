@@ -48,7 +48,7 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
                 found.append(_describe_missing(experiments.get(i), i))
                 missing.add(i)
         if places.keys() >= set(_named_in(change)):
-            found = _find_wrong(state, change, experiments[change.experiment_id], places)
+            found = _find_wrong(state, change, experiments[change.request.experiment_id], places)
         problems += [f"{change.where}: {problem}" for problem in found]
     return problems
 
@@ -56,8 +56,8 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
 def _named_in(change: QueueChange) -> list[int]:
     """Return the numbers of the experiments that a change is about."""
     if isinstance(change.request, MoveInQueue):
-        return [change.experiment_id, anchor_id_of(change.request)]
-    return [change.experiment_id]
+        return [change.request.experiment_id, anchor_id_of(change.request)]
+    return [change.request.experiment_id]
 
 
 def _describe_missing(experiment: Experiment | None, experiment_id: int) -> str:
