@@ -11,6 +11,7 @@ starts when it ends or is paused, about 14:20
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
@@ -82,6 +83,7 @@ def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
     return f", which was due at {at}" if max(known) <= facts.now else f", at the latest about {at}"
 
 
+@dataclass(frozen=True, slots=True)
 class Sentence:
     """Why a request waits that the pool could run, in one sentence.
 
@@ -92,23 +94,18 @@ class Sentence:
         expected: When it starts, if that is known.
     """
 
-    def __init__(
-        self,
-        wait: Wait,
-        reliefs: Sequence[Relief],
-        holders: Sequence[HolderView],
-        expected: Estimate | None,
-    ) -> None:
-        self._wait, self._facts, self._slots = wait, wait.facts, wait.request.slots
-        self._reliefs, self._holders, self._expected = reliefs, holders, expected
+    wait: Wait
+    reliefs: Sequence[Relief]
+    holders: Sequence[HolderView]
+    expected: Estimate | None
 
     def __str__(self) -> str:
         clauses = {"slots": self._too_few, "turn": self._turn, "max_slots": self._max_slots}
-        found = clauses[self._wait.causes[-1]]()
+        found = clauses[self.wait.causes[-1]]()
         return "; ".join(filter(None, [f"needs {self._need()}", *found]))
 
     def _need(self) -> str:
-        wait, slots = self._wait, self._slots
+        wait, slots = self.wait, self.wait.request.slots
         if slots == 0:
             return "a place for a trial without slots"
         need = count(slots, "slot")
@@ -125,18 +122,18 @@ class Sentence:
 
     def _turn(self) -> Sequence[str]:
         who, num = self._ahead()
-        if not self._wait.fits:
+        if not self.wait.fits:
             return self._free(), f"{who} {verb(num, 'is')} ahead of it", self._rest(), self._then()
-        free = _free_of(self._wait.allowed) if self._slots else "there is room"
+        free = _free_of(self.wait.allowed) if self.wait.request.slots else "there is room"
         return f"{free}, but kept for {who}, which {verb(num, 'is')} ahead of it", self._then()
 
     def _max_slots(self) -> Sequence[str]:
-        group = self._wait.group
-        held = self._wait.pool.held(group.id)
+        group = self.wait.group
+        held = self.wait.pool.held(group.id)
         rule = f"its experiment holds {held} and may hold {group.max_slots} (max_slots)"
-        if self._slots > (group.max_slots or 0):
+        if self.wait.request.slots > (group.max_slots or 0):
             return rule, "can run when max_slots is raised"
-        is_one = any(relief.group_id == group.id for relief in self._reliefs)
+        is_one = any(relief.group_id == group.id for relief in self.reliefs)
         enough = "one of its trials ends" if is_one else "enough of its trials have ended"
         return rule, f"starts when {enough}{self._when()}"
 
@@ -144,8 +141,8 @@ class Sentence:
 
     def _free(self) -> str:
         """Say how many slots are free where the request could run."""
-        wait = self._wait
-        if self._slots == 0:
+        wait = self.wait
+        if wait.request.slots == 0:
             most = wait.pool.rules.max_aux_per_agent
             return f"agents carry at most {most} each, and all are full"
         if wait.spans:
@@ -153,16 +150,16 @@ class Sentence:
             return so_many_are(idle, "of these", "idle")
         nearest = wait.nearest[0]
         total = sum(len(seats.free) for seats in wait.allowed)
-        if len(wait.allowed) == 1 or total == 0 or self._slots == 1:
+        if len(wait.allowed) == 1 or total == 0 or wait.request.slots == 1:
             return _free_of(wait.allowed)
         if not nearest.free:
-            return f"none is free on agents with {self._slots} slots or more"
+            return f"none is free on agents with {wait.request.slots} slots or more"
         free = f"{len(nearest.free)} of {nearest.size} free"
         return f"agent {shown(nearest.id)} comes nearest with {free}"
 
     def _who_holds(self) -> str:
         """Name a sole holder with all that is known; of many the first."""
-        holders, parts = self._holders, list[str]()
+        holders, parts = self.holders, list[str]()
         if len(holders) == 1:
             return self._sole_holder(holders[0])
         most = _HOLDERS if len(holders) > _HOLDERS + 1 else len(holders)
@@ -176,9 +173,9 @@ class Sentence:
         return listed(parts)
 
     def _sole_holder(self, holder: HolderView) -> str:
-        facts, num = self._facts, len(holder.trial_ids)
+        facts, num = self.wait.facts, len(holder.trial_ids)
         details = [named("trial", holder.trial_ids) if num == 1 else f"{num} trials"]
-        if self._wait.pool.rules.policy is Policy.PRIORITY:
+        if self.wait.pool.rules.policy is Policy.PRIORITY:
             details.append(f"priority {holder.priority}")
         details.append(f"since {moment(holder.since, facts.now, facts.zone)}")
         if holder.notebook:
@@ -189,27 +186,27 @@ class Sentence:
         return f"{self._who(holder)} ({', '.join(details)}) holds {amount}{leaving}"
 
     def _amount(self, holder: HolderView) -> int:
-        return holder.slots if self._slots else len(holder.trial_ids)
+        return holder.slots if self.wait.request.slots else len(holder.trial_ids)
 
     def _who(self, holder: HolderView) -> str:
-        if holder.experiment_id == self._wait.group.id:
+        if holder.experiment_id == self.wait.group.id:
             return "its own experiment"
         return titled(holder.experiment_id, holder.experiment_name)
 
     def _rest(self) -> str:
         """Name who holds slots; a sentence about those ahead says no more of them."""
-        own = self._wait.group.id
-        others = [one.experiment_id for one in self._holders if one.experiment_id != own]
+        own = self.wait.group.id
+        others = [one.experiment_id for one in self.holders if one.experiment_id != own]
         parts = [named("experiment", others)] if others else []
         if len(others) > _NAMED:
             parts = [f"{len(others)} other experiments"]
-        if len(others) < len(self._holders):
+        if len(others) < len(self.holders):
             parts.append("its own")
-        return f"{listed(parts)} {verb(len(self._holders), 'holds')} the rest" if parts else ""
+        return f"{listed(parts)} {verb(len(self.holders), 'holds')} the rest" if parts else ""
 
     def _ahead(self) -> tuple[str, int]:
         """Return who is ahead, and how many."""
-        wait, facts = self._wait, self._facts
+        wait, facts = self.wait, self.wait.facts
         if not wait.is_complete:
             return count(wait.position, "trial"), wait.position
         others = [other for other in wait.in_the_way if other.group != wait.group.id]
@@ -228,11 +225,11 @@ class Sentence:
     # What would start it.
 
     def _then(self) -> str:
-        ahead, them = self._wait.in_the_way, "them"
-        if self._reliefs:
+        ahead, them = self.wait.in_the_way, "them"
+        if self.reliefs:
             return self._what_starts_it(is_named=False)
-        if len(ahead) == 1 and self._wait.is_complete:
-            is_own = ahead[0].group == self._wait.group.id
+        if len(ahead) == 1 and self.wait.is_complete:
+            is_own = ahead[0].group == self.wait.group.id
             them = "that one" if is_own else f"experiment {ahead[0].group}"
         return f"starts after {them}{self._when()}"
 
@@ -242,13 +239,13 @@ class Sentence:
         Args:
             is_named: Whether the sentence before named the holders, so that “it” is the only one.
         """
-        if self._reliefs:
+        if self.reliefs:
             return f"starts when {self._relief(is_named)}{self._when()}{self._who_is_asked()}"
-        wait = self._wait
+        wait = self.wait
         if wait.fits and not wait.in_the_way:
             return "starts in a moment"
         enough = "enough of these slots are given back"
-        if self._slots == 0:
+        if wait.request.slots == 0:
             enough = "one of these ends"
         elif wait.spans:
             busy = sum(not seats.is_idle for seats in wait.nearest)
@@ -257,21 +254,21 @@ class Sentence:
 
     def _when(self) -> str:
         """Return `, about 14:20`, or nothing if that is unknown."""
-        facts, expected = self._facts, self._expected
-        leaving = [one.gangs for one in self._reliefs[:1] if one.kind is Kind.LEAVING]
+        facts, expected = self.wait.facts, self.expected
+        leaving = [one.gangs for one in self.reliefs[:1] if one.kind is Kind.LEAVING]
         if leaving and (limit := latest_leaving(facts, leaving[0])):
             return limit
         return f", {about(expected, facts.now, facts.zone)}" if expected else ""
 
     def _who_is_asked(self) -> str:
         """Say that less urgent ones leave by themselves, if they count as gone."""
-        groups = sorted({gang.request.group for gang in self._reliefs[0].asked})
+        groups = sorted({gang.request.group for gang in self.reliefs[0].asked})
         who = f"{named('experiment', groups)}, less urgent, {verb(len(groups), 'is')}"
         return f"; {who} asked to leave then" if groups else ""
 
     def _relief(self, is_named: bool) -> str:
-        wait, first, holders = self._wait, self._reliefs[0], self._holders
-        groups = list(dict.fromkeys(relief.group_id for relief in self._reliefs))
+        wait, first, holders = self.wait, self.reliefs[0], self.holders
+        groups = list(dict.fromkeys(relief.group_id for relief in self.reliefs))
         whose, own = first.group_id, wait.group.id
         if first.kind is Kind.LEAVING and is_named and len(holders) == len(by_group(first.gangs)):
             return "it has left" if len(holders) == 1 else "they have left"
@@ -293,12 +290,12 @@ class Sentence:
             names += [f"experiment {group}" for group in groups if group != own]
             return f"{after}{listed(names, last='or')} ends or is paused"
         if first.kind is Kind.EXPERIMENT and len(groups) > 2:
-            ids = sorted({gang.request.group for one in self._reliefs for gang in one.gangs})
+            ids = sorted({gang.request.group for one in self.reliefs for gang in one.gangs})
             is_all = len(ids) == len(holders)
             which = "these experiments" if is_all else named("experiment", ids)
             return f"{after}one of {which} ends"
         if first.kind is Kind.TRIAL and len(trials) > 1:
-            singles = [one for one in self._reliefs if one.kind is Kind.TRIAL]
+            singles = [one for one in self.reliefs if one.kind is Kind.TRIAL]
             ids = wait.survey.trials_of(one.gangs[0] for one in singles)
             which = f"{its} trials" if len(groups) == 1 else "these trials"
             if len(ids) < len(trials):
@@ -312,14 +309,14 @@ class Sentence:
         num, has = relief.num, verb(relief.num, "has")
         if num == len(trials):
             return f"{its} {num} trials {has} ended"
-        on = f" on agent {shown(relief.agent_id)}" if len(self._wait.pool.agents) > 1 else ""
+        on = f" on agent {shown(relief.agent_id)}" if len(self.wait.pool.agents) > 1 else ""
         return f"{num} of {its} trials{on} {has} ended"
 
     # Slots that are not given out.
 
     def _withheld_too(self) -> str:
         """Mention slots that are not given out, on the nearest agent that has any."""
-        wait, need = self._wait, self._slots
+        wait, need = self.wait, self.wait.request.slots
         if need == 0:
             return ""
         for seats in wait.nearest:
@@ -337,12 +334,12 @@ class Sentence:
         return ""
 
     def _kept_from_use(self, seats: Seats) -> list[str]:
-        withheld, parts = self._wait.withheld.get(seats.id), list[str]()
+        withheld, parts = self.wait.withheld.get(seats.id), list[str]()
         if withheld and (num := len(withheld.disabled_only)):
             parts.append(so_many_are(num, "more", "disabled"))
         if withheld and (slots := withheld.occupied_only):
             users = {user.pid: user for slot in slots for user in withheld.occupied[slot]}
-            first, rest = stranger(next(iter(users.values())), self._facts.now), len(users) - 1
+            first, rest = stranger(next(iter(users.values())), self.wait.facts.now), len(users) - 1
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
             parts.append(so_many_are(len(slots), "more", f"used by {first}{more}"))
         return parts
