@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "autostart": {"config", "session"},
     "__main__": {"cli"},
     "cli": {"autostart", "client", "config", "master", "session", "verbs", "view"},
-    "client": {"config", "diagnosis", "session", "view"},
+    "client": {"config", "diagnosis", "session", "storage", "view"},
     "diagnosis": set(),
     "feeder": {"autostart", "client", "config", "live", "session", "view"},
     "live": {"client", "config", "session", "view"},

@@ -60,7 +60,7 @@ def test_a_storage_without_a_backend_is_replaced_by_a_flag_or_by_the_master(name
         "master's DET_JUPYTER_CHECKPOINT_STORAGE says."
     ]
     storage = parse_config(by_flag, default_seed=1).checkpoint_storage
-    assert (storage.folder, storage.save_trial_best) == ("/checkpoints", 3)
+    assert (storage.location, storage.save_trial_best) == ("/checkpoints", 3)
 
 
 def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> None:
@@ -70,7 +70,7 @@ def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> Non
         with_storage(document, "/c"), with_default_storage(document, template, "/c")[0],
     ):  # fmt: skip
         storage = parse_config(replaced, default_seed=1, template=template).checkpoint_storage
-        assert (storage.folder, storage.save_trial_latest) == ("/c", 4)
+        assert (storage.location, storage.save_trial_latest) == ("/c", 4)
 
 
 def test_the_master_s_folder_is_for_storages_without_a_backend_only() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from det_jupyter.config import origins, parse_config
 from det_jupyter.config.paths import look_up
+from det_jupyter.config.storages import LOCATING
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine.core.lifecycle import OVER, move
@@ -39,10 +40,7 @@ _LASTING = {
     "searcher.source_trial_id": "the trial has begun",
     "searcher.source_checkpoint_uuid": "the trial has begun",
     "resources.resource_pool": "change the experiment's pool when it has been continued",
-    "checkpoint_storage.type": "its checkpoints stay where they are",
-    "checkpoint_storage.host_path": "its checkpoints stay where they are",
-    "checkpoint_storage.storage_path": "its checkpoints stay where they are",
-    "checkpoint_storage.container_path": "its checkpoints stay where they are",
+    **{f"checkpoint_storage.{key}": "its checkpoints stay where they are" for key in LOCATING},
 }
 _ITS_TURN = "rests until its search continues it: so many train at once (max_concurrent_trials)"
 _LIVE = ("priority", "weight", "max_slots")  # what may have been changed while it ran
