@@ -60,7 +60,7 @@ class LocalEngine:
         if not self._starts or not is_agent_running():
             return None
         if not process.is_here:  # a pid here would be another process
-            return f"agent {agent_id} (process {process.pid} on {process.host}) does not answer"
+            return f"agent {agent_id} (process {process.pid}{process.on_host}) does not answer"
         who = f"agent {agent_id} (process {process.pid})"
         end = f"`kill -KILL {process.pid}` ends it, and its trials go on from their checkpoints"
         if process.is_frozen:
@@ -79,8 +79,7 @@ class LocalEngine:
         agent = holder_of(paths.agent_lock())
         if agent is None:
             return [], ["the agent"]
-        where = "" if agent.is_here else f" on {agent.host}"
-        what = f"the agent (pid {agent.pid}{where})"
+        what = f"the agent (pid {agent.pid}{agent.on_host})"
         if not agent.end(patience_s):
             return [], [what]
         return [f"{what} (the next master continues its trials)"], []

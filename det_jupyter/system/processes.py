@@ -51,6 +51,11 @@ class Process:
         return self.host in ("", host_name()) or is_of_this_start
 
     @property
+    def on_host(self) -> str:
+        """What follows its pid in a message: " on HOST", or "" if that is this computer."""
+        return "" if self.is_here else f" on {self.host}"
+
+    @property
     def is_alive(self) -> bool:
         """Whether it lives; False if it is another computer's, where that cannot be seen."""
         return self.is_here and birth_of(self.pid) == self.birth

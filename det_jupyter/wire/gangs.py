@@ -129,6 +129,8 @@ class Knock(Wire):
     protocol: int
     version: str
     pid: int
+    birth: str = ""
+    hostname: str = ""
 
 
 class Offsets(Wire):
