@@ -46,7 +46,12 @@ class Storage(Section):
     @property
     def location(self) -> str | None:
         """Where checkpoints go; see `location_of`."""
-        return location_of(dict(self))  # model_dump would build a serializer: 9 ms in every rank
+        return self.locate(dict(self))  # model_dump would build a serializer: 9 ms in every rank
+
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return where checkpoints go, by a section of this kind; see `location_of`."""
+        raise NotImplementedError
 
 
 class SharedFs(Storage):
@@ -63,6 +68,17 @@ class SharedFs(Storage):
     checkpoint_path: Ignored = None
     tensorboard_path: Ignored = None
 
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return the folder within host_path; None if no host_path is given."""
+        host_path: str | None = storage.get("host_path")
+        storage_path: str | None = storage.get("storage_path")
+        if storage_path is None or host_path is None:
+            return host_path
+        if storage_path.startswith("/"):
+            return storage_path
+        return f"{host_path.rstrip('/')}/{storage_path}"
+
 
 class Directory(Storage):
     """A folder."""
@@ -77,13 +93,21 @@ class Directory(Storage):
         """The folder, by the name that shared_fs has for it."""
         return self.container_path
 
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return the folder, which our first version called host_path."""
+        folder: str | None = storage.get("container_path", storage.get("host_path"))
+        return folder
+
 
 CheckpointStorage = Annotated[SharedFs | Directory, Field(discriminator="type")]
+_KINDS: tuple[type[Storage], ...] = get_args(get_args(CheckpointStorage)[0])
+_BY_TYPE = {get_args(kind.model_fields["type"].annotation)[0]: kind for kind in _KINDS}
 # The keys that say where checkpoints go, of all kinds.
 LOCATING = tuple(
     dict.fromkeys(
         key
-        for kind in get_args(get_args(CheckpointStorage)[0])
+        for kind in _KINDS
         for key in kind.model_fields
         if key not in Storage.model_fields and key not in kind.ignored_keys()
     )
@@ -100,16 +124,7 @@ def location_of(storage: Mapping[str, Any]) -> str | None:
         A folder, or scheme://... of another kind of storage, as `storage.open_storage` takes it;
         None: det_jupyter's own folder.
     """
-    host_path: str | None = storage.get("host_path")
-    if storage.get("type") == "directory":
-        folder: str | None = storage.get("container_path", host_path)  # as it was called at first
-        return folder
-    storage_path: str | None = storage.get("storage_path")
-    if storage_path is None or host_path is None:
-        return host_path
-    if storage_path.startswith("/"):
-        return storage_path
-    return f"{host_path.rstrip('/')}/{storage_path}"
+    return _BY_TYPE.get(storage.get("type", ""), SharedFs).locate(storage)
 
 
 def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
