@@ -23,16 +23,18 @@ class FakeEngine:
         self._names = names
         self._own: dict[str, subprocess.Popen[bytes]] = {}
 
-    def keep(self, connected: Collection[str]) -> None:
+    def keep(self, connected: Collection[str]) -> list[str]:
         """Start a process for each name that has none."""
-        running = self._running()
+        running, missing = self._running(), []
         for name in self._names:
             if name not in connected and name not in running:
                 started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 self._own[name] = started
                 running[name] = Process.of(started.pid)
+                missing.append(name)
         known = {name: asdict(process) for name, process in running.items()}
         self._file.write_text(json.dumps(known))
+        return missing
 
     def is_running(self) -> bool:
         """Return whether a process lives."""

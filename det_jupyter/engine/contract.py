@@ -21,7 +21,7 @@ class Engine(Protocol):
     raises because an agent cannot be started, asked or ended: an OSError is of this computer.
     """
 
-    def keep(self, connected: Collection[str]) -> None:
+    def keep(self, connected: Collection[str]) -> list[str]:
         """Start the agents that are missing. Called several times a second.
 
         When agents end soon after their start, it waits before it starts the next, each time
@@ -29,6 +29,9 @@ class Engine(Protocol):
 
         Args:
             connected: The ids of the agents that are connected to the master.
+
+        Returns:
+            What it has started now, in words.
         """
 
     def is_running(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import subprocess
@@ -14,8 +13,6 @@ from det_jupyter.system import paths
 from det_jupyter.system.locks import holder_of, is_locked
 from det_jupyter.system.ownership import open_own
 from det_jupyter.system.processes import Process
-
-logger = logging.getLogger(__name__)
 
 _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
 _LASTING_S = 10.0  # an agent that ran for this long did not fail at its start
@@ -38,18 +35,18 @@ class LocalEngine:
         self._started_at = -math.inf
         self._pause_s = _PAUSES_S[0]
 
-    def keep(self, connected: Collection[str]) -> None:
+    def keep(self, connected: Collection[str]) -> list[str]:
         """Start the agent unless one is connected, starts, or holds the lock."""
         if not self._starts or self._is_own_alive() or connected or is_agent_running():
-            return
+            return []
         lived_s = time.monotonic() - self._started_at
         if lived_s < self._pause_s:
-            return
+            return []
         is_short = self._own is not None and lived_s < _LASTING_S
         self._pause_s = min(2 * self._pause_s, _PAUSES_S[1]) if is_short else _PAUSES_S[0]
         self._started_at = time.monotonic()
         self._own = start_agent(self._agents)
-        logger.info("no agent here: started one, pid=%d", self._own.pid)
+        return [f"the agent of this computer, pid={self._own.pid}"]
 
     def is_running(self) -> bool:
         """Return whether an agent holds the lock, or ours is alive."""

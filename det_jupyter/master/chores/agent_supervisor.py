@@ -49,7 +49,8 @@ class AgentSupervisor:
         """Check the agents several times a second, until cancelled."""
         while True:
             try:
-                self._engine.keep(self._service.links.connected())
+                for what in self._engine.keep(self._service.links.connected()):
+                    logger.info("started %s", what)
                 self._look_at_agents()
             except Exception:  # a full disk, say; the next look may go better
                 logger.exception("looking after the agents failed")
