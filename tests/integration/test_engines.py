@@ -44,8 +44,10 @@ class EngineContract:
         with at_home(tmp_path / "home", {"DET_JUPYTER_CPU_SLOTS": "1"}):
             yield tmp_path / "home"
             self.engine(tmp_path / "home").end_all(PATIENCE_S)
-            for engine in self.made:  # a child of an agent has its lock until it has started
-                wait_until(lambda engine=engine: not engine.is_running(), "all have ended")
+            # A child of an agent has its lock until it has started.
+            wait_until(
+                lambda: not any([engine.is_running() for engine in self.made]), "all have ended"
+            )
             assert_gone(tmp_path / "home")
 
     def engine(self, home: Path) -> Engine:
