@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.config.paths import within
+from det_jupyter.schema.paths import within
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
 NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"

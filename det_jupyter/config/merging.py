@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from det_jupyter.config.hyperparameters import is_nested
 from det_jupyter.config.keys import TAGS
 from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.paths import join, shown
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
+from det_jupyter.schema.hyperparameters import is_nested
+from det_jupyter.schema.paths import join, shown
 
 Origin = Literal["you", "template", "default"]
 _LENGTHS = {"min_validation_period", "min_checkpoint_period", "searcher.max_length"}

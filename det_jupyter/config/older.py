@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import look_up, section, shown
-from det_jupyter.config.rungs import whole
 from det_jupyter.lengths import Length
+from det_jupyter.schema.fields import whole
+from det_jupyter.schema.paths import look_up, section, shown
 from det_jupyter.words import count
 
 _NEW_NAMES = {"adaptive_simple": "adaptive_asha"}

@@ -18,16 +18,12 @@ from pydantic import ValidationError, create_model
 
 from det_jupyter.config.checks import find_contradictions, is_endless
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.fields import MAX_TITLE, Section
-from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.keys import FREE_FORM
 from det_jupyter.config.merging import merge
 from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.paths import in_order, look_up, within
 from det_jupyter.config.problems import describe
 from det_jupyter.config.reading import read_yaml, with_lines
 from det_jupyter.config.retired import find_retired
-from det_jupyter.config.rungs import default_num_rungs, lowest_rung
 from det_jupyter.config.tree import kinds
 from det_jupyter.config.values import (
     find_bounds_problem,
@@ -37,6 +33,10 @@ from det_jupyter.config.values import (
 )
 from det_jupyter.entrypoints import name_of
 from det_jupyter.errors import ConfigError
+from det_jupyter.schema.fields import MAX_TITLE, Section
+from det_jupyter.schema.hyperparameters import find_problems
+from det_jupyter.schema.paths import in_order, look_up, within
+from det_jupyter.searcher.methods import find_section
 
 _MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
 # As Determined's tutorial has it for scripts that ignore their length.
@@ -228,8 +228,8 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
     if "name" not in filled:
         filled["name"] = _default_name(filled.get("entrypoint"))
     searcher = filled.get("searcher")
-    if isinstance(searcher, dict) and searcher.get("name") == "optuna":
-        filled["searcher"] = {"num_rungs": default_num_rungs(searcher)} | searcher
+    if isinstance(searcher, dict) and (method := find_section(searcher)):
+        filled["searcher"] = method.computed_defaults(searcher) | searcher
     if "min_validation_period" not in filled:
         filled["min_validation_period"] = _validation_period(searcher)
     reproducibility = filled.get("reproducibility", {})
@@ -246,7 +246,8 @@ def _default_name(entrypoint: Any) -> str:
 
 def _validation_period(searcher: Any) -> dict[str, int]:
     """Return how often to validate: for a curve, and for the rungs to be met."""
-    if isinstance(searcher, dict) and (rung := lowest_rung(searcher)) is not None:
+    method = find_section(searcher) if isinstance(searcher, dict) else None
+    if method is not None and (rung := method.lowest_rung(searcher)) is not None:
         return rung.to_document()
     length = look_up(searcher, "max_length")
     return {"epochs": 1} if isinstance(length, dict) and "epochs" in length else {"batches": 0}

@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 
 from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.older import explain_steps
-from det_jupyter.config.paths import dotted, either, look_up, shown
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
+from det_jupyter.schema.paths import dotted, either, look_up, shown
 
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import look_up, section, shown
-from det_jupyter.config.rungs import divisor_of, most_rungs, whole
 from det_jupyter.lengths import UNITS, Length, TrainingUnits, parse_length
+from det_jupyter.schema.fields import whole
+from det_jupyter.schema.paths import look_up, section, shown
+from det_jupyter.searcher.rung_lengths import divisor_of, most_rungs
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16

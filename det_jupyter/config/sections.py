@@ -16,7 +16,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.fields import (
+from det_jupyter.lengths import Length
+from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.schema.fields import (
     Bool,
     Count,
     Ignored,
@@ -26,9 +28,7 @@ from det_jupyter.config.fields import (
     Section,
     Text,
 )
-from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.lengths import Length
-from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.schema.seeds import MAX_SEED
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none

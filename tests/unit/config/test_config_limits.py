@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config, parse_yaml, text, values
-from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.older import in_batches
-from det_jupyter.config.paths import shown
 from det_jupyter.config.problems import _suggestion
 from det_jupyter.config.values import find_bounds_problem
 from det_jupyter.errors import ConfigError
+from det_jupyter.schema.hyperparameters import find_problems
+from det_jupyter.schema.paths import shown
 
 CONFIG: dict[str, Any] = {
     "name": "x",

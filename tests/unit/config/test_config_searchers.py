@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Length, check_sanity, parse_config, parse_yaml
-from det_jupyter.config.rungs import most_rungs
 from det_jupyter.errors import ConfigError
+from det_jupyter.searcher.rung_lengths import most_rungs
 
 ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9}
 
