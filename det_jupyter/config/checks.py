@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.older import find_wrong_slots
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.lengths import parse_length
@@ -27,7 +26,7 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
         document: The document; nulls are away.
         is_part: It is not whole: what is missing may still come.
     """
-    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_wrong_slots]
+    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs]
     if not is_part:
         checks += [_batch_size, _searcher]
     return [problem for check in checks for problem in check(document)]
@@ -35,7 +34,13 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
 
 def _slots(document: Mapping[str, Any]) -> Iterator[str]:
     most = whole(look_up(document, "resources.max_slots"))
-    slots = whole(look_up(document, "resources.slots_per_trial"))
+    given, other = (look_up(document, f"resources.{key}") for key in ("slots_per_trial", "slots"))
+    if given is None and other is not None:  # `migrate` reads numbers
+        yield (
+            f"resources.slots: got {shown(other)}; it is a key of notebooks and commands; write "
+            "slots_per_trial with a whole number"
+        )
+    slots = whole(given)
     if most is not None and most < (slots or 1):
         yield (
             f"resources.max_slots: got {most}, expected at least "

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.config.keys import TAGS
-from det_jupyter.config.older import in_words_of_today
+from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.schema.hyperparameters import is_nested
@@ -81,8 +81,6 @@ def _merge_sections(
 def _merge_values(template: Any, config: Any, path: str) -> Any:
     if config is None or template is None:
         return template if config is None else config
-    if path == _VARIABLES:
-        template, config = _kinds_named(template), _kinds_named(config)
     if isinstance(config, Mapping) and isinstance(template, Mapping):
         if path in _LENGTHS:
             return config
@@ -152,14 +150,6 @@ def merge_variables(template: Any, config: Any) -> Any:
     return _merge_values(template, config, _VARIABLES)
 
 
-def _kinds_named(variables: Any) -> Any:
-    """Return environment variables with the kind that Determined once called gpu under cuda."""
-    if not isinstance(variables, Mapping) or not _is_list(variables.get("gpu")):
-        return variables
-    named = {kind: lines for kind, lines in variables.items() if kind != "gpu"}
-    return named | {"cuda": [*variables["gpu"], *(named.get("cuda") or [])]}
-
-
 def _by_kind(variables: Any) -> Mapping[str, Any]:
     """Return environment variables by kind of device: a list is for all of them."""
     if isinstance(variables, Mapping):
@@ -177,7 +167,7 @@ def origins(
         template: What that was laid over; empty if over nothing.
         effective: What `parse_config` made of both.
     """
-    user, template = in_words_of_today(user, template)
+    user, template, _ = migrate(user, template)
     return dict(_trace(effective, _Sides(user, template, merge(template, user)), ""))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
-from det_jupyter.config.older import counts_in_steps, find_older
+from det_jupyter.config.migrate import migrate
 from det_jupyter.direction import is_smaller_better
 from det_jupyter.lengths import UNITS
 from det_jupyter.schema.fields import whole
@@ -50,7 +50,8 @@ def notices(document: Mapping[str, Any]) -> list[str]:
         document: A configuration as it was written, merged or completed. What says the same as
             if it was left out is passed over.
     """
-    found = [
+    document, _, found = migrate(document)
+    found += [
         f"{path}: {remark}."
         for path, remark in NO_EFFECT.items()
         if _is_said(look_up(document, path), path)
@@ -82,8 +83,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
-    yield from find_older(document)
-    if is_endless(document) and not counts_in_steps(document):  # it has a length by another name
+    if is_endless(document):
         yield (
             "searcher.max_length: not given: the command trains as long as it likes; one that "
             "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
