@@ -36,9 +36,12 @@ from det_jupyter.words import count
 _NEW_NAMES = {"adaptive_simple": "adaptive_asha"}
 _DEFAULT = 100
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
-_LENGTHS = {"max_steps": "max_length", "target_trial_steps": "max_length"}
-_RENAMED = _LENGTHS | {"step_budget": "budget", "steps_per_round": "length_per_round"}
-_BARE = ("max_length", "budget", "length_per_round")
+_RENAMED = {
+    "max_steps": "max_length",
+    "target_trial_steps": "max_length",
+    "steps_per_round": "length_per_round",
+}
+_BARE = ("max_length", "length_per_round")
 
 
 class Migrated(NamedTuple):
@@ -109,7 +112,7 @@ def _with_plain_action(policy: Any) -> Any:
 def _counts_in_steps(document: Mapping[str, Any]) -> bool:
     """Return whether a configuration has a key that Determined had only while it had steps."""
     searcher = section(document, "searcher")
-    given = (document.get("batches_per_step"), *map(searcher.get, _RENAMED))
+    given = (document.get("batches_per_step"), *map(searcher.get, ("step_budget", *_RENAMED)))
     return any(value is not None for value in given)
 
 
@@ -194,6 +197,6 @@ def explain_unmigrated(path: str, document: Mapping[str, Any]) -> str | None:
     if path == "batches_per_step":
         return f"{needed} scheduling_unit: {_step_size(document)[0]}"
     above, _, key = path.rpartition(".")
-    if above == "searcher" and key in _LENGTHS:
-        return f"{needed} {_LENGTHS[key]}: {{batches: ...}}"
+    if above == "searcher" and _RENAMED.get(key) == "max_length":
+        return f"{needed} max_length: {{batches: ...}}"
     return None

@@ -177,17 +177,22 @@ def test_optuna_has_no_more_rungs_than_differ_unless_asked_for() -> None:
     [
         ("{name: sync_halving, metric: acc, num_rungs: 4, max_length: {batches: 80000}, "
          "budget: {batches: 48000}, train_stragglers: true}",
-         "{name: async_halving, metric: acc, num_rungs: 4, max_trials: 11, "
-         "max_length: {batches: 80000}} (about as many trials as the budget paid for)"),
+         "{name: async_halving, metric: acc, max_trials: 16, max_length: {batches: 80000}, "
+         "num_rungs: 4} (choose the number of trials: the budget was one of training)"),
+        ("{name: sync_halving, metric: acc, num_rungs: 9, max_length: {batches: 16}, divisor: 4}",
+         "{name: async_halving, metric: acc, divisor: 4, max_trials: 16, "
+         "max_length: {batches: 16}, num_rungs: 3} (choose the number of trials: the budget was "
+         "one of training)"),
         ("{name: adaptive, metric: acc, max_length: {batches: 1000}, budget: {batches: 64000}, "
          "max_rungs: 3}",
-         "{name: adaptive_asha, metric: acc, max_trials: 274, max_length: {batches: 1000}, "
-         "max_rungs: 3} (about as many trials as the budget paid for)"),
+         "{name: adaptive_asha, metric: acc, max_rungs: 3, max_trials: 16, "
+         "max_length: {batches: 1000}} (choose the number of trials: the budget was one of "
+         "training)"),
         ("{name: pbt, metric: acc, population_size: 12, num_rounds: 5, "
          "length_per_round: {epochs: 2}, replace_function: {truncate_fraction: 0.2}}",
          "{name: adaptive_asha, metric: acc, max_trials: 12, max_length: {epochs: 10}}"),
         ("{name: custom, metric: acc, unit: epochs}",
-         "{name: optuna, metric: acc, max_trials: 16, max_length: {epochs: 100}} with numbers of "
+         "{name: optuna, metric: acc, max_trials: 16, max_length: {epochs: 1}} with numbers of "
          "your own, and the sampler that you want"),
     ],
 )  # fmt: skip
