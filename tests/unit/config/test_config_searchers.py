@@ -8,8 +8,10 @@ import pytest
 
 from det_jupyter.config import Length, check_sanity, parse_config, parse_yaml
 from det_jupyter.errors import ConfigError
+from det_jupyter.searcher.methods import SECTIONS
 from det_jupyter.searcher.rung_lengths import most_rungs
 
+NAMES = ", ".join(SECTIONS)
 ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9}
 
 
@@ -68,8 +70,8 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
         ({"name": "singel", "max_length": -1},
          ["searcher.max_length: got -1, expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}",
-          "searcher.name: got 'singel', expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna; did you mean single?"]),
+          f"searcher.name: got 'singel', expected one of {NAMES}"
+          "; did you mean single?"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "max_rungs": 0},
          ["searcher.max_rungs: got 0, expected at least 1"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "bracket_rungs": [0]},
@@ -80,16 +82,14 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
          ["searcher.max_length: got '5', expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}"]),
         ({"max_length": 5},
-         ["searcher.name: missing; expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna"]),
+         [f"searcher.name: missing; expected one of {NAMES}"]),
         ({"name": "single", "max_length": 5, "source_trial_id": 1, "source_checkpoint_uuid": "a"},
          ["searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; expected one "
           "of them"]),
         ({"name": "single", "max_length": 5, "metric": 3},
          ['searcher.metric: got 3, expected text; write "3"']),
         ({"name": ["single"], "max_length": 5},
-         ["searcher.name: got ['single'], expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna"]),
+         [f"searcher.name: got ['single'], expected one of {NAMES}"]),
     ],
 )  # fmt: skip
 def test_a_searcher_says_what_is_wrong_without_its_kind_in_the_path(
