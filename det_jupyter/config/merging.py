@@ -26,11 +26,12 @@ from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.schema.hyperparameters import is_nested
 from det_jupyter.schema.paths import join, shown
+from det_jupyter.searcher.sections import SearcherSection
 
 Origin = Literal["you", "template", "default"]
 _LENGTHS = {"min_validation_period", "min_checkpoint_period", "searcher.max_length"}
 _COMMON = {
-    "searcher": {"metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"},
+    "searcher": SearcherSection.model_fields.keys() - {"name"},
     "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
 }
 _KEYED_BY: dict[str, tuple[str, ...]] = {

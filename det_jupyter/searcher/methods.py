@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import Field
 
@@ -27,6 +27,13 @@ SECTIONS: Mapping[str, type[SearcherSection]] = {
     get_args(section.model_fields["name"].annotation)[0]: section
     for section in get_args(get_args(Searcher)[0])
 }
+# Paths of the fields whose keys are the user's own, as arguments of a sampler are.
+FREE_FIELDS = tuple(
+    f"searcher.{name}"
+    for section in SECTIONS.values()
+    for name, info in section.model_fields.items()
+    if get_origin(info.annotation) is dict
+)
 
 
 def find_section(searcher: Mapping[str, Any]) -> type[SearcherSection] | None:

@@ -18,7 +18,12 @@ from tests.rooms import modules, part_of
 from tests.unit.searcher.searcher_world import World, make_config
 
 SPACE = {"lr": {"type": "double", "minval": 0, "maxval": 1, "count": 3}, "depth": 2}
-VALUES = {"metric": "error", "max_length": {"epochs": 4}, "max_trials": 3, "num_rungs": 2}
+VALUES: dict[str, Any] = {
+    "metric": "error",
+    "max_length": {"epochs": 4},
+    "max_trials": 3,
+    "num_rungs": 2,
+}
 
 
 def config_of(name: str) -> ExperimentConfig:
