@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from det_jupyter.config.keys import TAGS
+from det_jupyter.config.keys import TAGS, is_free
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
+from det_jupyter.lengths import UNITS
 from det_jupyter.schema.hyperparameters import is_nested
 from det_jupyter.schema.paths import join, shown
 from det_jupyter.searcher.sections import SearcherSection
 
 Origin = Literal["you", "template", "default"]
-_LENGTHS = {"min_validation_period", "min_checkpoint_period", "searcher.max_length"}
 _COMMON = {
     "searcher": SearcherSection.model_fields.keys() - {"name"},
     "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
@@ -83,7 +83,7 @@ def _merge_values(template: Any, config: Any, path: str) -> Any:
     if config is None or template is None:
         return template if config is None else config
     if isinstance(config, Mapping) and isinstance(template, Mapping):
-        if path in _LENGTHS:
+        if _is_length(template, path) or _is_length(config, path):
             return config
         if path == "hyperparameters":
             return _merge_hparams(template, config)
@@ -136,6 +136,11 @@ def _identity(item: Any, path: str) -> str | None:
     if path == "log_policies" and given == [None]:
         return _as_text([item.get("pattern"), item.get("action")])
     return None if None in given else _as_text(given)
+
+
+def _is_length(value: Mapping[str, Any], path: str) -> bool:
+    """Return whether a mapping is one value, an amount of training such as {epochs: 6}."""
+    return bool(value) and value.keys() <= set(UNITS) and not is_free(path)
 
 
 def _is_list(value: Any) -> bool:
@@ -213,7 +218,7 @@ def _trace_section(
     effective: Mapping[str, Any], sides: _Sides, path: str
 ) -> Iterator[tuple[str, Origin]]:
     user, template, _ = sides
-    is_whole = path in _LENGTHS or (
+    is_whole = _is_length(effective, path) or (
         path.startswith("hyperparameters.") and effective.get("type") is not None
     )
     if user is not None and (is_whole or not isinstance(user, Mapping)):
