@@ -28,8 +28,8 @@ ARROWS: dict[str, set[str]] = {
         "pytorch",
         "server",
     },  # for type checkers; imported when first used
-    "config": set(),
-    "searcher": {"config"},
+    "config": {"searcher"},
+    "searcher": set(),
     "scheduler": {"config"},
     "session": {"config"},
     "autostart": {"config", "session"},
@@ -121,7 +121,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 # Parts and rooms that reach for nothing outside: facts in, answers out.
 PURE = (
-    "config", "diagnosis", "scheduler", "searcher", "view",
+    "config", "diagnosis", "scheduler", "schema", "searcher", "view",
     "master.machine", "master.machine.core", "master.machine.on", "master.machine.rules",
     "master.views",
 )  # fmt: skip

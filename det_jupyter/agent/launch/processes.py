@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
@@ -22,7 +21,6 @@ from det_jupyter.system.rundir import RunDir
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.01
-_GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class StartFailed(Exception):
@@ -74,10 +72,7 @@ async def until_gone(pid: int) -> None:
 
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended, reaped or not."""
-    try:
-        return psutil.Process(pid).status() in _GONE
-    except psutil.Error:  # it does not exist, or belongs to another user by now
-        return True
+    return birth_of(pid) is None
 
 
 def exit_code_of(pid: int) -> int | None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
-from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.core.commands import (
     ConsultSampler,
@@ -43,6 +42,7 @@ from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.service.views import Views
+from det_jupyter.schema.seeds import MAX_SEED
 from det_jupyter.system.processes import Process
 from det_jupyter.wire import (
     PROTOCOL,

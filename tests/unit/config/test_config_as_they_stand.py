@@ -6,7 +6,6 @@ import pytest
 
 from det_jupyter.config import (
     check_sanity,
-    merge,
     notices,
     parse_config,
     read_yaml,
@@ -88,7 +87,8 @@ def test_a_folder_of_a_flag_has_to_be_absolute() -> None:
 
 
 def test_gpu_and_cuda_are_one_kind_of_device_and_the_configuration_s_come_last() -> None:
-    path = {"environment": {"environment_variables": {"gpu": ["A=2"]}}}
+    mine = read_yaml(REST).document | {"environment": {"environment_variables": {"gpu": ["A=2"]}}}
     for theirs in ({"cuda": ["A=1"]}, {"gpu": ["A=1"]}, ["A=1"]):
-        merged = merge({"environment": {"environment_variables": theirs}}, path)
-        assert merged["environment"]["environment_variables"]["cuda"] == ["A=1", "A=2"]
+        template = {"environment": {"environment_variables": theirs}}
+        document = parse_config(mine, default_seed=1, template=template).to_document()
+        assert document["environment"]["environment_variables"]["cuda"] == ["A=1", "A=2"]
