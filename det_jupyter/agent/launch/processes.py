@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
-from det_jupyter.system.processes import Process, exit_status_of
+from det_jupyter.system.processes import Process, birth_of, exit_status_of
 from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.system.rundir import RunDir
 
