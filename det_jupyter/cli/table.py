@@ -4,6 +4,7 @@ verbs that only a shell has.
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from dataclasses import replace
 
 from det_jupyter.verbs.arguments import (
@@ -16,6 +17,7 @@ from det_jupyter.verbs.arguments import (
     TEMPLATE,
     TITLE,
     TRIAL,
+    refused,
     trial_number,
     whole,
 )
@@ -29,7 +31,7 @@ from det_jupyter.verbs.grammar import (
     make_parser,
     one_of,
 )
-from det_jupyter.verbs.table import EXPERIMENT, OF_DET, OF_EXPERIMENTS
+from det_jupyter.verbs.table import EXPERIMENT, OF_DET, OF_EXPERIMENTS, PLACES
 from det_jupyter.verbs.table_others import OTHERS
 
 cli = Later("det_jupyter.cli")
@@ -56,6 +58,7 @@ _CREATE = Verb(
             flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
         ),
         flag("--local", help="with --test-mode: right here, without a master"),
+        argument("--project_id", type=refused(PLACES), help=SUPPRESS),
         flag("-p", "--publish", help="has no effect: there are no ports to publish"),
         QUEUE_ANYWAY,
     ),
@@ -117,6 +120,7 @@ _MASTER = Group(
              is_verbatim=True),
     ),
 )  # fmt: skip
+_NO_TASK = "a TensorBoard is a process here, not a task"
 _TENSORBOARD = Group(
     name="tensorboard",
     help="the metrics of experiments in TensorBoard",
@@ -134,6 +138,8 @@ _TENSORBOARD = Group(
                             "tensorboard in the foreground)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
               flag("--no-browser", help="open no browser"),
+              argument("--config", "--config-file", "-c", "--context",
+                       type=refused(_NO_TASK), help=SUPPRESS),
               one_of(flag("-d", "--detach", help="print its number alone; open no browser"),
                      flag("--foreground", help="serve until Ctrl-C"),
                      flag("--no-serve", help="only write the files, as they are now")))),
@@ -143,7 +149,7 @@ _TENSORBOARD = Group(
              (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
               flag("-f", "--force", help="pass over those that have ended"))),
     ),
-    absent=dict.fromkeys(("config", "set"), "a TensorBoard is a process here, not a task"),
+    absent=dict.fromkeys(("config", "logs", "set"), _NO_TASK),
 )  # fmt: skip
 _COMPLETION = Group(
     name="completion",

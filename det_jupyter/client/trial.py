@@ -31,6 +31,7 @@ from det_jupyter.wire import (
     TrialView,
 )
 from det_jupyter.wire.series import MAX_COLUMNS
+from det_jupyter.wire.status import in_words
 
 
 class Trial(OrderedTrial):
@@ -192,7 +193,7 @@ class Trial(OrderedTrial):
         view = self.view
         if view.allocation is None or not view.allocation.ranks:
             starting = "its ranks are starting; try again in a moment"
-            now = starting if view.state is State.ACTIVE else f"it is {view.state}"
+            now = starting if view.state is State.ACTIVE else f"it is {in_words(view.state)}"
             why = view.waiting_for or now
             raise Conflict(f"trial {self.id} has no ranks now: {why}")
         return view.allocation

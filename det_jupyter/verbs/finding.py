@@ -55,7 +55,8 @@ def list_experiments(call: Call) -> str:
         return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
-    return found_text(found, hint=_ALL, is_filtered=is_filtered, in_columns=call.is_shell)
+    hint = "" if given.all else _ALL
+    return found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
 
 
 def _as_data(rows: Sequence[ExperimentRow], form: str) -> str:

@@ -31,11 +31,12 @@ from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_others import OTHERS
 
 # Words of Determined's command that mean nothing here, and what to do instead.
-_PLACES = "there are no workspaces and no projects here: labels and names find experiments"
+PLACES = "there are no workspaces and no projects here: labels and names find experiments"
 _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
 _RESOURCES = "`%det slots` shows who is on which slot"
 
+_NO_MODELS = "there is no registry of models: `%det checkpoint download` copies a checkpoint"
 _NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
 
 OF_DET = {
@@ -45,10 +46,10 @@ OF_DET = {
     **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
     "dev": "`det master info` and `det slots` show what runs, `det support-bundle` collects it",
     "run": "`%det e` has experiments, `%det t` their trials",
-    "workspace": _PLACES,
-    "w": _PLACES,
-    "project": _PLACES,
-    "p": _PLACES,
+    "workspace": PLACES,
+    "w": PLACES,
+    "project": PLACES,
+    "p": PLACES,
     "user": _USER,
     "u": _USER,
     "notebook": _TASKS,
@@ -57,7 +58,7 @@ OF_DET = {
     "cmd": _TASKS,
     "deploy": "the master starts when something needs it, or by `det master start` in a shell",
     "d": "the master starts when something needs it, or by `det master start` in a shell",
-    "model": "there is no registry of models: `%det checkpoint download` copies a checkpoint",
+    **dict.fromkeys(("model", "m"), _NO_MODELS),
     "resources": _RESOURCES,
     "res": _RESOURCES,
 }
@@ -67,7 +68,7 @@ OF_EXPERIMENTS = {
         "has written can be removed"
     ),
     "move": (
-        f"{_PLACES}; `%det job move ID --ahead-of ID` moves an experiment in the queue, "
+        f"{PLACES}; `%det job move ID --ahead-of ID` moves an experiment in the queue, "
         "`%det experiment set pool ID POOL` to another pool"
     ),
 }

@@ -236,14 +236,14 @@ def test_a_trial_that_never_saved_begins_anew() -> None:
 
 def test_what_is_not_over_or_was_put_away_or_deleted_is_not_continued() -> None:
     world = single()
-    with pytest.raises(Conflict, match="experiment 1 is in non terminal state ACTIVE"):
+    with pytest.raises(Conflict, match="experiment 1 is active; only one that is over"):
         world.tell(again(world))
     world.tell(Cancel(experiment_id=1), ended("preempted", 0), exited())
     world.tell(Archive(experiment_id=1))
     with pytest.raises(Conflict, match="experiment 1 is archived"):
         world.tell(again(world))
     world.tell(Delete(experiment_id=1))
-    with pytest.raises(Conflict, match="only one that is COMPLETED, CANCELED or ERROR"):
+    with pytest.raises(Conflict, match="experiment 1 is being deleted; only one that is over"):
         world.tell(again(world))
 
 

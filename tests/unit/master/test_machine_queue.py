@@ -95,7 +95,7 @@ def test_an_experiment_that_is_over_is_reported_once(world: World) -> None:
     world.tell(*running(), *completed(), exited())
     with pytest.raises(ConfigError) as refusal:
         world.tell(changes((2, "ahead_of", 1), (1, "priority", 5)))
-    assert refusal.value.problems == ["2.ahead_of: experiment 1 is over (COMPLETED)"]
+    assert refusal.value.problems == ["2.ahead_of: experiment 1 is over (completed)"]
 
 
 def test_a_priority_and_a_place_among_others_must_agree(world: World) -> None:

@@ -383,11 +383,11 @@ def test_asking_for_what_is_so_already_changes_nothing(
     ("before", "request_", "sentence"),
     [
         ([Kill(experiment_id=1), exited(killed=True)], Pause(experiment_id=1),
-         "experiment 1 is CANCELED and cannot be paused; only one that is ACTIVE can"),
+         "experiment 1 is over (canceled) and cannot be paused; only one that is active can"),
         ([*completed(), exited()], Activate(experiment_id=1),
-         "experiment 1 is COMPLETED and cannot be activated; only one that is PAUSED can"),
+         "experiment 1 is over (completed) and cannot be activated; only one that is paused can"),
         ([Cancel(experiment_id=1)], Pause(experiment_id=1),
-         "experiment 1 is STOPPING_CANCELED and cannot be paused; only one that is ACTIVE can"),
+         "experiment 1 is stopping and cannot be paused; only one that is active can"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_and_changes_nothing(

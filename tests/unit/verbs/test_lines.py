@@ -231,6 +231,7 @@ def test_what_there_is_is_listed(
         ("why {t.id}", "or --experiment ID; t.id is not defined here"),
         ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
         ("e create a.yaml . -f", "there is no `%det experiment create`: put `%%det_experiment"),
+        ("m list", "there is no `%det m`: there is no registry of models"),
         ("model list", "there is no `%det model`: there is no registry of models"),
         ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
@@ -559,7 +560,7 @@ def test_of_several_each_refusal_is_named_and_the_others_are_done(
 
     def change(request: Pause) -> ExperimentView:
         if request.experiment_id == 4:
-            raise Conflict("experiment 4 is COMPLETED and cannot be paused")
+            raise Conflict("experiment 4 is over (completed) and cannot be paused")
         view = master.experiment(request.experiment_id)
         done.append(request.experiment_id)
         return view
@@ -570,7 +571,7 @@ def test_of_several_each_refusal_is_named_and_the_others_are_done(
     assert done == [3, 5]
     assert str(caught.value).splitlines() == [
         "2 of 4 experiments refused; the others are done:",
-        "  experiment 4 is COMPLETED and cannot be paused",
+        "  experiment 4 is over (completed) and cannot be paused",
         "  there is no experiment 99",
     ]
     printed = capsys.readouterr().out.splitlines()
@@ -639,6 +640,7 @@ def test_checkpoints_in_use_stay_and_that_is_told(
     gone: list[int],
     told: str,
 ) -> None:
+    (tmp_path / "metadata.json").touch()
     here = [checkpoint(i, 0.5, path=str(tmp_path)) for i in (10, 20)]
     others = [checkpoint(30, 0.5, state="DELETED"), checkpoint(40, 0.5, path=str(tmp_path / "x"))]
     monkeypatch.setattr(master, "checkpoints", lambda experiment_id: [*here, *others])

@@ -35,6 +35,7 @@ from det_jupyter.master.machine.rules.retention import (
 )
 from det_jupyter.master.machine.rules.searching import start_search
 from det_jupyter.wire import Archive, Delete, DropCheckpoints, SetRetention, State, Unarchive
+from det_jupyter.wire.status import in_words
 from det_jupyter.words import printable
 
 _LINE_SHOWN = 200  # characters of a line that fits
@@ -46,7 +47,7 @@ def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
         raise Conflict(
-            f"{name} is not in terminal state: it is {experiment.state}; "
+            f"{name} is not in terminal state: it is {in_words(experiment.state)}; "
             "cancel it, or wait until it has ended"
         )
     is_archived = isinstance(event, Archive)
@@ -63,7 +64,7 @@ def on_delete(turn: Turn, event: Delete) -> None:
         return
     if State.DELETING not in TRANSITIONS[experiment.state]:
         raise Conflict(
-            f"cannot delete experiment {experiment.id} in {experiment.state} state; "
+            f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be deleted; "
             "cancel or kill it, and wait until it has ended"
         )
     _must_be_unused(turn, experiment)

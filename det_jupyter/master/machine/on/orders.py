@@ -17,6 +17,7 @@ from det_jupyter.wire import (
     TrialChangeView,
 )
 from det_jupyter.wire.orders import to_text
+from det_jupyter.wire.status import in_words
 
 
 def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
@@ -39,7 +40,8 @@ def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
 def _running(trial: Trial) -> Allocation:
     allocation = trial.allocation
     if allocation is None or allocation.state is not AllocationState.RUNNING:
-        now = "it does not run now" if trial.state is State.ACTIVE else f"it is {trial.state}"
+        is_active = trial.state is State.ACTIVE
+        now = "it does not run now" if is_active else f"it is {in_words(trial.state)}"
         why = trial.waiting_for or now
         raise Conflict(f"trial {trial.id} cannot be profiled: {why}; only one that trains can")
     return allocation
@@ -50,7 +52,8 @@ def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
     trial = turn.state.trial(event.trial_id)
     if trial.state is not State.ACTIVE:
         raise Conflict(
-            f"trial {trial.id} is {trial.state} and cannot be changed; only one that is ACTIVE can"
+            f"trial {trial.id} is {in_words(trial.state)} and cannot be changed; "
+            "only one that is active can"
         )
     if len(trial.changes) >= MAX_CHANGES:
         raise Conflict(f"trial {trial.id} was changed {MAX_CHANGES} times, which is the limit")

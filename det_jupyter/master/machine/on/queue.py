@@ -23,6 +23,7 @@ from det_jupyter.master.machine.rules.queue_checks import (
 )
 from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.wire import AllocationState, ChangeQueue, ChangeResources, MoveInQueue, State
+from det_jupyter.wire.status import in_words
 
 
 def on_change_resources(turn: Turn, event: ChangeResources) -> None:
@@ -129,5 +130,5 @@ def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
 def _living(turn: Turn, experiment_id: int) -> Experiment:
     experiment = turn.state.experiment(experiment_id)
     if experiment.state.is_terminal:
-        raise Conflict(f"experiment {experiment_id} is over ({experiment.state})")
+        raise Conflict(f"experiment {experiment_id} is {in_words(experiment.state)}")
     return experiment

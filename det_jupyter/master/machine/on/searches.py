@@ -14,6 +14,7 @@ from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason, SearchChange
 from det_jupyter.wire import ChangeSearch, KillTrial, SearchChangeView, State
+from det_jupyter.wire.status import in_words
 
 _MOST_CHANGES = 100  # of an experiment that are kept
 
@@ -23,7 +24,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state not in (State.ACTIVE, State.PAUSED):
         raise Conflict(
-            f"experiment {experiment.id} is {experiment.state}: its search is over; "
+            f"experiment {experiment.id} is {in_words(experiment.state)}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
     asked = event

@@ -14,6 +14,7 @@ from det_jupyter.master.machine.core.queue import agent_slots, to_rules
 from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.scheduler.reasons.sizes import find_impossibility
 from det_jupyter.wire import ChangeResources, MoveInQueue, QueueChange
+from det_jupyter.wire.status import in_words
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ def _named_in(change: QueueChange) -> list[int]:
 def _describe_missing(experiment: Experiment | None, experiment_id: int) -> str:
     if experiment is None:
         return f"there is no experiment {experiment_id}"
-    return f"experiment {experiment_id} is over ({experiment.state})"
+    return f"experiment {experiment_id} is {in_words(experiment.state)}"
 
 
 def _find_wrong(
