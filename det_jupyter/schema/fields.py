@@ -1,7 +1,8 @@
-"""The kinds of fields that sections are made of, and their base."""
+"""The kinds of fields that sections are made of, their base, and numbers as they were written."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
@@ -128,3 +129,15 @@ class Section(BaseModel):
     def ignored_keys(cls) -> list[str]:
         """Return the keys that are accepted as they are and have no effect."""
         return [name for name, info in cls.model_fields.items() if info.annotation is Ignored]
+
+
+def number(value: Any) -> float | None:
+    """Return the value if it is a number (a bool is none)."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def whole(value: Any) -> int | None:
+    """Return the value if it is a whole number."""
+    found = number(value)
+    return int(found) if found is not None and float(found).is_integer() else None

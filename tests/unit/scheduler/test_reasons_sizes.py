@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Request, Shape
-from det_jupyter.scheduler.reasons.possible import (
-    Capacity,
+from det_jupyter.scheduler.reasons.sizes import (
+    could_run,
     find_impossibility,
     nearest_values,
     values_that_fit,
@@ -135,14 +135,11 @@ def test_a_refusal_names_the_pool_and_that_one_agent_is_asked_for() -> None:
     )
 
 
-def test_capacity_answers_by_shape() -> None:
-    capacity = Capacity(agents(8, 4), PoolRules())
-    avoiding = Shape(6, False, frozenset({"cuda0"}))
-    assert capacity.can_run(Shape(8, False, frozenset()))
-    assert not capacity.can_run(avoiding)
-    assert capacity.spans_agents(avoiding)
-    assert not capacity.spans_agents(Shape(8, False, frozenset()))
-    assert not capacity.spans_agents(Shape(16, True, frozenset()))
+def test_agents_that_it_avoids_are_not_counted() -> None:
+    assert could_run(Shape(8, False, frozenset()), agents(8, 4), PoolRules())
+    assert not could_run(Shape(6, False, frozenset({"cuda0"})), agents(8, 4), PoolRules())
+    assert could_run(Shape(16, False, frozenset()), agents(8, 8), PoolRules())
+    assert not could_run(Shape(16, True, frozenset()), agents(8, 8), PoolRules())
 
 
 @given(
@@ -166,7 +163,7 @@ def test_what_can_run_is_what_an_empty_pool_starts(
     pool = World(agents=offered, groups=groups(1), queue=[request], rules=rules).pool()
     starts = pool.decide(0.0).starts
     shape = Shape(slots, single, blocked)
-    assert Capacity(offered, rules).can_run(shape) is bool(starts)
+    assert could_run(shape, offered, rules) is bool(starts)
     if not blocked:
         assert (slots in values_that_fit(offered, rules, single)) is bool(starts)
         assert (find_impossibility(slots, single, offered, rules) is None) is bool(starts)

@@ -21,8 +21,8 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
-from det_jupyter.config.paths import dotted, shown
-from det_jupyter.config.seeds import draw_below, draw_between
+from det_jupyter.schema.paths import dotted, shown
+from det_jupyter.schema.seeds import draw_below, draw_between
 
 TYPES = ("const", "int", "double", "log", "categorical")
 _KEYS = {
@@ -165,7 +165,7 @@ def _is_representable(base: float, exponent: float) -> bool:
 def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:
     """Return one sample: constants as they are, every typed hyperparameter drawn.
 
-    >>> from det_jupyter.config.seeds import make_generator
+    >>> from det_jupyter.schema.seeds import make_generator
     >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
     >>> sample_hparams(space, make_generator(0))
     {'lr': 0.004430375245218264, 'depth': 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.storage.local import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_was_synced_before_is_not_synced_again_unless_it_changed(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    draft = LocalStorage(tmp_path).begin("one")
+    draft = DirectoryStorage(tmp_path).begin("one")
     (draft.path / "state").write_text("weights")
     (draft.path / "old").write_text("before")
     draft.sync()
@@ -45,7 +45,7 @@ def test_a_link_to_a_blob_is_not_synced_but_its_folder_is(
 ) -> None:
     blob = tmp_path / "blob"
     blob.write_text("code")
-    draft = LocalStorage(tmp_path / "checkpoints").begin("one")
+    draft = DirectoryStorage(tmp_path / "checkpoints").begin("one")
     (draft.path / "code").mkdir()
     os.link(blob, draft.path / "code" / "blob")
     draft.commit()

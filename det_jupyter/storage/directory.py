@@ -1,4 +1,4 @@
-"""Checkpoints in a folder, each complete or not there at all. Knows nothing of what is in them.
+"""Checkpoints in a local or shared folder, each complete or not there at all.
 
     <root>/<uuid>/             a complete checkpoint
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
@@ -9,6 +9,9 @@ leftover can be told from work in progress, and is removed: by the next writer, 
 starts, and when an experiment is deleted. The lock belongs to the open folder, which a process
 forked meanwhile, a data worker say, has open as well; it closes it at once, or it could outlive
 the writer and keep the lock.
+
+What is to be deleted is renamed to `.part-deleted-<uuid>` first: if it cannot be removed, it is
+such a leftover.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ import shutil
 import stat
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import ClassVar, TypeAlias
 
 from det_jupyter.errors import CheckpointError
+from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.globs import matching
+from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
 
 _SCRATCH = ".part-"
 _ATTEMPTS = 100  # to lock a folder of our own, which another writer can only hold for a moment
@@ -79,11 +86,8 @@ os.register_at_fork(
 _Stamp: TypeAlias = tuple[int, int, int]
 
 
-class LocalDraft:
-    """A checkpoint in the making. Used by one thread at a time, not always the same one.
-
-    Its folder, `path`, is empty at first, and locked until it ends one way or the other.
-    """
+class DirectoryDraft:
+    """A StorageDraft: a scratch folder, locked until it ends one way or the other."""
 
     def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
         self.path = path
@@ -92,39 +96,45 @@ class LocalDraft:
         self._synced: dict[Path, _Stamp] = {}
 
     def sync(self) -> None:
-        """Have what is there by now on the disk, so that `commit` has less to wait for."""
+        """Sync what is there by now to the disk."""
         _sync_tree(self.path, self._synced)
 
     def commit(self) -> None:
-        """Make the folder's content the checkpoint, whole, once it is on the disk."""
+        """Rename the folder, once its content is on the disk."""
         _sync_tree(self.path, self._synced)
         self.path.rename(self._final)
         _sync(self._final.parent)
         self._lock.close()
 
     def discard(self) -> None:
-        """Remove it. There never was a checkpoint of that name; may be called twice."""
+        """Remove the folder, if it is a draft still."""
         if self._lock.is_open:
             shutil.rmtree(self.path, ignore_errors=True)
             self._lock.close()
 
 
-class LocalStorage:
-    """Keeps checkpoints by uuid, in a local or shared folder.
+class DirectoryStorage:
+    """A CheckpointStorage: a folder that computers may share.
 
-    Used by one thread at a time; several processes may share one storage. A checkpoint that can be
-    found is complete.
+    Drafts are written where they stay, and checkpoints are read where they are: nothing is copied.
+
+    Args:
+        root: The folder; made by the first checkpoint.
+        is_own: It is det_jupyter's, and so without checkpoints if it is not there. Another folder
+            may be on a drive that is not mounted.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_own: bool = False) -> None:
         self.root = root
+        self._is_own = is_own
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return str(self.root)
 
     def check_writable(self) -> None:
-        """Make sure that checkpoints can be written, before hours are spent. Leaves nothing there.
-
-        Raises:
-            CheckpointError: They cannot, and why.
-        """
+        """Make a temporary file in the folder, or where it would be made."""
         folder = self.root
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -136,41 +146,64 @@ class LocalStorage:
                 f"checkpoint_storage: {self.root} cannot be written: {error.strerror} ({folder})"
             ) from None
 
-    def begin(self, uuid: str) -> LocalDraft:
-        """Return a draft of a checkpoint. If the process dies with it, it never existed."""
+    def begin(self, uuid: str) -> DirectoryDraft:
+        """Return a draft in the folder, after the leftovers of others are removed."""
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
         scratch = self.root / f"{_SCRATCH}{uuid}"
-        return LocalDraft(scratch, final, _make_locked(scratch))
+        return DirectoryDraft(scratch, final, _make_locked(scratch))
 
-    def find(self, uuid: str) -> Path:
-        """Return the checkpoint's folder, for reading only.
+    @contextmanager
+    def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
+        """Give the checkpoint's own folder, with all of its files."""
+        yield existing(self._path(uuid))
 
-        Raises:
-            CheckpointError: There is none.
-        """
+    def files(self, uuid: str) -> dict[str, int]:
+        """Return the files and their sizes. Links to folders are not followed."""
+        folder = self._path(uuid)
+        sizes = {}
+        try:
+            for name in _files_of(folder):
+                with suppress(FileNotFoundError):  # it was deleted just now
+                    sizes[name] = (folder / name).lstat().st_size
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {uuid}: {error.filename} cannot be read: {error.strerror}"
+            ) from None
+        return sizes
+
+    def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
+        """Remove a checkpoint or files of it. Links are never followed."""
         path = self._path(uuid)
-        if not path.is_dir():
-            raise CheckpointError(f"checkpoint {uuid}: not in {self.root}")
-        return path
+        if not self._is_own and not self.root.is_dir():
+            raise CheckpointError(f"cannot find the storage folder {self.root}; is it mounted?")
+        if os.path.lexists(path) and not _is_checkpoint(path, uuid):
+            raise CheckpointError(
+                f"left {path} alone: it is not the folder of a checkpoint of this name"
+            )
+        try:
+            left_bytes = _remove_some(path, globs) if globs else 0
+            if not left_bytes:
+                self._remove(path, uuid)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove checkpoint {path}: {error.strerror}") from None
+        return left_bytes
 
-    def delete(self, uuid: str) -> None:
-        """Remove the checkpoint; it may be gone already."""
-        path = self._path(uuid)
-        if path.is_dir():
-            # Renamed first, so that a reader never finds half of it.
-            doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
-            path.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)  # a writer may be removing it as well
+    def _remove(self, path: Path, uuid: str) -> None:
+        doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
+        with suppress(FileNotFoundError):  # gone already, or just now
+            path.rename(doomed)  # so that a reader never finds half of it
+        if doomed.is_dir() and not doomed.is_symlink():
+            remove_tree(doomed)
 
     def _path(self, uuid: str) -> Path:
-        if not uuid or uuid.startswith(".") or "/" in uuid:
+        if not is_name(uuid):
             raise CheckpointError(f"checkpoint {uuid!r}: this is not the name of a checkpoint")
         return self.root / uuid
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed have left; what is being written stays."""
+        """Remove scratch folders whose writers have lost their locks."""
         for scratch in self.root.glob(f"{_SCRATCH}*"):
             lock = None
             with suppress(OSError):  # it cannot be told whether someone is still writing there
@@ -180,9 +213,58 @@ class LocalStorage:
                 lock.close()
 
 
-def default_root(host_path: str | None, data_dir: Path) -> Path:
-    """Return the folder that `checkpoint_storage.host_path` means; by default, our own."""
-    return Path(host_path).expanduser() if host_path else data_dir / "checkpoints"
+def existing(folder: Path) -> Path:
+    """Return the folder of a checkpoint.
+
+    Raises:
+        CheckpointError: It is not there.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"checkpoint {folder.name}: not in {folder.parent}")
+    return folder
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
+            shutil.rmtree(folder)
+
+
+def _is_checkpoint(path: Path, uuid: str) -> bool:
+    if path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        metadata: object = read_metadata(path)
+    except (OSError, CheckpointError):
+        return False
+    return isinstance(metadata, dict) and metadata.get("uuid") == uuid
+
+
+def _files_of(folder: Path) -> list[str]:
+    found = []
+    for inner, _, names in os.walk(folder, onerror=_raise_unless_gone):
+        found += [(Path(inner) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _remove_some(folder: Path, globs: Sequence[str]) -> int:
+    """Remove the files that patterns match, and folders that are empty then.
+
+    Return the size of what is left in bytes, metadata.json included; 0 if nothing else is left.
+    """
+    for name in matching(_files_of(folder), globs):
+        (folder / name).unlink(missing_ok=True)
+    for inner, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):  # it is not empty
+            os.rmdir(inner)
+    left = _files_of(folder)
+    return sum((folder / name).lstat().st_size for name in left) if left != [METADATA_FILE] else 0
 
 
 def _try_lock(path: Path) -> _OpenFolder | None:

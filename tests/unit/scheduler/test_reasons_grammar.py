@@ -7,13 +7,15 @@ from datetime import UTC
 
 import pytest
 
-from det_jupyter.scheduler.reasons.words import (
+from det_jupyter.scheduler.reasons.grammar import (
     about,
-    experiments,
     file_of,
     listed,
+    named,
+    noun,
     numbers,
     shown,
+    verb,
 )
 from det_jupyter.wire import Estimate
 from tests.unit.scheduler.reasons_world import NOON, end
@@ -72,9 +74,22 @@ def test_a_choice_is_listed_with_or() -> None:
 
 
 def test_experiments_are_named_by_number() -> None:
-    assert experiments([3]) == "experiment 3"
-    assert experiments([3, 4]) == "experiments 3 and 4"
-    assert experiments([3, 4, 5, 6, 7]) == "experiments 3, 4, 5 and 2 more"
+    assert named("experiment", [3]) == "experiment 3"
+    assert named("experiment", [3, 4]) == "experiments 3 and 4"
+    assert named("experiment", [3, 4, 5, 6, 7]) == "experiments 3, 4, 5 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, ["agents", "processes", "is", "has", "holds"]),
+        (1, ["agent", "process", "is", "has", "holds"]),
+        (2, ["agents", "processes", "are", "have", "hold"]),
+    ],
+)
+def test_nouns_and_verbs_agree_with_their_number(number: int, words: Sequence[str]) -> None:
+    nouns = [noun(number, word) for word in ("agent", "process")]
+    assert [*nouns, *(verb(number, word) for word in ("is", "has", "holds"))] == words
 
 
 @pytest.mark.parametrize(
