@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from det_jupyter.errors import Conflict, MasterUnreachable
 from det_jupyter.server import ranks as module
 from det_jupyter.server.ranks import find_rank, know_ranks, spec_of, why_ended
+from det_jupyter.system.processes import Process
 from det_jupyter.wire import AllocationState, State, TrialView
 from tests.unit.view.view_samples import allocation, failure, trial
 
@@ -21,7 +23,8 @@ def has(monkeypatch: pytest.MonkeyPatch, view: TrialView) -> None:
 
 def running(pid: int, *, agents: tuple[str, ...] = ("left", "right")) -> TrialView:
     held = allocation(num_ranks=2)
-    ranks = [rank.model_copy(update={"pid": pid}) for rank in held.ranks]
+    here = asdict(Process.of(pid))
+    ranks = [rank.model_copy(update=here) for rank in held.ranks]
     return trial(
         id=7, allocation=held.model_copy(update={"ranks": ranks, "agent_ids": list(agents)})
     )
@@ -70,11 +73,9 @@ def test_a_rank_that_runs_here(
 ) -> None:
     has(monkeypatch, running(os.getpid(), agents=agents))
     found = find_rank(7, 1)
-    assert (found.name, found.pid, found.agent_id) == (
-        "rank 1 of trial 7",
-        os.getpid(),
-        agent_id,
-    )
+    assert found.name == "rank 1 of trial 7"
+    assert found.process == Process.of(os.getpid())
+    assert found.agent_id == agent_id
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.config import Length, parse_config
-from det_jupyter.config.rungs import (
-    default_num_rungs,
+from det_jupyter.errors import ConfigError
+from det_jupyter.schema.fields import number, whole
+from det_jupyter.searcher.adaptive_asha import AdaptiveAshaSearcher, _most_rungs
+from det_jupyter.searcher.async_halving import AsyncHalvingSearcher
+from det_jupyter.searcher.methods import SECTIONS
+from det_jupyter.searcher.rung_lengths import (
+    MAX_RUNGS,
     divisor_of,
     full_amount,
-    lowest_rung,
-    most_adaptive_rungs,
     most_rungs,
-    number,
     rung_lengths,
-    whole,
 )
-from det_jupyter.config.searchers import (
-    MAX_RUNGS,
-    AdaptiveAshaSearcher,
-    AsyncHalvingSearcher,
-)
-from det_jupyter.errors import ConfigError
-from det_jupyter.searcher.planning import full_length, plan_brackets
 
 NAN, INF = float("nan"), float("inf")
 ADAPTIVE = {"name": "adaptive_asha", "time_metric": "batches", "max_trials": 16}
@@ -107,7 +101,7 @@ def test_a_divisor_is_above_1(given: Any, divisor: float | None) -> None:
     ],
 )
 def test_the_lowest_rung(searcher: dict[str, Any], rung: Length | None) -> None:
-    assert lowest_rung(searcher) == rung
+    assert SECTIONS[searcher["name"]].lowest_rung(searcher) == rung
 
 
 @pytest.mark.parametrize("searcher", [ADAPTIVE | {"max_time": 1}, HALVING | {"max_time": 1}])
@@ -151,10 +145,10 @@ def test_the_lowest_rung_is_the_lowest_of_the_search_s_brackets(
     searcher = config.searcher
     assert isinstance(searcher, AdaptiveAshaSearcher | AsyncHalvingSearcher)
     lowest = min(
-        rung_lengths(full_length(searcher), searcher.divisor, plan.num_rungs)[0]
-        for plan in plan_brackets(searcher)
+        rung_lengths(searcher.full, searcher.divisor, plan.num_rungs)[0]
+        for plan in searcher.plan_brackets()
     )
-    assert lowest_rung(given_searcher) == Length(section["time_metric"], lowest)
+    assert searcher.lowest_rung(given_searcher) == Length(section["time_metric"], lowest)
 
 
 @given(st.integers(1, 10**9), st.floats(1.01, 1e6))
@@ -172,7 +166,7 @@ def test_no_more_rungs_are_offered_than_differ(amount: int, divisor: float) -> N
 def test_adaptive_brackets_are_bounded_by_all_three(
     max_rungs: int, full: int, max_trials: int, divisor: int
 ) -> None:
-    found = most_adaptive_rungs(max_rungs, full, max_trials, divisor)
+    found = _most_rungs(max_rungs, full, max_trials, divisor)
     assert 1 <= found <= max_rungs
     smaller = min(full, max_trials)
     assert divisor ** (found - 1) <= smaller * (1 + 1e-9)
@@ -190,4 +184,4 @@ def test_adaptive_brackets_are_bounded_by_all_three(
     ],
 )
 def test_how_many_rungs_a_search_by_optuna_has(searcher: dict[str, Any], num_rungs: int) -> None:
-    assert default_num_rungs(searcher) == num_rungs
+    assert SECTIONS["optuna"].computed_defaults(searcher).get("num_rungs") == num_rungs
