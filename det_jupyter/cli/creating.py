@@ -21,9 +21,9 @@ from det_jupyter.cli.following import follow
 from det_jupyter.client.creating import Prepared, prepare, submit
 from det_jupyter.client.drafts import read_file
 from det_jupyter.config import ExperimentConfig, merge
-from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.entrypoints import Captured, Command, Imported, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.schema.hyperparameters import sample_hparams
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
 from det_jupyter.wire import Archive

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from det_jupyter.config.keys import NO_MEANING, TAGS
-from det_jupyter.config.older import explain_steps
-from det_jupyter.config.paths import dotted, either, look_up, shown
+from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
+from det_jupyter.schema.paths import dotted, either, look_up, shown
 
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
@@ -155,7 +155,7 @@ def _explain_unknown(parts: Sequence[str], document: Mapping[str, Any]) -> str:
     path = ".".join(parts)
     if path in _GONE:
         return f"unknown key; {_GONE[path]}"
-    if explained := explain_steps(path, document):
+    if explained := explain_unmigrated(path, document):
         return explained
     *above, key = parts
     if not above and "." in key:

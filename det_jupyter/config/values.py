@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.paths import join, shown
+from det_jupyter.schema.paths import join, shown
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from det_jupyter.scheduler.model import AgentSlots, Fitting, Part, Running, Shape
+from det_jupyter.scheduler.model import AgentSlots, Fitting, Part, PoolRules, Running, Shape
 from det_jupyter.scheduler.snapshot import Snapshot
 
 NO_PRIORITY = 1000  # no gang has a greater priority number
@@ -211,10 +211,7 @@ class Board:
             shape: Of the gang.
             levels: The agents to choose from; those with the highest numbers are taken.
         """
-        sections = in_sections(levels)
-        for found in equal_wholes(shape, sections):
-            return [seats for _, seats in found]
-        return _mixed_wholes(shape, sections) if self.rules.allow_heterogeneous_fits else None
+        return wholes_among(shape, in_sections(levels), self.rules)
 
 
 Sections = dict[Section, list[tuple[int, Seats]]]
@@ -240,6 +237,13 @@ def equal_wholes(shape: Shape, sections: Sections) -> Iterator[list[tuple[int, S
             num = shape.slots // -negative_size
             if len(some) >= num:
                 yield some[:num]
+
+
+def wholes_among(shape: Shape, sections: Sections, rules: PoolRules) -> list[Seats] | None:
+    """Return agents of these sections that together are exactly as large as a gang."""
+    for found in equal_wholes(shape, sections):
+        return [seats for _, seats in found]
+    return _mixed_wholes(shape, sections) if rules.allow_heterogeneous_fits else None
 
 
 def _mixed_wholes(shape: Shape, sections: Sections) -> list[Seats] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config import Length
-from det_jupyter.config.hyperparameters import find_problems, is_nested
+from det_jupyter.lengths import Length
+from det_jupyter.schema.hyperparameters import find_problems, is_nested
 
 
 def find_wider(

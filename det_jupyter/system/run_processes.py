@@ -84,5 +84,6 @@ def _belongs(process: psutil.Process, folder: str, mapped: bytes) -> bool:
     if named == folder or (folder.endswith(os.sep) and named.startswith(folder)):
         return True
     with suppress(FileNotFoundError):  # not Linux
+        # psutil's `memory_maps` has the kernel count all pages: 0.9 ms, where this takes 0.04
         return mapped in Path(f"/proc/{process.pid}/maps").read_bytes()
     return False

@@ -58,7 +58,7 @@ def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[Ch
 def describe(call: Call) -> str:
     """Return where a checkpoint is from, and what is in it."""
     view = call.client.checkpoint(call.options.uuid)
-    files = _files(Path(view.path))
+    files = Checkpoint(view, Path(call.client.session.info.data_dir)).files
     if call.options.json:
         document = view.model_dump(mode="json") | {"resources": files}
         return json.dumps(document, indent=2, ensure_ascii=False)
@@ -76,13 +76,6 @@ def describe(call: Call) -> str:
     }
     width = max(map(len, rows))
     return "\n".join(f"{name.ljust(width)}  {shown(value)}" for name, value in rows.items())
-
-
-def _files(folder: Path) -> dict[str, int]:
-    if not folder.is_dir():
-        return {}
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.stat().st_size for path in paths}
 
 
 def download(call: Call) -> str:

@@ -152,7 +152,7 @@ def _describe_retention(
     given: argparse.Namespace, before: Sequence[Checkpoint], deleted: Sequence[Checkpoint]
 ) -> str:
     gone = {checkpoint.uuid for checkpoint in deleted}
-    stay = [c for c in before if c.uuid not in gone and c.path.is_dir()]
+    stay = [c for c in before if c.uuid not in gone and c.files]
     per_trial = given.save_trial_best + given.save_trial_latest
     of_trials = Counter(checkpoint.view.trial_id for checkpoint in stay)
     most_kept = given.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())

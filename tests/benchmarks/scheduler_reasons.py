@@ -8,7 +8,7 @@ from datetime import UTC
 from typing import Any
 
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
@@ -69,9 +69,9 @@ def run_reasons(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
     facts = BusyFacts(pool)
     waiting = [request.id for request in pool.waiting(NUM_REASONS)]
     began = time.thread_time()
-    why_waiting(survey(pool.snapshot(), facts), waiting[0])
+    why_waiting(Survey(pool.snapshot(), facts), waiting[0])
     first_s = time.thread_time() - began
-    gathered, times = survey(pool.snapshot(), facts), []
+    gathered, times = Survey(pool.snapshot(), facts), []
     for request_id in waiting:
         began = time.thread_time()
         why_waiting(gathered, request_id)

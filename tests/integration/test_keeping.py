@@ -23,8 +23,8 @@ from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteEx
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
+from det_jupyter.storage.directory import DirectoryStorage
 from det_jupyter.storage.globs import check_globs, must_match
-from det_jupyter.storage.local import LocalStorage
 from det_jupyter.system import paths
 from det_jupyter.wire import Delete, DropCheckpoints, MasterInfo, State
 from tests.integration.master_support import (
@@ -78,7 +78,7 @@ def busy_writer(root: Path) -> Iterator[None]:
     is_over = threading.Event()
 
     def write(name: str) -> None:
-        storage = LocalStorage(root)
+        storage = DirectoryStorage(root)
         for number in count():
             if is_over.is_set():
                 return
@@ -98,7 +98,7 @@ def busy_writer(root: Path) -> Iterator[None]:
 def checkpoints_of(folder: Path | None, **places: Path) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
-        folder=str(folder) if folder else None,
+        location=str(folder) if folder else None,
         paths={uuid: str(path) for uuid, path in places.items()},
         cause=1,
     )
@@ -151,14 +151,14 @@ def test_patterns_that_lead_out_of_a_checkpoint_are_refused(glob: str) -> None:
 
 
 def test_patterns_that_match_nothing_are_refused_with_what_there_is(tmp_path: Path) -> None:
-    one = make_checkpoint(tmp_path, "one")
-    must_match("one", one, ["*.none", "deep/*"])
+    one, files = str(make_checkpoint(tmp_path, "one")), DirectoryStorage(tmp_path).files("one")
+    must_match(one, files, ["*.none", "deep/*"])
     with pytest.raises(
         NotFound, match=r"no file of checkpoint one matches \*\.none; it has .*deep/"
     ):
-        must_match("one", one, ["*.none"])
+        must_match(one, files, ["*.none"])
     with pytest.raises(NotFound, match="cannot find checkpoint two in"):
-        must_match("two", tmp_path / "two", ["*"])
+        must_match(str(tmp_path / "two"), DirectoryStorage(tmp_path).files("two"), ["*"])
 
 
 def test_without_a_storage_folder_of_its_own_a_checkpoint_is_in_our_data_folder(
@@ -184,14 +184,13 @@ def test_a_checkpoint_that_a_killed_rank_did_not_complete_is_removed(
     (root / ".part-cut-off").mkdir(parents=True)
     (root / ".part-cut-off" / "state.pt").touch()
     mine = make_checkpoint(root, "mine")
-    begun = LocalStorage(root).begin("begun")
+    begun = DirectoryStorage(root).begin("begun")
     (root / ".part-cut-again").mkdir()
     if is_deletion:
-        folder = str(root)
-        remove_files(
-            DeleteExperiment(experiment_id=1, trial_ids=(1,), folder=folder, paths={}, cause=1),
-            home,
+        command = DeleteExperiment(
+            experiment_id=1, trial_ids=(1,), location=str(root), paths={}, cause=1
         )
+        remove_files(command, home)
     else:
         remove_leftovers([str(root), str(tmp_path / "gone")], home)
     assert sorted(root.iterdir()) == [begun.path, mine]
@@ -260,7 +259,9 @@ def test_the_runs_of_an_experiment_are_removed_and_no_others(tmp_path: Path) -> 
     for run in ("1.1.1", "1.12.2", "11.1.1", "2.1.1"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "journal-0").write_text("{}")
-    command = DeleteExperiment(experiment_id=1, trial_ids=(1, 12), folder=None, paths={}, cause=1)
+    command = DeleteExperiment(
+        experiment_id=1, trial_ids=(1, 12), location=None, paths={}, cause=1
+    )
     assert remove_files(command, tmp_path) == Removed()
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["11.1.1", "2.1.1"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, assert_never, get_args
 
 from fastapi import APIRouter, Request, Response
@@ -19,6 +18,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
+from det_jupyter.storage import find_checkpoint
 from det_jupyter.storage.globs import check_globs, must_match
 from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
@@ -137,7 +137,7 @@ async def _check_globs(service: Service, change: DropCheckpoints) -> None:
     check_globs(change.globs)
     for one in [found[uuid] for uuid in change.uuids if uuid in found and change.globs]:
         if one.state != "DELETED":  # a drive may be slow
-            await asyncio.to_thread(must_match, one.uuid, Path(one.path), change.globs)
+            await asyncio.to_thread(_check_matches, one.path, change.globs)
 
 
 def _set_pools(service: Service, change: SetPools) -> None:
@@ -161,3 +161,8 @@ def must_have_folder(experiment: Experiment, *states: State) -> None:
     problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
     if problem is not None and (not states or experiment.state in states):
         raise Conflict(f"experiment {experiment.id}: {problem}")
+
+
+def _check_matches(path: str, globs: Sequence[str]) -> None:
+    storage, uuid = find_checkpoint(path)
+    must_match(path, storage.files(uuid), globs)

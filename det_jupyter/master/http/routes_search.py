@@ -10,7 +10,6 @@ from fastapi import APIRouter, Response
 from det_jupyter.bounds import Whole
 from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
 from det_jupyter.json_numbers import to_finite
@@ -23,6 +22,7 @@ from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
+from det_jupyter.schema.seeds import MAX_SEED
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 from det_jupyter.wire import (
@@ -107,7 +107,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
         if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
             raise ConfigError(problem)
-    planned = plan(config)
+    planned = plan(config.searcher, config.hyperparameters)
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):
@@ -115,7 +115,10 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
             break
         records = read_metrics(service.store.path, source)
         finder.look_at(source, await asyncio.to_thread(list, records))
-    ranges, noticed = sample_ranges(config), notices(config.to_document())
+    ranges = sample_ranges(
+        config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
+    )
+    noticed = notices(config.to_document())
     return preview_view(planned, ranges, noticed, finder, slots=slots, places=places)
 
 

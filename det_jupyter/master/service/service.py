@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
-from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.core.commands import (
     ConsultSampler,
@@ -43,6 +42,8 @@ from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.service.views import Views
+from det_jupyter.schema.seeds import MAX_SEED
+from det_jupyter.system.processes import Process
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
@@ -212,11 +213,13 @@ class Service:
         """
         if isinstance(registration, Knock) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
+            pid = registration.pid
+            on = Process(pid, registration.birth, registration.hostname).on_host
             self._refusals[agent_id] = (
-                f"agent {agent_id} (process {registration.pid}) is det_jupyter "
+                f"agent {agent_id} (process {pid}{on}) is det_jupyter "
                 f"{registration.version} (protocol {registration.protocol}), and this master "
                 f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
-                f"of this version takes over; `kill {registration.pid}` ends it with them now"
+                f"of this version takes over; `kill {pid}`{on} ends it with them now"
             )
             raise ProtocolMismatch(self._refusals[agent_id])
         self._refusals.pop(agent_id, None)

@@ -17,7 +17,7 @@ from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.experiments import Progress
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
 from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
@@ -127,7 +127,7 @@ class Whys:
         state = self._machine.state
         name = state.pool_of(state.experiments[trial.experiment_id])
         if name not in self._surveys:
-            self._surveys[name] = survey(self._machine.queue.snapshot(name), self._facts(name))
+            self._surveys[name] = Survey(self._machine.queue.snapshot(name), self._facts(name))
         reason = why_waiting(self._surveys[name], allocation.id)
         problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
         if not problems:

@@ -1,16 +1,17 @@
 """What would be decided if something was changed: `decide` on a changed snapshot.
 
-A question is a sequence of changes. After each of them the pool decides, those that it asks to
-leave save their state and queue again, and it decides once more, as it does in earnest.
-So a remedy that starts the trial here starts it there: there is no second model of the scheduler.
+After each change the pool decides, those that it asks to leave save their state and queue again,
+and it decides once more, as it does in earnest. So a remedy that starts the trial here starts it
+there: there is no second model of the scheduler.
 
-One answer says who of all that wait starts, so the questions of many trials are answered together.
+One answer says who of all that wait starts, so the questions of many trials are answered together;
+and questions that begin with the same changes share what was decided after these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
@@ -39,55 +40,51 @@ class Change:
     requests: tuple[Request, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the pool decides after changes.
-
-    Args:
-        started: Who starts, and after how many of the changes.
-        asked: Gangs that are asked to leave, by the request that they are asked for.
-    """
-
-    started: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, list[str]] = field(default_factory=dict)
-
-
-def ends(gangs: Iterable[Running]) -> Change:
-    """Return the change that these gangs end at the same time."""
-    return Change(ends=tuple(gang.request.id for gang in gangs))
-
-
-def one_by_one(gangs: Iterable[Running]) -> list[Change]:
+def one_by_one(gangs: Iterable[Running]) -> tuple[Change, ...]:
     """Return the changes that these gangs end one after the other."""
-    return [ends([gang]) for gang in gangs]
+    return tuple(Change(ends=(gang.request.id,)) for gang in gangs)
 
 
 class WhatIf:
-    """Questions to a pool.
+    """A pool after a change, and what is decided then.
 
     Args:
-        pool: As it is after decisions were carried out.
+        pool: As it is.
         facts: Say whose experiments have more trials to come.
+
+    Attributes:
+        started: Who started after the change.
+        asked: Gangs that were asked to leave then, by the request that they were asked for.
     """
 
     def __init__(self, pool: Snapshot, facts: Facts) -> None:
         self._pool = pool
         self._facts = facts
-        self._answers: dict[tuple[Change, ...], Outcome] = {}
+        self._then: dict[Change, WhatIf] = {}
+        self.started: set[str] = set()
+        self.asked: dict[str, list[str]] = {}
 
-    def after(self, *changes: Change) -> Outcome:
-        """Return what the pool decides after these changes."""
-        if changes not in self._answers:
-            self._answers[changes] = self._play(changes)
-        return self._answers[changes]
+    def after(self, *changes: Change) -> WhatIf:
+        """Return the pool after these changes, one after the other."""
+        if not changes:
+            return self
+        first = changes[0]
+        if first not in self._then:
+            self._then[first] = WhatIf(self._changed(first), self._facts)
+            self._then[first]._decide()
+        return self._then[first].after(*changes[1:])
 
-    def _play(self, changes: Sequence[Change]) -> Outcome:
-        outcome, pool = Outcome(), self._pool
+    def steps(self, request_id: str, changes: Iterable[Change]) -> int | None:
+        """Return after how many of these changes a request starts; None: not at all."""
+        found = self
         for num, change in enumerate(changes, 1):
-            pool = self._decided(self._changed(pool, change), outcome, num)
-        return outcome
+            found = found.after(change)
+            if request_id in found.started:
+                return num
+        return None
 
-    def _changed(self, pool: Snapshot, change: Change) -> Snapshot:
+    def _changed(self, change: Change) -> Snapshot:
+        pool = self._pool
         gone = [request_id for group in change.goes for request_id in pool.of_group(group)]
         gangs = [pool.running[name] for name in change.ends if name in pool.running]
         comes = [one for gang in gangs if (one := self._comes_for(gang)) is not None]
@@ -108,18 +105,16 @@ class WhatIf:
             return replace(request, id=f"{request.id}+", number=request.number + 10**9)
         return None
 
-    def _decided(self, pool: Snapshot, outcome: Outcome, num: int) -> Snapshot:
+    def _decide(self) -> None:
         for _ in range(_ROUNDS):
-            decided = decide(pool, self._facts.now)
-            pool = pool.after(decided, self._facts.now)
-            for start in decided.starts:
-                outcome.started.setdefault(start.request_id, num)
+            decided = decide(self._pool, self._facts.now)
+            pool = self._pool = self._pool.after(decided, self._facts.now)
+            self.started.update(start.request_id for start in decided.starts)
             if not decided.preemptions:
                 break
             for gone in decided.preemptions:
-                outcome.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
+                self.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
             asked = [pool.running[gone.request_id].request for gone in decided.preemptions]
-            pool = pool.without(*(request.id for request in asked))
+            left = pool.without(*(request.id for request in asked))
             again = {request.id: request for request in asked}
-            pool = replace(pool, waiting={**pool.waiting, **again})
-        return pool
+            self._pool = replace(left, waiting={**left.waiting, **again})

@@ -77,11 +77,11 @@ def retained(
 
 
 def removal(
-    world: World, *steps: int, folder: str | None = None, globs: Sequence[str] = ()
+    world: World, *steps: int, location: str | None = None, globs: Sequence[str] = ()
 ) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
-        folder=folder,
+        location=location,
         paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in steps},
         globs=tuple(globs),
         cause=world.machine.state.seq,
@@ -215,7 +215,7 @@ def test_an_experiment_that_is_deleted_is_forgotten_when_its_files_are_gone() ->
         DeleteExperiment(
             experiment_id=1,
             trial_ids=(1,),
-            folder=None,
+            location=None,
             paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in (10, 20)},
             cause=world.machine.state.seq,
         )
@@ -424,7 +424,7 @@ def test_checkpoints_are_deleted_after_a_restart_if_the_command_was_lost() -> No
 def test_the_command_names_the_folder_that_the_checkpoints_are_in() -> None:
     storage = {"type": "shared_fs", "host_path": "/data", "storage_path": "runs"}
     world = world_with(*FOUR, *completed(), checkpoint_storage=storage)
-    assert world.tell(exited())[-1] == removal(world, 20, 30, folder="/data/runs")
+    assert world.tell(exited())[-1] == removal(world, 20, 30, location="/data/runs")
 
 
 def test_a_policy_cannot_be_edited_while_everything_is_deleted() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import ExperimentConfig, Length
+from det_jupyter.config import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.core.commands import Command, ConsultSampler
 from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged, ValidationReported
@@ -27,6 +27,7 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
+from det_jupyter.searcher.sections import SearcherSection
 from det_jupyter.wire import (
     Activate,
     AllocationState,
@@ -75,7 +76,13 @@ class Scripted:
     time_metric = None
     progress = 0.25
 
-    def __init__(self, config: ExperimentConfig, snapshot: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        searcher: SearcherSection,
+        hyperparameters: Mapping[str, Any],
+        seed: int,
+        snapshot: Mapping[str, Any] | None,
+    ) -> None:
         self.seen: list[str] = list(snapshot["seen"]) if snapshot else []
 
     def _note(self, what: str) -> list[Action]:

@@ -16,7 +16,7 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
-from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate, Reason, Remedy
 from tests.scheduler_pool import Pool
@@ -280,7 +280,7 @@ def reason(world: World, request_id: str = "9") -> Reason:
 
 def why(pool: Pool, request_id: str, world: World) -> Reason:
     """Return why a request waits in a pool as it is."""
-    return why_waiting(survey(pool.snapshot(), world), request_id)
+    return why_waiting(Survey(pool.snapshot(), world), request_id)
 
 
 def offers(found: Reason) -> list[tuple[str, str]]:

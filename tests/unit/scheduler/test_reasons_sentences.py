@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
-from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.wire import DeviceProcess
 from tests.unit.scheduler.reasons_world import (
     NOON,
@@ -503,7 +503,7 @@ def test_many_reasons_share_one_survey() -> None:
     world = one_agent(running=[RESNET], queue=[ask(8, 4, 4), ask(9, 5, 4)], ends=SOON)
     pool = world.pool()
     pool.decide(world.now)
-    gathered = survey(pool.snapshot(), world)
+    gathered = Survey(pool.snapshot(), world)
     assert [why_waiting(gathered, r) for r in ("8", "9")] == [
         why(pool, r, world) for r in ("8", "9")
     ]

@@ -640,6 +640,7 @@ def test_checkpoints_in_use_stay_and_that_is_told(
     gone: list[int],
     told: str,
 ) -> None:
+    (tmp_path / "metadata.json").touch()
     here = [checkpoint(i, 0.5, path=str(tmp_path)) for i in (10, 20)]
     others = [checkpoint(30, 0.5, state="DELETED"), checkpoint(40, 0.5, path=str(tmp_path / "x"))]
     monkeypatch.setattr(master, "checkpoints", lambda experiment_id: [*here, *others])

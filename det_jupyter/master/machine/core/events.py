@@ -140,6 +140,7 @@ class AgentRegistered(Wire):
     session: str
     hostname: str
     pid: int
+    birth: str = ""
     slots: list[SlotView]
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}

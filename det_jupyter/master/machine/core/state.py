@@ -164,6 +164,7 @@ class Agent(Wire):
     session: str
     hostname: str
     pid: int
+    birth: str = ""
     slots: list[SlotView]
     is_away: bool = False  # does not listen; what runs there goes on
     problem: str = ""  # why it does not, and what can be done

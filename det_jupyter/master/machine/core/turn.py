@@ -63,7 +63,13 @@ class Searches:
         """Return an experiment's search."""
         search = self._alive.get(experiment.id)
         if search is None:
-            search = Search(experiment.settings, experiment.searcher)
+            settings = experiment.settings
+            search = Search(
+                settings.searcher,
+                settings.hyperparameters,
+                settings.reproducibility.experiment_seed,
+                experiment.searcher,
+            )
             self._alive[experiment.id] = search
         return search
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.config.fields import Title
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.schema.fields import Title
 from det_jupyter.wire import ChangeDetails
 
 _MOST_LABELS = 100

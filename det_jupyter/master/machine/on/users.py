@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.events import ExperimentSubmitted
@@ -20,6 +19,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unk
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
+from det_jupyter.searcher.methods import Searcher
 from det_jupyter.wire import Activate, Cancel, CheckpointRef, Kill, Pause, State
 from det_jupyter.wire.status import in_words
 

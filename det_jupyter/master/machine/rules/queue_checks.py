@@ -12,7 +12,7 @@ from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.core.queue import agent_slots, to_rules
 from det_jupyter.master.machine.core.state import Experiment, MachineState
-from det_jupyter.scheduler.reasons.possible import find_impossibility
+from det_jupyter.scheduler.reasons.sizes import find_impossibility
 from det_jupyter.wire import ChangeResources, MoveInQueue, QueueChange
 from det_jupyter.wire.status import in_words
 
