@@ -66,7 +66,16 @@ class CaptureError(DetError):
 
 
 class NotFound(DetError):
-    """The thing asked for does not exist."""
+    """The thing asked for does not exist.
+
+    Args:
+        what: "experiment" or "trial", if it is one of a number that does not exist; else "".
+        number: That number; else 0.
+    """
+
+    def __init__(self, *args: object, what: str = "", number: int = 0) -> None:
+        super().__init__(*args)
+        self.what, self.number = what, number
 
 
 class Conflict(DetError):
@@ -105,6 +114,8 @@ class RankFailed(DetError):
     """A rank ended with an error.
 
     Args:
+        reason: What its error says.
+        run: What it belonged to, such as `experiment 3`.
         rank: The first rank that failed.
         exit_code: Exit status of that process (negative: killed by that signal).
         remote_traceback: The traceback as it was printed in the rank.
@@ -112,8 +123,9 @@ class RankFailed(DetError):
 
     def __init__(
         self,
-        message: str,
+        reason: str,
         *,
+        run: str = "",
         rank: int | None = None,
         exit_code: int | None = None,
         remote_traceback: str = "",
@@ -121,7 +133,8 @@ class RankFailed(DetError):
         self.rank = rank
         self.exit_code = exit_code
         self.remote_traceback = remote_traceback
-        super().__init__(message)
+        self.reason = reason
+        super().__init__(f"{run} ended with an error: {reason}" if run else reason)
 
     def __str__(self) -> str:
         message = super().__str__()

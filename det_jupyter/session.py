@@ -218,6 +218,9 @@ def _refusal(response: httpx.Response) -> DetError:
     if kind in (errors.ConfigError, errors.CaptureError):
         listed: DetError = kind(problems)
         return listed
+    if kind is errors.NotFound:
+        what, number = body.get("what", ""), body.get("number", 0)
+        return errors.NotFound("\n".join(problems), what=what, number=number)
     if not (isinstance(kind, type) and issubclass(kind, DetError)):
         kind = DetError
     return kind("\n".join(problems))

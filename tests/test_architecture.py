@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.rooms import (
     part_of,
     room_graph,
     room_of,
+    texts_of,
 )
 
 # part: what it may import, besides itself and the contract
@@ -204,6 +206,29 @@ def assert_no_circles(graph: Mapping[str, set[str]]) -> None:
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+# Who speaks to a reader writes the lines to type; all others have them as data.
+NOTEBOOKS_LINES = {"reader", "notebook"}
+SHELLS_LINES = {"reader", "cli"}
+_NOTEBOOKS = re.compile(r"%det|%pip|(?<![\w{])!(?:det|kill|ls|pip)\b")
+_SHELLS = re.compile(r"`det [a-z{]|^det [a-z]")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed"), [(_NOTEBOOKS, NOTEBOOKS_LINES), (_SHELLS, SHELLS_LINES)]
+)
+def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
+    pattern: re.Pattern[str], allowed: set[str]
+) -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text!r}"
+        for path in modules()
+        if part_of(path) not in allowed
+        for line, text in texts_of(path)
+        if pattern.search(text)
+    ]
+    assert not wrong, "pass the Reader, or have the line as data"
 
 
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:

@@ -69,7 +69,8 @@ def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
     `above` is the line that stands above YAML in a cell.
     """
     if (call.text is None) == (call.options.file is None):
-        raise UsageError(f"{call.options.words}: give either a file, or {above} above YAML")
+        ways = "a file with YAML" if call.is_shell else f"either a file, or {above} above YAML"
+        raise UsageError(f"{call.options.words}: give {ways}")
     if call.text is not None:
         return set_it(call.text)
     path = Path(call.options.file)

@@ -118,14 +118,20 @@ def _change(
             request = ChangeQueue(changes=list(changes), dry_run=bool(problems))
             views = call.client.change_queue(request)
     except ConfigError as error:
-        found += [_with_hint(problem) for problem in error.problems]
+        found += error.problems
     if not found:
         return views
     if len(changes) + len(problems) > 1:
         found.append("Nothing is changed.")
+    named = {number for change in changes for number in _named_in(change)}
+    if named and not named <= {job.experiment_id for job in call.client.jobs()}:
+        found.append(f"{call.reader.det} job list shows the experiments that are not over.")
     raise ConfigError(found)
 
 
-def _with_hint(problem: str) -> str:
-    hint = "; %det job list shows those that are not over"
-    return problem + hint if "there is no experiment" in problem else problem
+def _named_in(change: QueueChange) -> list[int]:
+    """Return the numbers of the experiments that a change names."""
+    anchor = None
+    if isinstance(change.request, MoveInQueue):
+        anchor = change.request.ahead_of or change.request.behind
+    return [change.experiment_id, *([] if anchor is None else [anchor])]

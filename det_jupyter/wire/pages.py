@@ -62,7 +62,7 @@ with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the 
 The questions are those of `live/answers.py`; some change something, which needs `may_write`. Of a
 feeder, which has the experiment's state, there are two more:
 
-    {"type": "command", "command": ...}   a button: a verb, or a remedy by its lines
+    {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
                                           (`live/commands.py`); may_write
     {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
 """
@@ -72,6 +72,5 @@ from __future__ import annotations
 PAGE_PROTOCOL = 1
 MOST_UNACKED = 2
 ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
-    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
-    "notebook"
+    "no det_jupyter master runs; start it in the sidebar"
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,10 +33,12 @@ class CreateExperiment(Wire):
 
 
 class Refusal(Wire):
-    """Body of every 4xx answer: each problem is one line for the user."""
+    """Body of every 4xx answer."""
 
     error: str  # name of a class in det_jupyter.errors
     problems: list[str]
+    what: Literal["", "experiment", "trial"] = ""  # of which none has the number that is asked for
+    number: int = 0
 
 
 class SetTemplate(Wire):

@@ -54,7 +54,7 @@ def submit(http: httpx.Client, **changes: Any) -> httpx.Response:
 def assert_refused(answer: httpx.Response, status: int, error: str, *parts: str) -> None:
     assert answer.status_code == status, answer.text
     body = answer.json()
-    assert set(body) == {"error", "problems"}
+    assert set(body) == {"error", "problems", "what", "number"}
     assert body["error"] == error
     for part in parts:
         assert part in "\n".join(body["problems"])

@@ -13,12 +13,12 @@ from det_jupyter.client.drafts import located
 from det_jupyter.client.shown import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.notebook.complete.table import det_parser, line_parser
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
 from det_jupyter.notebook.submit.preview import preview_shown
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.verbs.grammar import parse
-from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AllocationState,

@@ -12,11 +12,11 @@ from det_jupyter.client.creating import find_slot_problems
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension
+from det_jupyter.notebook.complete.table import cell_parser, line_parser
 from det_jupyter.notebook.handles import experiments, progress
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.notebook.submit.checks import find_class_problems
-from det_jupyter.verbs.table import cell_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     MAX_LINES,
