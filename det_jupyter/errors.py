@@ -23,6 +23,37 @@ Knows nothing of the rest of the package.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a value; `str` makes the sentence of it that a reader gets.
+
+    Args:
+        path: Where the value is, such as `searcher.divisor`; "": the whole.
+        text: What was given, what is required, and what to do if that is known.
+        meant: The path that a key was probably meant to have; "": not known.
+        is_missing: Whether nothing is given there, and something has to be.
+        line: The line that it is written in; 0: not known.
+        source: The file or template that has the line; "": the reader knows which.
+    """
+
+    path: str
+    text: str
+    meant: str = ""
+    is_missing: bool = False
+    line: int = 0
+    source: str = ""
+
+    @classmethod
+    def missing(cls, path: str, more: str) -> Problem:
+        """Return the problem that nothing is given; `more` follows the word `missing`."""
+        return cls(path, f"missing{more}", is_missing=True)
+
+    def __str__(self) -> str:
+        line = f"line {self.line}" if self.line else ""
+        return ": ".join(filter(None, (self.source, line, self.path, self.text)))
 
 
 class DetError(Exception):
@@ -46,15 +77,16 @@ class UsageError(DetError):
 
 
 class ConfigError(DetError):
-    """The configuration is wrong.
+    """The configuration is wrong, or an argument; the message has a line for each problem.
 
     Args:
-        problems: One line per problem, each `path: got X, expected Y`; or the only one.
+        problems: All that is wrong, or the only problem. A text is one of the whole.
     """
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
-        super().__init__("\n".join(self.problems))
+    def __init__(self, problems: Problem | str | Sequence[Problem | str]) -> None:
+        found = [problems] if isinstance(problems, Problem | str) else problems
+        self.problems = [Problem("", each) if isinstance(each, str) else each for each in found]
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class CaptureError(DetError):

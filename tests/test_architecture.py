@@ -19,6 +19,7 @@ from tests.rooms import (
     part_of,
     room_graph,
     room_of,
+    sentences_read,
     texts_of,
 )
 
@@ -229,6 +230,24 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
         if pattern.search(text)
     ]
     assert not wrong, "pass the Reader, or have the line as data"
+
+
+# Sentences of others (torch, gloo, NCCL, the driver, regex), and the same sentence met again.
+READS_SENTENCES = {
+    "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "capsule.py", "core/lost.py",
+    "core/tracebacks.py", "master/service/log_search.py", "pytorch/parallel/replicas.py",
+    "pytorch/training/init.py", "worker/endings.py",
+}  # fmt: skip
+
+
+def test_nothing_is_read_back_out_of_a_sentence_of_ours() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {code}"
+        for path in modules()
+        if str(path.relative_to(PACKAGE)) not in READS_SENTENCES
+        for line, code in sentences_read(path)
+    ]
+    assert not wrong, "have what is looked for as data (errors.Problem, wire.Remedy)"
 
 
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:

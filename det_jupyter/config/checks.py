@@ -16,6 +16,7 @@ from det_jupyter.config.paths import dotted, join, look_up, section, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
 from det_jupyter.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import UNITS, parse_length
 
 MAX_GRID = 100_000
@@ -24,8 +25,8 @@ _COUNTED = ("int", "double", "log")  # ranges that a grid needs the number of va
 _FULL_LENGTH = ("single", "random", "grid")
 
 
-def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[str]:
-    """Return one line for each problem.
+def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[Problem]:
+    """Return the problems.
 
     Args:
         document: The document; nulls are away.
@@ -37,48 +38,55 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
     return [problem for check in checks for problem in check(document)]
 
 
-def _slots(document: Mapping[str, Any]) -> Iterator[str]:
+def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
     most = whole(look_up(document, "resources.max_slots"))
     slots = whole(look_up(document, "resources.slots_per_trial"))
     if most is not None and most < (slots or 1):
         yield (
-            f"resources.max_slots: got {most}, expected at least "
-            f"resources.slots_per_trial ({slots or 1})"
+            Problem(
+                "resources.max_slots",
+                f"got {most}, expected at least resources.slots_per_trial ({slots or 1})",
+            )
         )
 
 
-def _profiling(document: Mapping[str, Any]) -> Iterator[str]:
+def _profiling(document: Mapping[str, Any]) -> Iterator[Problem]:
     begin = whole(look_up(document, "profiling.begin_on_batch"))
     end = whole(look_up(document, "profiling.end_after_batch"))
     if begin is not None and end is not None and begin > end:
         yield (
-            f"profiling.begin_on_batch: got {begin}, expected at most "
-            f"profiling.end_after_batch ({end})"
+            Problem(
+                "profiling.begin_on_batch",
+                f"got {begin}, expected at most profiling.end_after_batch ({end})",
+            )
         )
 
 
-def _storage(document: Mapping[str, Any]) -> Iterator[str]:
+def _storage(document: Mapping[str, Any]) -> Iterator[Problem]:
     storage = section(document, "checkpoint_storage")
     host, inner = storage.get("host_path"), storage.get("storage_path")
     if isinstance(inner, str) and inner.startswith("/") and isinstance(host, str):
         folder = host.rstrip("/")
         if inner != folder and not inner.startswith(f"{folder}/"):
             yield (
-                f"checkpoint_storage.storage_path: got {inner!r}, expected a relative path, or "
-                f"one within checkpoint_storage.host_path ({host})"
+                Problem(
+                    "checkpoint_storage.storage_path",
+                    f"got {inner!r}, expected a relative path, or "
+                    f"one within checkpoint_storage.host_path ({host})",
+                )
             )
 
 
-def _log_policies(document: Mapping[str, Any]) -> Iterator[str]:
+def _log_policies(document: Mapping[str, Any]) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for path, policy in log_policies(document):
         name = policy.get("name")
         if name is None and policy.get("pattern") is None:
-            yield f"{path}: expected a name (to disable a policy), or a pattern"
+            yield Problem(path, "expected a name (to disable a policy), or a pattern")
         elif name is not None and "pattern" not in policy and "action" in policy:
-            yield f"{path}.pattern: missing; an action needs one"
+            yield Problem.missing(f"{path}.pattern", "; an action needs one")
         if isinstance(name, str) and seen.setdefault(name, path) != path:
-            yield f"{path}.name: got {name!r}, which {seen[name]} has too"
+            yield Problem(f"{path}.name", f"got {name!r}, which {seen[name]} has too")
 
 
 def log_policies(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -89,16 +97,18 @@ def log_policies(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str
             yield join("log_policies", index), policy
 
 
-def _sources(document: Mapping[str, Any]) -> Iterator[str]:
+def _sources(document: Mapping[str, Any]) -> Iterator[Problem]:
     searcher = section(document, "searcher")
     if {"source_trial_id", "source_checkpoint_uuid"} <= searcher.keys():
         yield (
-            "searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; "
-            "expected one of them"
+            Problem(
+                "searcher.source_checkpoint_uuid",
+                "searcher.source_trial_id is given too; expected one of them",
+            )
         )
 
 
-def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
+def _halving_length(document: Mapping[str, Any]) -> Iterator[Problem]:
     """ASHA measures training by `max_length`, or by `time_metric` up to `max_time`."""
     searcher = section(document, "searcher")
     if searcher.get("name") not in _HALVING:
@@ -107,17 +117,26 @@ def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
     if metric is None and time is None:
         if "max_length" not in searcher:
             yield (
-                "searcher.max_length: missing; say how long to train, such as {epochs: 6} "
-                f"(searcher.name: {searcher['name']})"
+                Problem.missing(
+                    "searcher.max_length",
+                    "; say how long to train, such as {epochs: 6} "
+                    f"(searcher.name: {searcher['name']})",
+                )
             )
     elif metric is None:
-        yield f"searcher.time_metric: missing; searcher.max_time ({shown(time)}) is counted in it"
+        yield Problem.missing(
+            "searcher.time_metric", f"; searcher.max_time ({shown(time)}) is counted in it"
+        )
     elif time is None:
-        yield f"searcher.max_time: missing; say where searcher.time_metric ({shown(metric)}) ends"
+        yield Problem.missing(
+            "searcher.max_time", f"; say where searcher.time_metric ({shown(metric)}) ends"
+        )
     if metric is not None and metric not in UNITS and "max_length" not in searcher:
         yield (
-            f"searcher.max_length: missing; training has to end somewhere, whatever "
-            f"{shown(metric)} comes to"
+            Problem.missing(
+                "searcher.max_length",
+                f"; training has to end somewhere, whatever {shown(metric)} comes to",
+            )
         )
     yield from _find_short_bound(searcher)
 
@@ -148,7 +167,7 @@ def _is_command(entrypoint: Any) -> bool:
         return False
 
 
-def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
+def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
     """A bound below the top rung would end all trials before it."""
     metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
     try:
@@ -156,10 +175,12 @@ def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
     except ValueError:
         return
     if bound.unit == metric and time is not None and bound.amount < time:
-        yield f"searcher.max_length: got {bound}, expected at least searcher.max_time ({time})"
+        yield Problem(
+            "searcher.max_length", f"got {bound}, expected at least searcher.max_time ({time})"
+        )
 
 
-def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
+def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Rungs have to differ in length."""
     searcher = section(document, "searcher")
     if str(searcher.get("name")) in RETIRED:
@@ -176,12 +197,15 @@ def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
         rungs = whole(value)
         if rungs is not None and rungs > most:
             yield (
-                f"{path}: got {rungs}, expected at most {most}: with a length of {amount} and "
-                f"divisor {divisor:g}, more rungs would not differ"
+                Problem(
+                    path,
+                    f"got {rungs}, expected at most {most}: with a length of {amount} and "
+                    f"divisor {divisor:g}, more rungs would not differ",
+                )
             )
 
 
-def _grid(document: Mapping[str, Any]) -> Iterator[str]:
+def _grid(document: Mapping[str, Any]) -> Iterator[Problem]:
     if look_up(document, "searcher.name") != "grid":
         return
     points, is_counted = 1, True
@@ -199,14 +223,17 @@ def _grid(document: Mapping[str, Any]) -> Iterator[str]:
             points *= max(1, len(spec["vals"]))
     if is_counted and points > MAX_GRID:
         yield (
-            f"hyperparameters: the grid has {points:,} points, expected at most {MAX_GRID:,}; "
-            "lower the counts, or use searcher random"
+            Problem(
+                "hyperparameters",
+                f"the grid has {points:,} points, expected at most {MAX_GRID:,}; "
+                "lower the counts, or use searcher random",
+            )
         )
 
 
-def _uncounted(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+def _uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     if spec["type"] in _COUNTED and spec.get("count") is None:
-        yield f"{path}.count: missing; searcher grid needs the number of its values"
+        yield Problem.missing(f"{path}.count", "; searcher grid needs the number of its values")
 
 
 def _count_values(spec: Mapping[str, Any]) -> int:
@@ -217,7 +244,7 @@ def _count_values(spec: Mapping[str, Any]) -> int:
     return count
 
 
-def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
+def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     path = "hyperparameters.global_batch_size"
     size = look_up(document, "hyperparameters.global_batch_size")
     slots = whole(look_up(document, "resources.slots_per_trial")) or 1
@@ -226,12 +253,12 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
     if size is None:
         return  # a function may need none; of a class it is asked when the class is known
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        yield f"{path}: got {shown(size)}, expected a whole number of at least 1"
+        yield Problem(path, f"got {shown(size)}, expected a whole number of at least 1")
     elif size < slots:
-        yield f"{path}: got {size}, expected at least resources.slots_per_trial ({slots})"
+        yield Problem(path, f"got {size}, expected at least resources.slots_per_trial ({slots})")
 
 
-def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[str]:
+def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[Problem]:
     """Return a problem if a trial class needs a batch size, or its lengths do, and none is given.
 
     It is no part of the other checks: a function may count as it likes.
@@ -243,7 +270,7 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
     hparams = document.get("hyperparameters") or {}
     if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:
         return []
-    where = "hyperparameters.global_batch_size: missing"
+    where = "hyperparameters.global_batch_size"
     units: dict[str, str] = {}
     for path in ("searcher.max_length", "min_validation_period", "min_checkpoint_period"):
         with suppress(ValueError):  # a malformed length is reported by its own field
@@ -251,12 +278,14 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
     units.setdefault(str(look_up(document, "searcher.time_metric")), "searcher.time_metric")
     records = whole(document.get("records_per_epoch"))
     if records and "epochs" in units:
-        return [
-            f"{where}; records_per_epoch ({records}) is divided by it; give it, or leave "
+        why = (
+            f"records_per_epoch ({records}) is divided by it; give it, or leave "
             "records_per_epoch out: an epoch is then a pass over the data"
-        ]
-    if "records" in units:
-        return [f"{where}; {units['records']} is in records, which are divided by it"]
-    if reader:
-        return [f"{where}; {reader} asks for it: give the batch size of all slots together"]
-    return []
+        )
+    elif "records" in units:
+        why = f"{units['records']} is in records, which are divided by it"
+    elif reader:
+        why = f"{reader} asks for it: give the batch size of all slots together"
+    else:
+        return []
+    return [Problem.missing(where, f"; {why}")]

@@ -24,6 +24,7 @@ from typing import Any
 
 from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import whole
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length
 from det_jupyter.words import count
 
@@ -64,13 +65,16 @@ def _new_name(searcher: Mapping[str, Any]) -> str | None:
     return _NEW_NAMES.get(name) if isinstance(name, str) else None
 
 
-def find_wrong_slots(document: Mapping[str, Any]) -> Iterator[str]:
+def find_wrong_slots(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if `resources.slots` is no number, and nothing else counts the slots."""
     slots = look_up(document, "resources.slots")
     if slots is not None and look_up(document, "resources.slots_per_trial") is None:
         yield (
-            f"resources.slots: got {shown(slots)}; it is a key of notebooks and commands; write "
-            "slots_per_trial with a whole number"
+            Problem(
+                "resources.slots",
+                f"got {shown(slots)}; it is a key of notebooks and commands; write "
+                "slots_per_trial with a whole number",
+            )
         )
 
 
@@ -141,16 +145,18 @@ def _length(steps: Any, size: int) -> Length | None:
     return None if amount is None or amount <= 0 else Length("batches", amount * size)
 
 
-def explain_steps(path: str, document: Mapping[str, Any]) -> str | None:
-    """Return what to say of what is no number of steps; None if the key is not of such a file."""
+def explain_steps(path: str, document: Mapping[str, Any]) -> Problem | None:
+    """Return the problem with what is no number of steps; None if no such file has the key."""
     given = look_up(document, path)
     needed = f"got {shown(given)}, expected a whole number above 0; write"
     if path == "batches_per_step":
-        return f"{needed} scheduling_unit: {step_size(document)[0]}"
+        text = f"{needed} scheduling_unit: {step_size(document)[0]}"
+        return Problem(path, text, "scheduling_unit")
     section, _, key = path.rpartition(".")
     if section != "searcher" or key not in _LENGTHS:
         return None
-    return f"{needed} {_LENGTHS[key]}: {{batches: ...}}"
+    text = f"{needed} {_LENGTHS[key]}: {{batches: ...}}"
+    return Problem(path, text, f"searcher.{_LENGTHS[key]}")
 
 
 def find_steps(document: Mapping[str, Any]) -> Iterator[str]:

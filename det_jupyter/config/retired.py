@@ -7,13 +7,14 @@ from typing import Any
 
 from det_jupyter.config.paths import look_up, section, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import UNITS, Length, TrainingUnits, parse_length
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16
 
 
-def find_retired(document: Mapping[str, Any]) -> list[str]:
+def find_retired(document: Mapping[str, Any]) -> list[Problem]:
     """Return a problem if the searcher is one of old; it holds the section to write instead."""
     old = section(document, "searcher")
     name = old.get("name")
@@ -26,7 +27,9 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     remark = _REMARKS.get(name, "")
     if name in _BUDGETED and _num_full_trials(old, units) is None:
         remark = " (choose the number of trials: how many the budget paid for is not known)"
-    return [f"searcher.name: {name} is no more; write searcher: {_flow(written)}{remark}"]
+    return [
+        Problem("searcher.name", f"{name} is no more; write searcher: {_flow(written)}{remark}")
+    ]
 
 
 def _adaptive(old: Mapping[str, Any], units: TrainingUnits | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSearcher
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.grid import Grid
@@ -75,7 +76,7 @@ class FullLength:
                 self._trials.status[index] = EXITED
         return self.start()
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the change cannot be made."""
         return find_shorter(change.max_length, self._max_length.unit, self._max_length.amount)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
@@ -75,15 +76,18 @@ class Halving:
         """Count a trial that is over."""
         return self._bracket(index).on_exited(index, reason)
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the length cannot be changed; the rest can."""
         new = change.max_length
         if new is None:
             return []
         if self._rules.form is Form.TIME:
             return [
-                f"searcher.max_length: got {new}, but this search measures training by "
-                f"{self._rules.unit} up to max_time, which cannot be changed"
+                Problem(
+                    "searcher.max_length",
+                    f"got {new}, but this search measures training by "
+                    f"{self._rules.unit} up to max_time, which cannot be changed",
+                )
             ]
         return find_shorter(new, self._rules.unit, self._full)
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from det_jupyter.config import Length
+from det_jupyter.errors import Problem
 from det_jupyter.searcher.change import SearchChange
 from det_jupyter.wire import BracketView
 
@@ -104,7 +105,7 @@ class SearchMethod(Protocol):
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
         """A trial is over; called once for each."""
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the change cannot be made, but for the hyperparameters: one line each."""
 
     def change(self, change: SearchChange) -> list[Action]:

@@ -23,6 +23,7 @@ from math import inf
 from typing import Any
 
 from det_jupyter.config.searchers import OptunaSearcher
+from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
@@ -101,7 +102,7 @@ class Optuna(Bracket):
         self._asked.pop(index, None)
         return super()._close(index, status)
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the length cannot be changed; the rest can."""
         return find_shorter(change.max_length, self._rules.unit, self._rungs[-1].length)
 

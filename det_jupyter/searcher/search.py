@@ -20,6 +20,7 @@ from math import isfinite
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.config.paths import in_order
 from det_jupyter.config.searchers import (
     MAX_TRIALS,
     AdaptiveAshaSearcher,
@@ -31,7 +32,7 @@ from det_jupyter.config.searchers import (
     SingleSearcher,
 )
 from det_jupyter.direction import Direction
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.change import SearchChange, find_wider
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.halving import Halving
@@ -220,33 +221,44 @@ class Search:
         self._progress = max(self._progress, min(present, 1.0))
         return actions
 
-    def _find_problems(self, new: SearchChange) -> list[str]:
+    def _find_problems(self, new: SearchChange) -> list[Problem]:
         if self._is_over:
-            return ["searcher: the search is over; submit a new experiment"]
+            return [Problem("searcher", "the search is over; submit a new experiment")]
         problems = [*self._find_wrong_counts(new), *self._method.find_problems(new)]
         name = self._searcher.name
         if new.hyperparameters is not None and name in ("single", "grid"):
             problems.append(
-                f"hyperparameters: searcher {name} has chosen them all; they cannot change"
+                Problem(
+                    "hyperparameters", f"searcher {name} has chosen them all; they cannot change"
+                )
             )
         elif new.hyperparameters is not None:
             problems += find_wider(new.hyperparameters, self._trials.hyperparameters)
-        return sorted(problems)
+        return in_order(problems)
 
-    def _find_wrong_counts(self, new: SearchChange) -> list[str]:
+    def _find_wrong_counts(self, new: SearchChange) -> list[Problem]:
         name, problems = self._searcher.name, []
         if new.max_trials is not None:
             least = self._method.max_trials
             if name in ("single", "grid"):
-                problems.append(f"searcher.max_trials: searcher {name} does not have it")
+                problems.append(
+                    Problem("searcher.max_trials", f"searcher {name} does not have it")
+                )
             elif not least <= new.max_trials <= MAX_TRIALS:
                 problems.append(
-                    f"searcher.max_trials: got {new.max_trials}, "
-                    f"expected at least {least} and at most {MAX_TRIALS}"
+                    Problem(
+                        "searcher.max_trials",
+                        f"got {new.max_trials}, "
+                        f"expected at least {least} and at most {MAX_TRIALS}",
+                    )
                 )
         limit = new.max_concurrent_trials
         if limit is not None and name == "single":
-            problems.append("searcher.max_concurrent_trials: searcher single does not have it")
+            problems.append(
+                Problem("searcher.max_concurrent_trials", "searcher single does not have it")
+            )
         elif limit is not None and limit < 0:
-            problems.append(f"searcher.max_concurrent_trials: got {limit}, expected at least 0")
+            problems.append(
+                Problem("searcher.max_concurrent_trials", f"got {limit}, expected at least 0")
+            )
         return problems

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from det_jupyter.bounds import StrictWhole, Whole
+from det_jupyter.errors import Problem
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import Wire
 
@@ -36,7 +37,7 @@ class Refusal(Wire):
     """Body of every 4xx answer."""
 
     error: str  # name of a class in det_jupyter.errors
-    problems: list[str]
+    problems: list[Problem]
     what: Literal["", "experiment", "trial"] = ""  # of which none has the number that is asked for
     number: int = 0
 

@@ -14,6 +14,7 @@ from det_jupyter.reader import NOTEBOOK
 from det_jupyter.session import Session
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, make_request, master_process
+from tests.problems import sentences_of
 
 RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}
 
@@ -75,4 +76,4 @@ def refuses_what_it_does_not_know(info: MasterInfo) -> None:
             answer = http.get(f"/experiments/found?{parameters}")
             name = parameters.partition("=")[0]
             assert answer.status_code == 422
-            assert answer.json()["problems"][0].startswith(f"{name}: got ")
+            assert sentences_of(answer.json())[0].startswith(f"{name}: got ")

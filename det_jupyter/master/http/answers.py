@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -19,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from det_jupyter.errors import DetError, NotFound, http_status
+from det_jupyter.errors import DetError, NotFound, Problem, http_status
 from det_jupyter.master.service.service import Service
 from det_jupyter.system import paths
 from det_jupyter.system.room import folder_without_room, is_no_room
@@ -102,13 +103,19 @@ class LinesResponse(StreamingResponse):
             await super().stream_response(send)
 
 
-def refusal(status_code: int, error: str, problems: Sequence[str], **missing: Any) -> JsonResponse:
+def refusal(
+    status_code: int, error: str, problems: Sequence[Problem | str], **missing: Any
+) -> JsonResponse:
     """Return the answer to a request that is not carried out.
 
     Args:
+        problems: What is wrong; a text is about the whole.
         missing: `what` and `number` of the Refusal, if the address names a number of nothing.
     """
-    said = [printable(problem) for problem in problems]  # they quote it
+    found = [Problem("", each) if isinstance(each, str) else each for each in problems]
+    said = [  # they quote it
+        replace(each, path=printable(each.path), text=printable(each.text)) for each in found
+    ]
     return JsonResponse(Refusal(error=error, problems=said, **missing), status_code)
 
 
@@ -180,8 +187,9 @@ async def _on_refused(request: Request, error: Exception) -> Response:
 def _missing(request: Request) -> dict[str, Any]:
     """Return the fields of a Refusal about the number in the address that nothing has."""
     state = request.app.state.service.machine.state
+    named = {**request.query_params, **request.path_params}
     for what, known in (("experiment", state.experiments), ("trial", state.trials)):
-        number = request.path_params.get(f"{what}_id")
+        number = named.get(f"{what}_id")
         if number is not None and int(number) not in known:
             return {"what": what, "number": int(number)}
     return {}
@@ -192,7 +200,7 @@ async def _on_malformed(request: Request, error: Exception) -> Response:
     problems = []
     for details in error.errors():
         path = ".".join(str(part) for part in details["loc"][1:]) or str(details["loc"][0])
-        problems.append(f"{path}: got {details['input']!r:.60}; {details['msg']}")
+        problems.append(Problem(path, f"got {details['input']!r:.60}; {details['msg']}"))
     return refusal(422, "ConfigError", problems)
 
 

@@ -13,7 +13,7 @@ from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.direction import Direction
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.requests import (
@@ -125,7 +125,7 @@ def _change(body: ChangeTrial) -> Change:
         return Change(**body.model_dump() | {"min_validation_period": length})
     except ValidationError as error:
         said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"change: {said}") from None
+        raise ConfigError(Problem("change", said)) from None
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:

@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import ChangeSearch, ContinueTrial, SetTemplate, Wire
+from tests.problems import said
 
 A_LENGTH = "expected a length such as {'epochs': 12}, or a number of batches"
 
@@ -31,7 +32,7 @@ def test_a_value_of_the_wrong_kind_is_named(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         ask_for(kind, **given)
-    assert caught.value.problems == problems
+    assert said(caught.value.problems) == problems
 
 
 @pytest.mark.parametrize("value", [math.nan, object()])

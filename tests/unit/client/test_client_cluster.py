@@ -23,6 +23,7 @@ from det_jupyter.wire import (
     SwitchSlots,
     Wire,
 )
+from tests.problems import refusal, said
 from tests.unit.verbs.cluster_samples import (
     agent,
     cluster,
@@ -128,7 +129,7 @@ def test_what_is_of_the_wrong_kind_is_not_asked_for(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         order(wired.experiment)
-    assert caught.value.problems == [problem]
+    assert said(caught.value.problems) == [problem]
     assert wired.asked == []
 
 
@@ -284,7 +285,7 @@ def test_the_cluster_is_asked_for_as_it_is_told() -> None:
 
 
 def test_a_refusal_is_the_masters_word() -> None:
-    body = {"error": "Conflict", "problems": ["Experiment is not in terminal state."]}
+    body = refusal("Conflict", "Experiment is not in terminal state.")
     info = Wired().client.session.info
     transport = httpx.MockTransport(
         lambda r: httpx.Response(200, json={}) if r.method == "GET"

@@ -12,7 +12,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.drafts import located
 from det_jupyter.client.shown import ranked
 from det_jupyter.config import read_yaml
-from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.notebook.complete.table import det_parser, line_parser
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
@@ -242,13 +242,14 @@ def test_problems_name_their_line_or_their_template() -> None:
     text = "\nresources: {priority: 3}\nlabels:\n- a\n"
     template = {"resources": {"slots_per_trial": "two"}, "searcher": {"name": "random"}}
     problems = [
-        "labels[0]: got 'a', expected b",
-        "resources.slots_per_trial: got 'two', expected a number",
-        "resources.weight: missing",
-        "searcher.max_trials: missing",
-        "entrypoint: missing",
+        Problem("labels[0]", "got 'a', expected b"),
+        Problem("resources.slots_per_trial", "got 'two', expected a number"),
+        Problem("resources.weight", "missing"),
+        Problem("searcher.max_trials", "missing"),
+        Problem("entrypoint", "missing"),
     ]
-    assert located(problems, read_yaml(text), None, "base", template).problems == [
+    found = located(problems, read_yaml(text), None, "base", template)
+    assert str(found).splitlines() == [
         "resources.slots_per_trial: got 'two', expected a number (from template base)",
         "searcher.max_trials: missing (from template base)",
         "entrypoint: missing",

@@ -30,6 +30,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from tests.problems import said
 from tests.unit.view.view_samples import experiment, slot, trial
 
 
@@ -106,7 +107,9 @@ class Pools:
     def problems_of(self, queue_anyway: bool = False, **resources: Any) -> list[str]:
         """Return what is told of an experiment that asks for this."""
         client = cast("Client", self)
-        return find_slot_problems({"resources": resources}, client, queue_anyway=queue_anyway)
+        return said(
+            find_slot_problems({"resources": resources}, client, queue_anyway=queue_anyway)
+        )
 
 
 def test_slots_that_a_pool_can_never_give_are_told_before_submission() -> None:
@@ -137,11 +140,11 @@ def test_a_pool_that_is_not_there_is_told_before_submission() -> None:
 
 def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:
     (problem,) = find_class_problems("Cat", {"__name__": "__main__", "x": 1})
-    assert problem == (
+    assert str(problem) == (
         "entrypoint: 'Cat' is not defined in this notebook; "
         "run the cell that defines it (it defines no class or function yet)"
     )
-    assert find_class_problems("x", {"x": 1}) == [
+    assert said(find_class_problems("x", {"x": 1})) == [
         "entrypoint: 'x' is of type int, expected a class or a function"
     ]
 

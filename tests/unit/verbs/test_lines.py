@@ -47,6 +47,7 @@ from det_jupyter.wire import (
     TaskEntry,
 )
 from det_jupyter.words import date
+from tests.problems import said
 from tests.unit.verbs.cluster_samples import (
     SENTENCE,
     agent,
@@ -437,7 +438,7 @@ def test_an_experiment_is_updated_by_one_request(
 def problems_of(line: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         det(line)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 def test_what_cannot_be_read_is_reported_with_what_the_master_refuses(master: Master) -> None:
@@ -507,7 +508,7 @@ def test_pools_are_set_from_a_cell_or_a_file(
 def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         det("pool set", POOLS.replace("fair_share", "fare_share").replace("agents", "agnets"))
-    first, second = caught.value.problems
+    first, second = said(caught.value.problems)
     assert first.startswith("line 5: pools[1].agnets: unknown key")
     assert second.startswith("line 6: pools[1].scheduler.type: got 'fare_share'")
     file = tmp_path / "pools.yaml"
