@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    NotFound,
+    Problem,
+    ProtocolMismatch,
+)
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentStatus,
@@ -284,7 +291,7 @@ class Client:
 
     def find_impossibility(
         self, slots: int, *, pool: str = "", is_single_agent: bool = False
-    ) -> str | None:
+    ) -> Problem | None:
         """Return why a pool can never run a trial of this size; None: it can, or may later.
 
         Without the name of a pool the default pool is meant.
@@ -292,8 +299,7 @@ class Client:
         answer = self.session.get(
             "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent
         )
-        problem: str | None = answer["problem"]
-        return problem
+        return None if answer["problem"] is None else Problem(**answer["problem"])
 
     def set_pools(self, request: SetPools) -> list[PoolStatus]:
         """Have these pools instead of those that there are."""

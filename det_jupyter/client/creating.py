@@ -252,7 +252,7 @@ def find_slot_problems(
     problem = client.find_impossibility(
         slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
     )
-    return [] if problem is None else [Problem("", problem)]
+    return [] if problem is None else [problem]
 
 
 def find_open_storage(document: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.requests import (
     MoveRequested,
@@ -41,7 +41,7 @@ from det_jupyter.wire import (
 class Possibility(Wire):
     """Whether something can run; None: it can."""
 
-    problem: str | None
+    problem: Problem | None
 
 
 _FRONT = 50  # waiting trials of each pool, unless asked for more
@@ -86,9 +86,10 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
         pools, name = service.machine.pools, pool or DEFAULT_POOL
         if name not in pools.configs:
             known = ", ".join(pools.configs)
-            return JsonResponse(Possibility(problem=f"there is no pool {name!r}, but {known}"))
-        problem = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
-        return JsonResponse(Possibility(problem=problem))
+            unknown = Problem("", f"there is no pool {name!r}, but {known}")
+            return JsonResponse(Possibility(problem=unknown))
+        said = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
+        return JsonResponse(Possibility(problem=Problem("", said) if said else None))
 
     @routes.get("/pools", response_model=list[PoolStatus])
     async def pools() -> Response:

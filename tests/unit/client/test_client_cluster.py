@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
 from det_jupyter.client.reasons import telling
-from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound, Problem
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     PROTOCOL,
@@ -212,8 +212,12 @@ def test_a_deleted_checkpoint_says_who_deleted_it() -> None:
 
 
 def test_what_can_never_run_is_asked_for_before_it_is_submitted() -> None:
-    wired = Wired(possible={"problem": "got 5"}, status={"problems": ["pools.yaml: x"]})
-    assert wired.client.find_impossibility(5, pool="night", is_single_agent=True) == "got 5"
+    wired = Wired(
+        possible={"problem": {"path": "a", "text": "got 5"}},
+        status={"problems": ["pools.yaml: x"]},
+    )
+    found = wired.client.find_impossibility(5, pool="night", is_single_agent=True)
+    assert found == Problem("a", "got 5")
     wired.answers["possible"] = {"problem": None}
     assert wired.client.find_impossibility(4) is None
     assert wired.client.problems() == ["pools.yaml: x"]

@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.client import Client, Trial
 from det_jupyter.client.creating import find_slot_problems
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.errors import Conflict, DetError, WaitTimeout
+from det_jupyter.errors import Conflict, DetError, Problem, WaitTimeout
 from det_jupyter.notebook import extension
 from det_jupyter.notebook.complete.table import cell_parser, line_parser
 from det_jupyter.notebook.handles import experiments, progress
@@ -100,9 +100,11 @@ class Pools:
     def pools(self) -> list[PoolStatus]:
         return [pool(16, name="big"), pool(4, 2)]
 
-    def find_impossibility(self, slots: int, *, pool: str, is_single_agent: bool) -> str | None:
+    def find_impossibility(
+        self, slots: int, *, pool: str, is_single_agent: bool
+    ) -> Problem | None:
         self.asked.append((slots, pool, is_single_agent))
-        return IMPOSSIBLE if slots == 5 and not pool else None
+        return Problem("", IMPOSSIBLE) if slots == 5 and not pool else None
 
     def problems_of(self, queue_anyway: bool = False, **resources: Any) -> list[str]:
         """Return what is told of an experiment that asks for this."""
