@@ -89,7 +89,8 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
             unknown = Problem("", f"there is no pool {name!r}, but {known}")
             return JsonResponse(Possibility(problem=unknown))
         said = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
-        return JsonResponse(Possibility(problem=Problem("", said) if said else None))
+        problem = Problem("resources.slots_per_trial", said) if said else None
+        return JsonResponse(Possibility(problem=problem))
 
     @routes.get("/pools", response_model=list[PoolStatus])
     async def pools() -> Response:

@@ -123,12 +123,12 @@ def find_impossibility(
         return None
     if slots == 0:
         return (
-            f"resources.slots_per_trial: got 0, but no agent of pool {pool} takes trials "
+            f"got 0, but no agent of pool {pool} takes trials "
             f"without slots; values that can run: {that_can_run(agents, rules)}"
         )
     within = " on one agent (resources.is_single_node)" if is_single_agent else ""
     return (
-        f"resources.slots_per_trial: got {slots}{within}, but pool {pool} has "
+        f"got {slots}{within}, but pool {pool} has "
         f"{describe_agents(agents)}; values that can run{within}: "
         f"{that_can_run(agents, rules, is_single_agent)}"
     )

@@ -10,7 +10,7 @@ that has to go is asked to save its state first, and queues again.
 
 from __future__ import annotations
 
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.core.requests import (
     MoveRequested,
     QueueChangesRequested,
@@ -35,9 +35,7 @@ def on_resources_change_requested(turn: Turn, event: ResourcesChangeRequested) -
     if event.change == ChangeResources():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
     if found := list(find_wrong_values(turn.pools, experiment, event.change)):
-        raise ConfigError(
-            [f"{where}: {problem}" if where else problem for where, problem in found]
-        )
+        raise ConfigError([Problem(where, problem) for where, problem in found])
     _change_resources(turn, experiment, event.change)
 
 

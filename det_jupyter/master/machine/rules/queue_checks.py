@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.scheduler.model import Policy
@@ -32,7 +32,7 @@ def place_of(pools: Pools, experiment: Experiment) -> Place:
 
 def find_queue_problems(
     state: MachineState, pools: Pools, changes: Sequence[QueueChange]
-) -> list[str]:
+) -> list[Problem]:
     """Return everything that is wrong with the changes, if they are made in their order."""
     experiments = state.experiments
     places = {
@@ -41,7 +41,7 @@ def find_queue_problems(
         for i in _named_in(change)
         if i in experiments and not experiments[i].state.is_terminal
     }
-    problems: list[str] = []
+    problems: list[Problem] = []
     missing: set[int] = set()  # those that were reported
     for change in changes:
         found = []
@@ -51,7 +51,7 @@ def find_queue_problems(
                 missing.add(i)
         if places.keys() >= set(_named_in(change)):
             found = _find_wrong(pools, change, experiments[change.experiment_id], places)
-        problems += [f"{change.where}: {problem}" for problem in found]
+        problems += [Problem(change.where, problem) for problem in found]
     return problems
 
 
@@ -115,7 +115,7 @@ def _find_wrong_pool(pools: Pools, experiment: Experiment, pool: str) -> Iterato
         pool, experiment.slots_per_trial, is_single_agent=experiment.is_single_agent
     )
     if problem:
-        yield "", problem
+        yield "", f"resources.slots_per_trial: {problem}"
 
 
 def find_wrong_move(
