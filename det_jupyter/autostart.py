@@ -16,8 +16,7 @@ from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session
 from det_jupyter.system import paths
 from det_jupyter.system.daemon import spawn_master
-from det_jupyter.system.locks import is_locked
-from det_jupyter.system.processes import birth_of
+from det_jupyter.system.locks import holder_of, is_locked
 from det_jupyter.wire import PROTOCOL, MasterInfo
 
 _POLL_S = 0.02
@@ -46,6 +45,7 @@ def announced_master() -> MasterInfo | None:
 
     Raises:
         ProtocolMismatch: One runs, and its file cannot be read.
+        MasterUnreachable: It runs on another computer.
     """
     try:
         text = paths.read_private(paths.master_file())
@@ -63,11 +63,26 @@ def announced_master() -> MasterInfo | None:
     return info if _is_alive(info) else None
 
 
+def _is_elsewhere() -> bool:
+    holder = holder_of(paths.master_lock())
+    return holder is not None and not holder.is_here
+
+
 def _is_alive(info: MasterInfo) -> bool:
-    """Return whether the process lives; its birth shows whether the pid was reused."""
+    """Return whether the process lives; its birth shows whether the pid was reused.
+
+    Raises:
+        MasterUnreachable: It runs on another computer.
+    """
     if not info.birth:  # of a version that wrote something else there
         return is_locked(paths.master_lock())
-    return birth_of(info.pid) == info.birth
+    if not info.process.is_here and _is_elsewhere():
+        raise MasterUnreachable(
+            f"the det_jupyter master runs on {info.host} (process {info.pid}) and cannot be "
+            f"reached from here; {paths.data_dir()} is on a drive that both computers have: set "
+            f"{paths.HOME_VARIABLE} to a folder of this computer's own"
+        )
+    return info.process.is_alive
 
 
 def ensure_master(timeout_s: float = 30.0) -> MasterInfo:

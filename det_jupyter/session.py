@@ -16,7 +16,6 @@ import httpx
 
 from det_jupyter import errors
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.system.processes import is_frozen
 from det_jupyter.wire import MasterInfo
 
 API = "/api/v1"
@@ -33,7 +32,7 @@ def must_be_awake(info: MasterInfo) -> None:
     Raises:
         MasterUnreachable: It was; the message says what to do.
     """
-    if is_frozen(info.pid):
+    if info.process.is_frozen:
         command = f"kill -CONT {info.pid}"
         raise MasterUnreachable(
             f"the det_jupyter master (process {info.pid}) is stopped, and what trains goes on; "

@@ -175,3 +175,13 @@ def end_what_is_left(folder: Path) -> str:
     for process in left:
         process.kill()
     return "\n".join(["processes left behind by the run:", *names]) if names else ""
+
+
+@pytest.fixture
+def zip_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Add a kind of storage that is no folder, and return a location of it."""
+    from det_jupyter.storage.kinds import KINDS
+    from tests.zip_storage import SCHEME, ZipStorage
+
+    monkeypatch.setitem(KINDS, SCHEME, ZipStorage)
+    return f"{SCHEME}://{tmp_path}/zipped"

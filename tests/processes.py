@@ -18,6 +18,7 @@ import psutil
 from det_jupyter.autostart import connect, find_master
 from det_jupyter.client import Client
 from det_jupyter.system import paths
+from det_jupyter.wire import Kill
 from tests.forks import homes_of_forks
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class DetHome:
         client = Client(connect())
         for view in client.experiments():
             if not view.state.is_terminal:
-                client.command(view.id, "kill")
+                client.change(Kill(experiment_id=view.id))
         wait_until(lambda: not any(agent.used for agent in client.agents()), "slots are free")
         client.session.close()
 

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 CONTRACT = {
     "_version", "blobs", "bounds", "calls", "capsule", "context", "control", "direction",
     "entrypoints", "errors", "json_numbers", "lengths", "measures", "needs", "printed", "reader",
-    "records", "remedies", "system", "wire", "words",
+    "records", "remedies", "schema", "system", "wire", "words",
 }  # fmt: skip
 
 Graph = Mapping[str, set[str]]

@@ -31,14 +31,14 @@ ARROWS: dict[str, set[str]] = {
         "pytorch",
         "server",
     },  # for type checkers; imported when first used
-    "config": set(),
-    "searcher": {"config"},
+    "config": {"searcher"},
+    "searcher": set(),
     "scheduler": {"config"},
     "session": {"config"},
     "autostart": {"config", "session"},
     "__main__": {"cli"},
     "cli": {"autostart", "client", "config", "master", "session", "verbs", "view"},
-    "client": {"config", "diagnosis", "session", "view"},
+    "client": {"config", "diagnosis", "session", "storage", "view"},
     "diagnosis": set(),
     "feeder": {"autostart", "client", "config", "live", "session", "view"},
     "live": {"client", "config", "session", "view"},
@@ -88,7 +88,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "http": {"machine.core", "machine.on", "machine.rules", "sampling", "service", "views"},
     },
     "core": {"": {"ranks"}, "ranks": set()},
-    "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
+    "scheduler": {"": set(), "reasons": {""}},
     "view": {
         "": set(),
         "model": set(),
@@ -124,7 +124,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 # Parts and rooms that reach for nothing outside: facts in, answers out.
 PURE = (
-    "config", "diagnosis", "scheduler", "searcher", "view",
+    "config", "diagnosis", "scheduler", "schema", "searcher", "view",
     "master.machine", "master.machine.core", "master.machine.on", "master.machine.rules",
     "master.views",
 )  # fmt: skip

@@ -21,11 +21,12 @@ from det_jupyter.cli.following import follow
 from det_jupyter.client.creating import Prepared, prepare, submit
 from det_jupyter.client.drafts import read_file
 from det_jupyter.config import ExperimentConfig, merge
-from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.entrypoints import Captured, Command, Imported, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, Problem, UsageError
+from det_jupyter.schema.hyperparameters import sample_hparams
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
+from det_jupyter.wire import Archive
 
 
 def create(call: Call) -> int:
@@ -110,7 +111,7 @@ def _try(call: Call, prepared: Prepared) -> int:
         number = _submit(call, small)
         status = follow(call.client, number)
         if status in (0, 1):  # else it goes on
-            call.client.order(number, "archive")
+            call.client.change(Archive(experiment_id=number))
     if status == 0:
         print("Model definition test succeeded! 🎉")
     return status

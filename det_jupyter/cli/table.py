@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from dataclasses import replace
 
 from det_jupyter.verbs.arguments import (
@@ -14,6 +15,7 @@ from det_jupyter.verbs.arguments import (
     TEMPLATE,
     TITLE,
     TRIAL,
+    refused,
     trial_number,
     whole,
 )
@@ -27,7 +29,7 @@ from det_jupyter.verbs.grammar import (
     make_parser,
     one_of,
 )
-from det_jupyter.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS
+from det_jupyter.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS, PLACES
 from det_jupyter.verbs.table_others import OF_DET, OTHERS
 
 cli = Later("det_jupyter.cli")
@@ -54,6 +56,7 @@ _CREATE = Verb(
             flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
         ),
         flag("--local", help="with --test-mode: right here, without a master"),
+        argument("--project_id", type=refused(PLACES), help=SUPPRESS),
         flag("-p", "--publish", help="has no effect: there are no ports to publish"),
         QUEUE_ANYWAY,
     ),
@@ -112,6 +115,7 @@ _MASTER = Group(
                      argument("-o", "--output", choices=("json", "yaml"), help="the same")),)),
     ),
 )  # fmt: skip
+_NO_TASK = "a TensorBoard is a process here, not a task"
 _TENSORBOARD = Group(
     name="tensorboard",
     help="the metrics of experiments in TensorBoard",
@@ -129,6 +133,8 @@ _TENSORBOARD = Group(
                             "tensorboard in the foreground)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
               flag("--no-browser", help="open no browser"),
+              argument("--config", "--config-file", "-c", "--context",
+                       type=refused(_NO_TASK), help=SUPPRESS),
               one_of(flag("-d", "--detach", help="print its number alone; open no browser"),
                      flag("--foreground", help="serve until Ctrl-C"),
                      flag("--no-serve", help="only write the files, as they are now")))),
@@ -138,7 +144,7 @@ _TENSORBOARD = Group(
              (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
               flag("-f", "--force", help="pass over those that have ended"))),
     ),
-    absent=dict.fromkeys(("config", "set"), "a TensorBoard is a process here, not a task"),
+    absent=dict.fromkeys(("config", "logs", "set"), _NO_TASK),
 )  # fmt: skip
 _COMPLETION = Group(
     name="completion",

@@ -16,6 +16,7 @@ import webbrowser
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from det_jupyter.system import paths
 from det_jupyter.system.boards import Board, boards, folder_of, keep, log_of, new_folder
 from det_jupyter.system.pdeathsig import die_with
 from det_jupyter.system.ports import free_port
-from det_jupyter.system.processes import birth_of
+from det_jupyter.system.processes import Process
 from det_jupyter.system.rundir import without_run
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
@@ -121,8 +122,7 @@ def _start(given: Any, experiments: list[int], trials: list[int]) -> str:
         )
     board = Board(
         id=number,
-        pid=process.pid,
-        birth=birth_of(process.pid) or "",
+        **asdict(Process.of(process.pid)),
         url=url,
         experiments=experiments,
         trials=trials,

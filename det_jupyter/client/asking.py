@@ -71,8 +71,11 @@ def ask_for(kind: type[Request], **given: Any) -> Request:
     try:
         request = kind(**given)
     except ValidationError as error:
-        names = dict.fromkeys(str(details["loc"][0]) for details in error.errors())
-        raise ConfigError([_problem(name, given.get(name)) for name in names]) from None
+        found = error.errors()
+        names = dict.fromkeys(str(each["loc"][0]) for each in found if each["loc"])
+        of_whole = [each["msg"].removeprefix("Value error, ") for each in found if not each["loc"]]
+        problems = [_problem(name, given.get(name)) for name in names]
+        raise ConfigError([*problems, *of_whole]) from None
     try:
         json.dumps(request.model_dump(), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.shown import checkpoint_line
 from det_jupyter.errors import CheckpointError
+from det_jupyter.storage import METADATA_FILE, find_checkpoint
 from det_jupyter.wire import CheckpointView
 
 POLICY = "checkpoint_storage.save_*"
-METADATA_FILE = "metadata.json"  # in each checkpoint
 
 
 class Checkpoint:
@@ -33,8 +35,14 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Its folder, if its storage is a folder; else `download` gives one."""
         return Path(self.view.path)
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Its files by their paths in it, with sizes in bytes; empty if it is gone."""
+        storage, name = find_checkpoint(self.view.path)
+        return storage.files(name)
 
     @property
     def steps_completed(self) -> int:
@@ -53,12 +61,13 @@ class Checkpoint:
         Raises:
             CheckpointError: The checkpoint is gone or damaged.
         """
-        file = self._folder() / METADATA_FILE
-        try:
-            metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"checkpoint {self.uuid}: {file}: {error}") from None
-        return metadata
+        with self._reading(METADATA_FILE.__eq__) as folder:
+            file = folder / METADATA_FILE
+            try:
+                metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise CheckpointError(f"checkpoint {self.uuid}: {file}: {error}") from None
+            return metadata
 
     def download(self, folder: str | Path | None = None) -> Path:
         """Copy its files into a folder, which is made if necessary, and return that.
@@ -72,13 +81,13 @@ class Checkpoint:
         """
         folder = Path(folder) if folder is not None else Path("checkpoints") / self.uuid
         if not self._is_in(folder):
-            own = self._folder()
+            with self._reading() as own:
 
-            def left_for_last(of: str, _names: list[str]) -> list[str]:
-                return [METADATA_FILE] if Path(of) == own else []
+                def left_for_last(of: str, _names: list[str]) -> list[str]:
+                    return [METADATA_FILE] if Path(of) == own else []
 
-            shutil.copytree(own, folder, ignore=left_for_last, dirs_exist_ok=True)
-            shutil.copy2(own / METADATA_FILE, folder)  # it shows that all files are there
+                shutil.copytree(own, folder, ignore=left_for_last, dirs_exist_ok=True)
+                shutil.copy2(own / METADATA_FILE, folder)  # it shows that all files are there
         return folder
 
     def _is_in(self, folder: Path) -> bool:
@@ -101,24 +110,28 @@ class Checkpoint:
         Raises:
             CheckpointError: The checkpoint is gone or damaged.
         """
-        folder = self._folder()
-        # By name: handles must not import torch, and only here is the training library needed.
-        library = importlib.import_module("det_jupyter.pytorch")
-        return library.load_trial_from_checkpoint_path(folder, data_dir=self._data_dir, **kwargs)
+        with self._reading() as folder:
+            # By name: handles must not import torch; only here is the training library needed.
+            library = importlib.import_module("det_jupyter.pytorch")
+            load = library.load_trial_from_checkpoint_path
+            return load(folder, data_dir=self._data_dir, **kwargs)
 
-    def _folder(self) -> Path:
-        """Return its folder, which is there."""
+    @contextmanager
+    def _reading(self, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
+        """Give a folder with its files, as CheckpointStorage.reading does."""
         if self.view.state == "DELETED":
             raise CheckpointError(
                 f"checkpoint {self.uuid} is deleted, on request or by the policy of experiment "
                 f"{self.view.experiment_id} ({POLICY}); checkpoints() shows which are COMPLETED"
             )
-        if not self.path.is_dir():
+        storage, name = find_checkpoint(self.view.path)
+        if not storage.files(name):
             raise CheckpointError(
-                f"checkpoint {self.uuid}: {self.path} is not there any more; its experiment's "
-                f"policy ({POLICY}) may have deleted it since"
+                f"checkpoint {self.uuid}: {self.view.path} is not there any more; its "
+                f"experiment's policy ({POLICY}) may have deleted it since"
             )
-        return self.path
+        with storage.reading(name, takes) as folder:
+            yield folder
 
     def __repr__(self) -> str:
         return checkpoint_line(self.view, self.hparams)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 from urllib.parse import quote
+
+from pydantic import TypeAdapter
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import (
@@ -20,13 +22,8 @@ from det_jupyter.errors import (
 )
 from det_jupyter.session import Session
 from det_jupyter.wire import (
-    AgentStatus,
     AgentView,
-    ChangeDetails,
-    ChangeQueue,
-    ChangeResources,
-    ChangeSearch,
-    ChangeTrial,
+    ChangeRequest,
     CheckpointView,
     ClusterView,
     CodeView,
@@ -34,7 +31,6 @@ from det_jupyter.wire import (
     ContinueTrial,
     CreateExperiment,
     Curve,
-    DeleteCheckpoints,
     EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
@@ -44,18 +40,13 @@ from det_jupyter.wire import (
     JobEntry,
     LogPage,
     LogQuery,
-    MoveInQueue,
     PoolStatus,
     PreviewRequest,
     PreviewView,
-    Profile,
     Reason,
     SeriesPage,
     SeriesQuery,
-    SetPools,
-    SetRetention,
     SetTemplate,
-    SwitchSlots,
     TaskEntry,
     TemplateView,
     TimingsView,
@@ -106,10 +97,13 @@ class Client:
         return kind.model_validate(answer)
 
     def _once(self, kind: type[Answer], path: str, request: Wire | None = None) -> Answer:
-        # If the master has died since we last asked, this finds the next one before anything is
-        # at stake: the request itself is not repeatable.
-        self.session.get("/master")
+        self._find_master()
         return kind.model_validate(self.session.post(path, _body(request)))
+
+    def _find_master(self) -> None:
+        # If the master has died since we last asked, this finds the next one before anything is
+        # at stake: what follows is not repeatable.
+        self.session.get("/master")
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
@@ -123,36 +117,29 @@ class Client:
         """Return one experiment."""
         return self._get(ExperimentView, f"/experiments/{experiment_id}")
 
-    def command(self, experiment_id: int, verb: str) -> ExperimentView:
-        """Ask for `pause`, `activate`, `cancel` or `kill`; safe to repeat."""
-        return self._again(ExperimentView, f"/experiments/{experiment_id}/{verb}")
+    def change(self, request: ChangeRequest) -> Any:
+        """Make a change, and return what its class names as `answer`.
 
-    def order(self, experiment_id: int, verb: str) -> ExperimentView:
-        """Ask for `archive`, `unarchive` or `delete`, which the second time are refused."""
-        return self._once(ExperimentView, f"/experiments/{experiment_id}/{verb}")
+        Raises:
+            Conflict: It does not fit what is there now.
+            ConfigError: Everything that is wrong with it; nothing has changed.
+            NotFound: It is about something that does not exist.
+        """
+        in_path = request.in_path()
+        named = {name: _quoted(str(getattr(request, name))) for name in in_path}
+        path = request.path.format(**named)
+        body = request.model_dump(mode="json", exclude={"kind", *in_path})
+        if not request.is_repeatable:
+            self._find_master()
+        if request.method == "PUT":
+            answer = self.session.put(path, body)
+        else:
+            answer = self.session.post(path, body, repeatable=request.is_repeatable)
+        return TypeAdapter(request.answer).validate_python(answer)
 
     def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
         """Go on with an experiment that is over, under its own number."""
         return self._once(ExperimentView, f"/experiments/{experiment_id}/continue", request)
-
-    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
-        """Change priority, weight, `max_slots` or pool of an experiment; safe to repeat."""
-        return self._again(ExperimentView, f"/experiments/{experiment_id}/resources", change)
-
-    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
-        """Have an experiment right ahead of, or right behind, another one; safe to repeat."""
-        return self._again(ExperimentView, f"/experiments/{experiment_id}/move", request)
-
-    def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
-        """Make all changes or none, and return the experiment of each; safe to repeat."""
-        answer = self.session.post("/queue", _body(request), repeatable=True)
-        return _each(ExperimentView, answer)
-
-    def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
-        """Keep some checkpoints; return those that are deleted, or that would be. Repeatable."""
-        path = f"/experiments/{experiment_id}/retention"
-        answer = self.session.post(path, _body(request), repeatable=True)
-        return _each(CheckpointView, answer)
 
     def effective_config(self, experiment_id: int) -> EffectiveConfig:
         """Return an experiment's whole configuration, and where its values come from."""
@@ -162,17 +149,9 @@ class Client:
         """Return what a search would train; nothing is submitted."""
         return self._again(PreviewView, "/preview", request)
 
-    def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
-        """Change name, description or labels of an experiment; safe to repeat."""
-        return self._again(ExperimentView, f"/experiments/{experiment_id}/details", change)
-
     def importance(self, experiment_id: int) -> ImportanceView:
         """Return how much each hyperparameter of a search sets its best trials apart."""
         return self._get(ImportanceView, f"/experiments/{experiment_id}/importance")
-
-    def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
-        """Give a running search other limits; safe to repeat."""
-        return self._again(ExperimentView, f"/experiments/{experiment_id}/search", change)
 
     def trial(self, trial_id: int) -> TrialView:
         """Return one trial."""
@@ -181,18 +160,6 @@ class Client:
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots."""
         return self._get_all(TrialView, "/trials/holding")
-
-    def kill_trial(self, trial_id: int) -> TrialView:
-        """End one trial now; its experiment goes on. Safe to repeat."""
-        return self._again(TrialView, f"/trials/{trial_id}/kill")
-
-    def profile(self, trial_id: int, request: Profile) -> TrialView:
-        """Order a profile of a trial that trains."""
-        return self._once(TrialView, f"/trials/{trial_id}/profile", request)
-
-    def change_trial(self, trial_id: int, request: ChangeTrial) -> TrialView:
-        """Order a change of a trial that trains."""
-        return self._once(TrialView, f"/trials/{trial_id}/change", request)
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial on, as an experiment of its own."""
@@ -217,24 +184,6 @@ class Client:
     def checkpoint(self, uuid: str) -> CheckpointView:
         """Return one checkpoint, of any experiment."""
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
-
-    def delete_checkpoints(
-        self, uuids: Sequence[str], globs: Sequence[str] = ()
-    ) -> list[CheckpointView]:
-        """Delete checkpoints, all of them or none, and return them as they are now.
-
-        Args:
-            uuids: Their names.
-            globs: Delete only the files that these patterns match, and keep the others; such a
-                checkpoint is PARTIALLY_DELETED, and no trial begins with it.
-
-        Raises:
-            Conflict: One is unknown, deleted already, or in use.
-            NotFound: The patterns match no file of one.
-        """
-        body = DeleteCheckpoints(uuids=list(uuids), globs=list(globs)).model_dump()
-        answer = self.session.post("/checkpoints/delete", body)
-        return _each(CheckpointView, answer)
 
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""
@@ -300,15 +249,6 @@ class Client:
             "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent
         )
         return None if answer["problem"] is None else Problem(**answer["problem"])
-
-    def set_pools(self, request: SetPools) -> list[PoolStatus]:
-        """Have these pools instead of those that there are."""
-        answer = self.session.put("/pools", _body(request))
-        return _each(PoolStatus, answer)
-
-    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
-        """Give slots of an agent out no more, or again; safe to repeat."""
-        return self._again(AgentStatus, f"/agents/{_quoted(agent_id)}/slots", request)
 
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.shown import ranked
+from det_jupyter.client.shown import ranked, state_name
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
@@ -68,7 +68,7 @@ class Comparison:
         row = {
             "id": one.id,
             "name": one.experiment.name,
-            "state": str(trial.state if one.is_trial and trial else one.experiment.state),
+            "state": state_name(trial if one.is_trial and trial else one.experiment),
             "trial": None if trial is None else trial.id,
             "metric": one.experiment.metric,
             "best": best_metric(one),

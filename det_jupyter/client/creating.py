@@ -26,11 +26,12 @@ from det_jupyter.client.environment import assigned_variables, find_unset, take_
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.startup_hook import find_unrun_hook
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
-from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.storages import folder_of, with_storage
+from det_jupyter.config.migrate import migrate
+from det_jupyter.config.storages import location_of, with_storage
 from det_jupyter.context import ContextPlan, pack_context, plan_context
 from det_jupyter.entrypoints import entrypoint_text, meaning_of
 from det_jupyter.errors import CaptureError, ConfigError, Problem
+from det_jupyter.storage import folder_at
 from det_jupyter.system.ownership import find_open
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import printable
@@ -100,7 +101,7 @@ def prepare(
         variables = assigned_variables(merged)
         problems += find_code_problems(meaning, plan, Path(folder), variables)
         if asker := find_asker_of_batch_size(meaning, plan, Path(folder)):
-            problems += find_missing_batch_size(in_words_of_today(merged, {})[0], asker)
+            problems += find_missing_batch_size(migrate(merged).document, asker)
     where = "" if file is None else str(file)
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -237,7 +238,7 @@ def find_slot_problems(
 
     With `queue_anyway` the latter is none.
     """
-    document, _ = in_words_of_today(document, {})
+    document = migrate(document).document
     resources = document.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
@@ -257,10 +258,11 @@ def find_slot_problems(
 
 def find_open_storage(document: Mapping[str, Any]) -> list[str]:
     """Return a notice about a checkpoint folder that every user can change (docs/security.md)."""
-    folder = folder_of(document.get("checkpoint_storage") or {})
+    location = location_of(document.get("checkpoint_storage") or {})
+    folder = None if location is None else folder_at(location)
     if folder is None:
         return []
-    real = Path(folder).expanduser().resolve()
+    real = folder.resolve()
     place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
     if place is None:
         return []

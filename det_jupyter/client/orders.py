@@ -14,7 +14,7 @@ from det_jupyter.wire import (
     AllocationState,
     ChangeResources,
     ChangeTrial,
-    Profile,
+    ProfileTrial,
     ProfileView,
     TraceView,
     TrialChangeView,
@@ -126,7 +126,8 @@ class OrderedTrial:
             ConfigError: An argument cannot be used.
         """
         request = ask_for(
-            Profile,
+            ProfileTrial,
+            trial_id=self.id,
             steps=steps,
             ranks=list(ranks),
             max_bytes=max_bytes,
@@ -134,7 +135,7 @@ class OrderedTrial:
             profile_memory=profile_memory,
             with_stack=with_stack,
         )
-        asked = self._client.profile(self.id, request).profiles[-1].id
+        asked = self._client.change(request).profiles[-1].id
 
         def find(view: TrialView) -> ProfileView | None:
             return next((p for p in view.profiles if p.id == asked and p.is_over), None)
@@ -188,14 +189,17 @@ class OrderedTrial:
         }
         # Both are checked before either is sent.
         changes_loop = any(value is not None for value in given.values())
-        change = ask_for(ChangeTrial, **given) if changes_loop else None
-        resources = None if priority is None else ask_for(ChangeResources, priority=priority)
+        change = ask_for(ChangeTrial, trial_id=self.id, **given) if changes_loop else None
+        resources = None
+        if priority is not None:
+            about = view.experiment_id
+            resources = ask_for(ChangeResources, experiment_id=about, priority=priority)
         if change is None and resources is None:
             raise ConfigError(["change: got nothing to change"])
         if change is not None:
-            view = self._client.change_trial(self.id, change)
+            view = self._client.change(change)
         if resources is not None:
-            self._client.change_resources(view.experiment_id, resources)
+            self._client.change(resources)
         if change is None:
             return None
         return self._await_change(view.changes[-1].id, timeout)

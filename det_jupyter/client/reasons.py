@@ -18,9 +18,11 @@ from det_jupyter.remedies import lines_of
 from det_jupyter.view.build.trial import build_verdict
 from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
     ChangeResources,
     MoveInQueue,
+    Pause,
     Reason,
     Remedy,
     SwitchSlots,
@@ -112,16 +114,17 @@ def _do(client: Client, remedy: Remedy, target: Any) -> None:
     values: dict[str, Any] = dict(remedy.values)
     match remedy.verb:
         case "pause" | "activate":
-            client.command(target, remedy.verb)
+            kind = Pause if remedy.verb == "pause" else Activate
+            client.change(kind(experiment_id=target))
         case "set":
             if "pool" in values:
                 values["resource_pool"] = values.pop("pool")
-            client.change_resources(target, ask_for(ChangeResources, **values))
+            client.change(ask_for(ChangeResources, experiment_id=target, **values))
         case "move":
-            client.move(target, ask_for(MoveInQueue, **values))
+            client.change(ask_for(MoveInQueue, experiment_id=target, **values))
         case "enable_slots":
-            request = ask_for(SwitchSlots, slots=values["slot_ids"], enabled=True)
-            client.switch_slots(target, request)
+            slots = values["slot_ids"]
+            client.change(ask_for(SwitchSlots, agent_id=target, slots=slots, enabled=True))
         case _:
             raise Conflict(f"{remedy.text}: this has to be typed, or done by hand")
 

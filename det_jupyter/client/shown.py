@@ -6,17 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from det_jupyter.view.build.facts import status_of, status_word, trial_status
-from det_jupyter.wire import CheckpointView, ExperimentView, State, TrialView
-from det_jupyter.wire.status import STATUS_WORDS, api_name
+from det_jupyter.wire import CheckpointView, ExperimentView, TrialView
+from det_jupyter.wire.status import STATUS_WORDS, UNUSUAL, api_name
 from det_jupyter.words import count, number, setting, shortened, size
 
 _LONGEST = 120  # characters of hyperparameters
-# More than that it is stopping.
-_SAID = {
-    State.STOPPING_KILLED: "being killed",
-    State.DELETING: "being deleted",
-    State.DELETE_FAILED: "not deleted",
-}
 
 
 def experiment_line(view: ExperimentView) -> str:
@@ -34,8 +28,8 @@ def experiment_line(view: ExperimentView) -> str:
 
 def state_word(view: ExperimentView) -> str:
     """Return the word for what an experiment does, or how it ended."""
-    if view.state in _SAID:
-        return _SAID[view.state]
+    if view.state in UNUSUAL:
+        return UNUSUAL[view.state]
     if len(view.trials) == 1:
         return status_word(view.trials[0], status_of(view)).lower()
     return STATUS_WORDS[status_of(view)].lower()
@@ -103,7 +97,7 @@ def ranked(view: ExperimentView) -> list[TrialView]:
 
 def describe_trial(trial: TrialView) -> str:
     """Return in a word or two what a trial does, or how it ended."""
-    return _SAID.get(trial.state) or status_word(trial, trial_status(trial, trial.state)).lower()
+    return UNUSUAL.get(trial.state) or status_word(trial, trial_status(trial, trial.state)).lower()
 
 
 def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,14 +13,22 @@ from det_jupyter.client.trial import Trial
 from det_jupyter.config import merge, read_changes
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import (
+    Activate,
+    Archive,
+    Cancel,
     ChangeDetails,
     ChangeResources,
     ChangeSearch,
     CheckpointView,
     ContinueExperiment,
     CreateExperiment,
+    Delete,
+    Kill,
     MoveInQueue,
+    OfExperiment,
+    Pause,
     SetRetention,
+    Unarchive,
 )
 
 _SOURCES = ("source_trial_id", "source_checkpoint_uuid")
@@ -35,19 +43,19 @@ class SteeredExperiment:
 
     def pause(self) -> None:
         """Ask all ranks to save their state at the same batch and give their slots back."""
-        self._client.command(self.id, "pause")
+        self._client.change(Pause(experiment_id=self.id))
 
     def activate(self) -> None:
         """Go on from where `pause` left off."""
-        self._client.command(self.id, "activate")
+        self._client.change(Activate(experiment_id=self.id))
 
     def cancel(self) -> None:
         """End it: ranks save their state first."""
-        self._client.command(self.id, "cancel")
+        self._client.change(Cancel(experiment_id=self.id))
 
     def kill(self) -> None:
         """End it now; what was not saved is lost."""
-        self._client.command(self.id, "kill")
+        self._client.change(Kill(experiment_id=self.id))
 
     def archive(self) -> None:
         """Hide it from lists.
@@ -55,11 +63,11 @@ class SteeredExperiment:
         Raises:
             Conflict: It is not over, or archived already.
         """
-        self._client.order(self.id, "archive")
+        self._client.change(Archive(experiment_id=self.id))
 
     def unarchive(self) -> None:
         """Show it in lists again."""
-        self._client.order(self.id, "unarchive")
+        self._client.change(Unarchive(experiment_id=self.id))
 
     def delete(self) -> None:
         """Delete it, with its checkpoints, metrics and logs, for ever.
@@ -67,53 +75,50 @@ class SteeredExperiment:
         Raises:
             Conflict: It is not over, or another experiment still needs one of its checkpoints.
         """
-        self._client.order(self.id, "delete")
+        self._client.change(Delete(experiment_id=self.id))
 
     def set_name(self, name: str) -> None:
         """Give it another name."""
-        self._change_details(name=name)
+        self._change(ChangeDetails, name=name)
 
     def set_description(self, description: str) -> None:
         """Write what it is about, or what came out: text of any number of lines."""
-        self._change_details(description=description)
+        self._change(ChangeDetails, description=description)
 
     def add_label(self, *labels: str) -> None:
         """Give it labels, by which it can be found; those that it has already stay."""
-        self._change_details(add_labels=list(labels))
+        self._change(ChangeDetails, add_labels=list(labels))
 
     def remove_label(self, *labels: str) -> None:
         """Take labels away from it."""
-        self._change_details(remove_labels=list(labels))
+        self._change(ChangeDetails, remove_labels=list(labels))
 
-    def _change_details(self, **given: Any) -> None:
-        self._client.change_details(self.id, ask_for(ChangeDetails, **given))
+    def _change(self, kind: type[OfExperiment], **given: Any) -> Any:
+        return self._client.change(ask_for(kind, experiment_id=self.id, **given))
 
     def set_priority(self, priority: int) -> None:
         """Have it go before, or after, others: 1 to 99, a lower number is more urgent."""
-        self._change_resources(priority=priority)
+        self._change(ChangeResources, priority=priority)
 
     def set_weight(self, weight: float) -> None:
         """Give it another share of the slots, in pools with fair share."""
-        self._change_resources(weight=weight)
+        self._change(ChangeResources, weight=weight)
 
     def set_max_slots(self, max_slots: int | None) -> None:
         """Limit the slots that its trials hold together; None: no limit."""
-        self._change_resources(max_slots="none" if max_slots is None else max_slots)
+        self._change(ChangeResources, max_slots="none" if max_slots is None else max_slots)
 
     def set_pool(self, name: str) -> None:
         """Have its trials wait for slots of another pool; those that run go there too."""
-        self._change_resources(resource_pool=name)
-
-    def _change_resources(self, **given: Any) -> None:
-        self._client.change_resources(self.id, ask_for(ChangeResources, **given))
+        self._change(ChangeResources, resource_pool=name)
 
     def move_ahead_of(self, other: SteeredExperiment | int) -> None:
         """Have it stand right ahead of another experiment in the queue, with its priority."""
-        self._client.move(self.id, ask_for(MoveInQueue, ahead_of=_number(other)))
+        self._change(MoveInQueue, ahead_of=_number(other))
 
     def move_behind(self, other: SteeredExperiment | int) -> None:
         """Have it stand right behind another experiment in the queue, with its priority."""
-        self._client.move(self.id, ask_for(MoveInQueue, behind=_number(other)))
+        self._change(MoveInQueue, behind=_number(other))
 
     def change_search(
         self,
@@ -137,17 +142,18 @@ class SteeredExperiment:
         """
         change = ask_for(
             ChangeSearch,
+            experiment_id=self.id,
             max_trials=max_trials,
             max_length=max_length,
             max_concurrent_trials=max_concurrent_trials,
             hyperparameters=hyperparameters,
         )
-        if change == ChangeSearch():
+        if not change.given():
             raise ConfigError(
                 ["nothing to change: give max_trials, max_length, max_concurrent_trials or "
                  "hyperparameters"]
             )  # fmt: skip
-        self._client.change_search(self.id, change)
+        self._client.change(change)
 
     def continue_(self, config: Mapping[str, Any] | None = None) -> None:
         """Go on with it after its end, under its own number: trials that did not finish do.
@@ -220,12 +226,13 @@ class SteeredExperiment:
         """
         request = ask_for(
             SetRetention,
+            experiment_id=self.id,
             save_experiment_best=save_experiment_best,
             save_trial_best=save_trial_best,
             save_trial_latest=save_trial_latest,
             dry_run=dry_run,
         )
-        return self._checkpoints(self._client.set_retention(self.id, request))
+        return self._checkpoints(self._client.change(request))
 
     def _checkpoints(self, views: list[CheckpointView]) -> list[Checkpoint]:
         data_dir = Path(self._client.session.info.data_dir)

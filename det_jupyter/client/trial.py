@@ -23,6 +23,7 @@ from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
     AllocationView,
     ContinueTrial,
+    KillTrial,
     LogLine,
     SeriesQuery,
     State,
@@ -30,6 +31,7 @@ from det_jupyter.wire import (
     TrialView,
 )
 from det_jupyter.wire.series import MAX_COLUMNS
+from det_jupyter.wire.status import in_words
 
 
 class Trial(OrderedTrial):
@@ -166,7 +168,7 @@ class Trial(OrderedTrial):
 
     def kill(self) -> None:
         """End it now; what was not saved is lost. Its experiment goes on."""
-        self._client.kill_trial(self.id)
+        self._client.change(KillTrial(trial_id=self.id))
 
     def train_to(self, length: dict[str, int] | int) -> Any:
         """Train it on as an experiment of its own, and return the handle on that.
@@ -191,7 +193,7 @@ class Trial(OrderedTrial):
         view = self.view
         if view.allocation is None or not view.allocation.ranks:
             starting = "its ranks are starting; try again in a moment"
-            now = starting if view.state is State.ACTIVE else f"it is {view.state}"
+            now = starting if view.state is State.ACTIVE else f"it is {in_words(view.state)}"
             why = view.waiting_for or now
             raise Conflict(f"trial {self.id} has no ranks now: {why}")
         return view.allocation

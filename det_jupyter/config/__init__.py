@@ -3,13 +3,11 @@
 from det_jupyter.config.changes import find_undone, nested, read_changes, try_changes
 from det_jupyter.config.checks import find_missing_batch_size
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
 from det_jupyter.config.reading import Reading, Sources, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
-from det_jupyter.config.seeds import trial_seed
 from det_jupyter.config.storages import (
     unwritable_storage,
     with_default_storage,
@@ -17,6 +15,8 @@ from det_jupyter.config.storages import (
 )
 from det_jupyter.config.writing import to_yaml
 from det_jupyter.lengths import Length, TrainingUnits
+from det_jupyter.schema.hyperparameters import sample_hparams
+from det_jupyter.schema.seeds import trial_seed
 
 __all__ = [
     "ExperimentConfig",

@@ -10,19 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.hyperparameters import leaves, ranges_in_lists
-from det_jupyter.config.older import find_wrong_slots
-from det_jupyter.config.paths import dotted, join, look_up, section, shown
 from det_jupyter.config.retired import RETIRED
-from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
 from det_jupyter.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import UNITS, parse_length
-
-MAX_GRID = 100_000
-_HALVING = ("async_halving", "adaptive_asha")
-_COUNTED = ("int", "double", "log")  # ranges that a grid needs the number of values of
-_FULL_LENGTH = ("single", "random", "grid")
+from det_jupyter.lengths import parse_length
+from det_jupyter.schema.fields import whole
+from det_jupyter.schema.paths import join, look_up, section, shown
+from det_jupyter.searcher.methods import find_section
+from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
 
 
 def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[Problem]:
@@ -32,15 +27,22 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
         document: The document; nulls are away.
         is_part: It is not whole: what is missing may still come.
     """
-    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_wrong_slots]
+    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs]
     if not is_part:
-        checks += [_batch_size, _halving_length, _grid]
+        checks += [_batch_size, _searcher]
     return [problem for check in checks for problem in check(document)]
 
 
 def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
     most = whole(look_up(document, "resources.max_slots"))
-    slots = whole(look_up(document, "resources.slots_per_trial"))
+    given, other = (look_up(document, f"resources.{key}") for key in ("slots_per_trial", "slots"))
+    if given is None and other is not None:  # `migrate` reads numbers
+        yield Problem(
+            "resources.slots",
+            f"got {shown(other)}; it is a key of notebooks and commands; write "
+            "slots_per_trial with a whole number",
+        )
+    slots = whole(given)
     if most is not None and most < (slots or 1):
         yield (
             Problem(
@@ -108,39 +110,6 @@ def _sources(document: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _halving_length(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """ASHA measures training by `max_length`, or by `time_metric` up to `max_time`."""
-    searcher = section(document, "searcher")
-    if searcher.get("name") not in _HALVING:
-        return
-    metric, time = searcher.get("time_metric"), searcher.get("max_time")
-    if metric is None and time is None:
-        if "max_length" not in searcher:
-            yield (
-                Problem.missing(
-                    "searcher.max_length",
-                    "; say how long to train, such as {epochs: 6} "
-                    f"(searcher.name: {searcher['name']})",
-                )
-            )
-    elif metric is None:
-        yield Problem.missing(
-            "searcher.time_metric", f"; searcher.max_time ({shown(time)}) is counted in it"
-        )
-    elif time is None:
-        yield Problem.missing(
-            "searcher.max_time", f"; say where searcher.time_metric ({shown(metric)}) ends"
-        )
-    if metric is not None and metric not in UNITS and "max_length" not in searcher:
-        yield (
-            Problem.missing(
-                "searcher.max_length",
-                f"; training has to end somewhere, whatever {shown(metric)} comes to",
-            )
-        )
-    yield from _find_short_bound(searcher)
-
-
 def is_endless(document: Mapping[str, Any]) -> bool:
     """Return whether a command is given no length, which it need not be.
 
@@ -148,13 +117,9 @@ def is_endless(document: Mapping[str, Any]) -> bool:
     as long as it likes here too; only one that asks for its length needs it.
     """
     searcher = section(document, "searcher")
-    if searcher.get("max_length") is not None:
-        return False
-    if searcher.get("name") in _HALVING:
-        is_open = searcher.get("max_time") and searcher.get("time_metric") not in (None, *UNITS)
-    else:
-        is_open = searcher.get("name") in _FULL_LENGTH
-    return bool(is_open) and _is_command(document.get("entrypoint"))
+    method = find_section(searcher)
+    is_open = method is not None and method.is_endless(searcher)
+    return is_open and _is_command(document.get("entrypoint"))
 
 
 def _is_command(entrypoint: Any) -> bool:
@@ -165,19 +130,6 @@ def _is_command(entrypoint: Any) -> bool:
         return isinstance(parse_entrypoint(entrypoint), Program | Command)
     except ValueError:
         return False
-
-
-def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
-    """A bound below the top rung would end all trials before it."""
-    metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
-    try:
-        bound = parse_length(searcher.get("max_length"))
-    except ValueError:
-        return
-    if bound.unit == metric and time is not None and bound.amount < time:
-        yield Problem(
-            "searcher.max_length", f"got {bound}, expected at least searcher.max_time ({time})"
-        )
 
 
 def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -205,43 +157,10 @@ def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _grid(document: Mapping[str, Any]) -> Iterator[Problem]:
-    if look_up(document, "searcher.name") != "grid":
-        return
-    points, is_counted = 1, True
-    for path, spec in leaves(section(document, "hyperparameters")):
-        place = dotted(("hyperparameters", *path))
-        for inner, constant in ranges_in_lists(spec, place):
-            yield from _uncounted(constant, inner)
-        kind = spec.get("type") if isinstance(spec, Mapping) else None
-        if kind in _COUNTED:
-            for problem in _uncounted(spec, place):
-                yield problem
-                is_counted = False
-            points *= _count_values(spec)
-        elif kind == "categorical" and isinstance(spec.get("vals"), list):
-            points *= max(1, len(spec["vals"]))
-    if is_counted and points > MAX_GRID:
-        yield (
-            Problem(
-                "hyperparameters",
-                f"the grid has {points:,} points, expected at most {MAX_GRID:,}; "
-                "lower the counts, or use searcher random",
-            )
-        )
-
-
-def _uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if spec["type"] in _COUNTED and spec.get("count") is None:
-        yield Problem.missing(f"{path}.count", "; searcher grid needs the number of its values")
-
-
-def _count_values(spec: Mapping[str, Any]) -> int:
-    count = max(1, whole(spec.get("count")) or 1)
-    low, high = whole(spec.get("minval")), whole(spec.get("maxval"))
-    if spec["type"] == "int" and low is not None and high is not None and low < high:
-        return min(count, high - low + 1)
-    return count
+def _searcher(document: Mapping[str, Any]) -> Iterator[Problem]:
+    searcher = section(document, "searcher")
+    if method := find_section(searcher):
+        yield from method.find_contradictions(searcher, section(document, "hyperparameters"))
 
 
 def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:

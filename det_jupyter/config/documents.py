@@ -21,6 +21,7 @@ from det_jupyter.config.prose import (
 from det_jupyter.config.reference import ANYTHING, FieldHelp, describe, describe_field, known_keys
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.tree import kinds
+from det_jupyter.searcher.methods import SECTIONS
 
 OTHER_DEFAULTS = {
     "name": ("three random words", "the entrypoint", "it says what ran"),
@@ -150,8 +151,9 @@ def json_schema() -> dict[str, Any]:
             field.pop("title", None)
             field["description"] = describe_field(name, key)
     schema["required"] = ["entrypoint", "searcher"]
-    for name in ("SingleSearcher", "RandomSearcher", "GridSearcher"):
-        schema["$defs"][name]["required"].remove("max_length")  # commands may do without
+    for searcher in SECTIONS.values():
+        if searcher.is_endless({}):
+            schema["$defs"][searcher.__name__]["required"].remove("max_length")  # for commands
     schema["properties"]["template"] = {
         "type": "string",
         "description": "Name of the template that the configuration is laid over.",

@@ -11,17 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from det_jupyter.config.fields import (
-    Bool,
-    Count,
-    EntrypointValue,
-    Ignored,
-    PositiveInt,
-    Section,
-    Text,
-    Title,
-)
-from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import (
     Environment,
     LogPolicy,
@@ -33,6 +22,17 @@ from det_jupyter.config.sections import (
 )
 from det_jupyter.config.storages import CheckpointStorage, SharedFs
 from det_jupyter.lengths import Length
+from det_jupyter.schema.fields import (
+    Bool,
+    Count,
+    EntrypointValue,
+    Ignored,
+    PositiveInt,
+    Section,
+    Text,
+    Title,
+)
+from det_jupyter.searcher.methods import Searcher
 
 
 def _each_once(labels: list[str]) -> list[str]:

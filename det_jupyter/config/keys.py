@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from det_jupyter.config.paths import within
+from det_jupyter.schema.paths import within
+from det_jupyter.searcher.methods import FREE_FIELDS
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
 NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
@@ -48,8 +49,7 @@ NO_EFFECT = NO_MEANING | NOT_YET
 FREE_FORM = {
     "hyperparameters",
     "data",
-    "searcher.sampler_args",
-    "searcher.pruner_args",
+    *FREE_FIELDS,
     "checkpoint_storage.container_path",  # ignored with shared_fs; with directory it is text
     *NO_MEANING,
 }

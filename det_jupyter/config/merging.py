@@ -20,18 +20,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from det_jupyter.config.hyperparameters import is_nested
-from det_jupyter.config.keys import TAGS
-from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.paths import join, shown
+from det_jupyter.config.keys import TAGS, is_free
+from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.errors import Problem
+from det_jupyter.lengths import UNITS
+from det_jupyter.schema.hyperparameters import is_nested
+from det_jupyter.schema.paths import join, shown
+from det_jupyter.searcher.sections import SearcherSection
 
 Origin = Literal["you", "template", "default"]
-_LENGTHS = {"min_validation_period", "min_checkpoint_period", "searcher.max_length"}
 _COMMON = {
-    "searcher": {"metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"},
+    "searcher": SearcherSection.model_fields.keys() - {"name"},
     "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
 }
 _KEYED_BY: dict[str, tuple[str, ...]] = {
@@ -84,10 +85,8 @@ def _merge_sections(
 def _merge_values(template: Any, config: Any, path: str) -> Any:
     if config is None or template is None:
         return template if config is None else config
-    if path == _VARIABLES:
-        template, config = _kinds_named(template), _kinds_named(config)
     if isinstance(config, Mapping) and isinstance(template, Mapping):
-        if path in _LENGTHS:
+        if _is_length(template, path) or _is_length(config, path):
             return config
         if path == "hyperparameters":
             return _merge_hparams(template, config)
@@ -142,6 +141,11 @@ def _identity(item: Any, path: str) -> str | None:
     return None if None in given else _as_text(given)
 
 
+def _is_length(value: Mapping[str, Any], path: str) -> bool:
+    """Return whether a mapping is one value, an amount of training such as {epochs: 6}."""
+    return bool(value) and value.keys() <= set(UNITS) and not is_free(path)
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple))
 
@@ -153,14 +157,6 @@ def _as_text(value: Any) -> str:
 def merge_variables(template: Any, config: Any) -> Any:
     """Return the environment variables of both, in either form."""
     return _merge_values(template, config, _VARIABLES)
-
-
-def _kinds_named(variables: Any) -> Any:
-    """Return environment variables with the kind that Determined once called gpu under cuda."""
-    if not isinstance(variables, Mapping) or not _is_list(variables.get("gpu")):
-        return variables
-    named = {kind: lines for kind, lines in variables.items() if kind != "gpu"}
-    return named | {"cuda": [*variables["gpu"], *(named.get("cuda") or [])]}
 
 
 def _by_kind(variables: Any) -> Mapping[str, Any]:
@@ -180,7 +176,7 @@ def origins(
         template: What that was laid over; empty if over nothing.
         effective: What `parse_config` made of both.
     """
-    user, template = in_words_of_today(user, template)
+    user, template, _ = migrate(user, template)
     return dict(_trace(effective, _Sides(user, template, merge(template, user)), ""))
 
 
@@ -225,7 +221,7 @@ def _trace_section(
     effective: Mapping[str, Any], sides: _Sides, path: str
 ) -> Iterator[tuple[str, Origin]]:
     user, template, _ = sides
-    is_whole = path in _LENGTHS or (
+    is_whole = _is_length(effective, path) or (
         path.startswith("hyperparameters.") and effective.get("type") is not None
     )
     if user is not None and (is_whole or not isinstance(user, Mapping)):

@@ -21,13 +21,15 @@ from typing import Any
 
 from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.hyperparameters import is_drawn, is_nested, ranges_in_lists
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
-from det_jupyter.config.older import counts_in_steps, find_older
-from det_jupyter.config.paths import join, look_up, shown
-from det_jupyter.config.rungs import whole
+from det_jupyter.config.migrate import migrate
 from det_jupyter.direction import is_smaller_better
 from det_jupyter.lengths import UNITS
+from det_jupyter.schema.fields import whole
+from det_jupyter.schema.hyperparameters import is_drawn, is_nested, ranges_in_lists
+from det_jupyter.schema.paths import join, look_up, section, shown
+from det_jupyter.searcher.methods import find_section
+from det_jupyter.searcher.sections import SearcherSection
 from det_jupyter.words import count
 
 _SCRIPT = re.compile(r"[\w-]+\.py")
@@ -37,7 +39,6 @@ _NAMES_OF_LISTS = re.compile(
 _NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*"
 _LISTED_NUMBERS = re.compile(rf"{_NUMBER}(,{_NUMBER})+", re.I)
 _RANGE_KEYS = {"minval", "maxval", "vals", "base", "count"}
-_SEARCHES = ("random", "grid", "async_halving", "adaptive_asha", "optuna")
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
@@ -49,7 +50,8 @@ def notices(document: Mapping[str, Any]) -> list[str]:
         document: A configuration as it was written, merged or completed. What says the same as
             if it was left out is passed over.
     """
-    found = [
+    document, _, found = migrate(document)
+    found += [
         f"{path}: {remark}."
         for path, remark in NO_EFFECT.items()
         if _is_said(look_up(document, path), path)
@@ -81,8 +83,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
-    yield from find_older(document)
-    if is_endless(document) and not counts_in_steps(document):  # it has a length by another name
+    if is_endless(document):
         yield (
             "searcher.max_length: not given: the command trains as long as it likes; one that "
             "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
@@ -169,7 +170,8 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a notice for each, as `path: sentence.`"""
     hparams = document.get("hyperparameters") or {}
-    searcher = look_up(document, "searcher.name")
+    searcher = find_section(section(document, "searcher"))
+    is_search = searcher is not None and searcher.is_search
     if not isinstance(hparams, Mapping):
         return
     found = dict(_walk(hparams, "hyperparameters"))
@@ -183,10 +185,10 @@ def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{place}: a range inside a list is part of a constant: every trial gets the "
                 "range itself; give it a key of its own."
             )
-        if searcher in _SEARCHES and not inner:
-            yield from _find_choices(path, spec, is_any=searcher == "grid")
-    if searcher in _SEARCHES and not any(map(is_drawn, found.values())):
-        yield from _find_same_trials(str(searcher), document)
+        if searcher is not None and is_search and not inner:
+            yield from _find_choices(path, spec, is_any=searcher.is_exhaustive)
+    if searcher is not None and is_search and not any(map(is_drawn, found.values())):
+        yield from _find_same_trials(searcher, document)
 
 
 def _find_choices(path: str, spec: Any, *, is_any: bool) -> Iterator[str]:
@@ -261,18 +263,21 @@ def _number(spec: Mapping[str, Any], key: str) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _find_same_trials(searcher: str, document: Mapping[str, Any]) -> Iterator[str]:
-    if searcher == "grid":
+def _find_same_trials(
+    searcher: type[SearcherSection], document: Mapping[str, Any]
+) -> Iterator[str]:
+    if searcher.is_exhaustive:
         yield (
             "hyperparameters: none is a range, so the grid has one trial; write ranges, such as "
             "{type: categorical, vals: [...]}."
         )
         return
     number = whole(look_up(document, "searcher.max_trials"))
+    name = look_up(document, "searcher.name")
     if number != 1:
         trials = "all trials" if number is None else f"all {number} trials"
         yield (
-            f"hyperparameters: none is a range, so {trials} of searcher {searcher} train with the "
+            f"hyperparameters: none is a range, so {trials} of searcher {name} train with the "
             "same values and differ in their seeds only; write ranges, such as "
             "{type: double, minval: 0, maxval: 1}."
         )

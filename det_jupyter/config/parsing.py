@@ -17,16 +17,12 @@ from pydantic import ValidationError, create_model
 
 from det_jupyter.config.checks import find_contradictions, is_endless
 from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.fields import MAX_TITLE, Section
-from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.keys import FREE_FORM
 from det_jupyter.config.merging import merge
-from det_jupyter.config.older import in_words_of_today
-from det_jupyter.config.paths import in_order, look_up, within
+from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import describe
 from det_jupyter.config.reading import read_yaml, with_lines
 from det_jupyter.config.retired import find_retired
-from det_jupyter.config.rungs import default_num_rungs, lowest_rung
 from det_jupyter.config.tree import kinds
 from det_jupyter.config.values import (
     find_bounds_problem,
@@ -37,10 +33,13 @@ from det_jupyter.config.values import (
 )
 from det_jupyter.entrypoints import name_of
 from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.schema.fields import MAX_TITLE, Section
+from det_jupyter.schema.hyperparameters import find_problems
+from det_jupyter.schema.paths import in_order, look_up, within
+from det_jupyter.searcher.methods import find_section
 
 # As Determined's tutorial has it for scripts that ignore their length.
 _LENGTH_OF_COMMANDS = {"batches": 1}
-_DIRECTORY_KEYS = {"host_path": "container_path"}
 
 
 def parse_config(
@@ -62,7 +61,7 @@ def parse_config(
     template = {} if template is None else template
     for given in (document, template):
         _check_bounds(given)
-    document, template = in_words_of_today(document, template)
+    document, template, _ = migrate(document, template)
     sound, strange = _without_strange(merge(template, document))
     filled = _fill_computed_defaults(without_nulls(sound), default_seed)
     config, problems = _validate(filled)
@@ -79,10 +78,10 @@ def check_sanity(document: Mapping[str, Any]) -> list[Problem]:
     """
     try:
         _check_bounds(document)
-        document, _ = in_words_of_today(document, {})
+        document = migrate(document).document
         sound, strange = _without_strange(document)
         given = without_nulls(sound)
-        _, problems = _validate(_with_storage_spelled(given), is_part=True)
+        _, problems = _validate(_with_storage_named(given), is_part=True)
         problems += find_contradictions(given, is_part=True)
         _raise_if_any(strange, problems)
     except ConfigError as error:
@@ -192,30 +191,24 @@ def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[Problem]:
     return []
 
 
-def _with_storage_spelled(document: dict[str, Any]) -> dict[str, Any]:
-    """Name the kind of storage if it is left out, and the path of a directory as Determined does.
-
-    Our first version took `host_path` for it: experiments of that time are still kept.
-    """
+def _with_storage_named(document: dict[str, Any]) -> dict[str, Any]:
+    """Name the kind of storage if it is left out."""
     storage = document.get("checkpoint_storage")
     if not isinstance(storage, dict):
         return document
-    storage = {"type": "shared_fs"} | storage
-    if storage["type"] == "directory" and "container_path" not in storage:
-        storage = {_DIRECTORY_KEYS.get(key, key): value for key, value in storage.items()}
-    return document | {"checkpoint_storage": storage}
+    return document | {"checkpoint_storage": {"type": "shared_fs"} | storage}
 
 
 def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
     """Fill the defaults that depend on other values; what is wrong there is found later."""
-    filled = _with_storage_spelled(dict(document))
+    filled = _with_storage_named(dict(document))
     if is_endless(filled):
         filled["searcher"] = {**filled["searcher"], "max_length": _LENGTH_OF_COMMANDS}
     if "name" not in filled:
         filled["name"] = _default_name(filled.get("entrypoint"))
     searcher = filled.get("searcher")
-    if isinstance(searcher, dict) and searcher.get("name") == "optuna":
-        filled["searcher"] = {"num_rungs": default_num_rungs(searcher)} | searcher
+    if isinstance(searcher, dict) and (method := find_section(searcher)):
+        filled["searcher"] = method.computed_defaults(searcher) | searcher
     if "min_validation_period" not in filled:
         filled["min_validation_period"] = _validation_period(searcher)
     reproducibility = filled.get("reproducibility", {})
@@ -232,7 +225,8 @@ def _default_name(entrypoint: Any) -> str:
 
 def _validation_period(searcher: Any) -> dict[str, int]:
     """Return how often to validate: for a curve, and for the rungs to be met."""
-    if isinstance(searcher, dict) and (rung := lowest_rung(searcher)) is not None:
+    method = find_section(searcher) if isinstance(searcher, dict) else None
+    if method is not None and (rung := method.lowest_rung(searcher)) is not None:
         return rung.to_document()
     length = look_up(searcher, "max_length")
     return {"epochs": 1} if isinstance(length, dict) and "epochs" in length else {"batches": 0}

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from det_jupyter.config.keys import NO_MEANING, TAGS
-from det_jupyter.config.older import explain_steps
-from det_jupyter.config.paths import dotted, either, look_up, shown
+from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 from det_jupyter.errors import Problem
+from det_jupyter.schema.paths import dotted, either, look_up, shown
 
 Explain = Callable[[Sequence[int | str]], Problem]
 
@@ -169,7 +169,7 @@ def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> P
     path, here = ".".join(parts), dotted(loc)
     if path in _GONE:
         return Problem(here, f"unknown key; {_GONE[path]}")
-    if explained := explain_steps(here, document):
+    if explained := explain_unmigrated(here, document):
         return explained
     *above, key = parts
     if not above and "." in key:

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from det_jupyter.config.fields import Ignored, Section
 from det_jupyter.config.keys import NO_EFFECT, TAGS
-from det_jupyter.config.paths import either
 from det_jupyter.config.tree import all_sections, fields_of, sections_at, types_at
 from det_jupyter.lengths import UNITS, Length
+from det_jupyter.schema.fields import Ignored, Section
+from det_jupyter.schema.paths import either
 
 _COMPUTED = {
     "name": "the entrypoint",

@@ -16,7 +16,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.fields import (
+from det_jupyter.lengths import Length
+from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.schema.fields import (
     Bool,
     Count,
     Ignored,
@@ -26,9 +28,7 @@ from det_jupyter.config.fields import (
     Section,
     Text,
 )
-from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.lengths import Length
-from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.schema.seeds import MAX_SEED
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none
@@ -146,14 +146,10 @@ def _variables(value: Any) -> Any:
     """Lists that are the same for all kinds of devices are one list."""
     if not isinstance(value, dict):
         return value
-    if strange := [key for key in value if key not in (*DEVICE_KINDS, "gpu")]:
+    if strange := [key for key in value if key not in DEVICE_KINDS]:
         reason = "expected a list of NAME=value, or lists by cpu, cuda and rocm"
         raise PydanticCustomError("kinds", "{reason}", {"reason": f"{reason}, not {strange[0]}"})
     by_kind = {kind: value[kind] for kind in DEVICE_KINDS if kind in value}
-    if "gpu" in value:  # what Determined once called cuda
-        others = by_kind.get("cuda", [])
-        both_lists = isinstance(others, list) and isinstance(value["gpu"], list)
-        by_kind["cuda"] = [*value["gpu"], *others] if both_lists else value["gpu"]
     lists = [by_kind.get(kind) or [] for kind in DEVICE_KINDS]
     return lists[0] if all(lines == lists[0] for lines in lists) else by_kind
 
@@ -192,10 +188,6 @@ class Environment(Section):
     pod_spec: Ignored = None
 
 
-def _log_action(value: Any) -> Any:
-    return value["type"] if isinstance(value, dict) and value.keys() == {"type"} else value
-
-
 def _pattern(value: str) -> str:
     try:
         with warnings.catch_warnings():
@@ -215,9 +207,7 @@ class LogPolicy(Section):
     """Name of the policy; an entry with nothing else disables that policy of the template."""
     pattern: Annotated[Text, Field(max_length=10_000), AfterValidator(_pattern)] | None = None
     """Regular expression that the lines of the log are compared with."""
-    action: (
-        Annotated[Literal["cancel_retries", "exclude_node"], BeforeValidator(_log_action)] | None
-    ) = None
+    action: Literal["cancel_retries", "exclude_node"] | None = None
     """What follows when a line fits."""
 
 

@@ -10,14 +10,14 @@ s3, gcs, azure or hdfs runs as it stands:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.fields import AbsolutePath, Count, Ignored, Section, Text
 from det_jupyter.config.merging import merge
-from det_jupyter.config.paths import look_up, section
+from det_jupyter.schema.fields import AbsolutePath, Count, Ignored, Section, Text
+from det_jupyter.schema.paths import look_up, section
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
 UNWRITABLE = ("s3", "gcs", "azure", "hdfs")
@@ -44,9 +44,14 @@ class Storage(Section):
     """Latest checkpoints of each trial that are kept."""
 
     @property
-    def folder(self) -> str | None:
-        """The folder that checkpoints go to; None: det_jupyter's own."""
-        return folder_of(dict(self))  # model_dump would build a serializer: 9 ms in every rank
+    def location(self) -> str | None:
+        """Where checkpoints go; see `location_of`."""
+        return self.locate(dict(self))  # model_dump would build a serializer: 9 ms in every rank
+
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return where checkpoints go, by a section of this kind; see `location_of`."""
+        raise NotImplementedError
 
 
 class SharedFs(Storage):
@@ -63,6 +68,17 @@ class SharedFs(Storage):
     checkpoint_path: Ignored = None
     tensorboard_path: Ignored = None
 
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return the folder within host_path; None if no host_path is given."""
+        host_path: str | None = storage.get("host_path")
+        storage_path: str | None = storage.get("storage_path")
+        if storage_path is None or host_path is None:
+            return host_path
+        if storage_path.startswith("/"):
+            return storage_path
+        return f"{host_path.rstrip('/')}/{storage_path}"
+
 
 class Directory(Storage):
     """A folder."""
@@ -77,26 +93,38 @@ class Directory(Storage):
         """The folder, by the name that shared_fs has for it."""
         return self.container_path
 
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str | None:
+        """Return the folder, which our first version called host_path."""
+        folder: str | None = storage.get("container_path", storage.get("host_path"))
+        return folder
+
 
 CheckpointStorage = Annotated[SharedFs | Directory, Field(discriminator="type")]
+_KINDS: tuple[type[Storage], ...] = get_args(get_args(CheckpointStorage)[0])
+_BY_TYPE = {get_args(kind.model_fields["type"].annotation)[0]: kind for kind in _KINDS}
+# The keys that say where checkpoints go, of all kinds.
+LOCATING = tuple(
+    dict.fromkeys(
+        key
+        for kind in _KINDS
+        for key in kind.model_fields
+        if key not in Storage.model_fields and key not in kind.ignored_keys()
+    )
+)
 
 
-def folder_of(storage: Mapping[str, Any]) -> str | None:
-    """Return the folder of an effective `checkpoint_storage` section; None: det_jupyter's own.
+def location_of(storage: Mapping[str, Any]) -> str | None:
+    """Return where checkpoints go, by an effective `checkpoint_storage` section.
 
     It reads what a stored experiment says, of whatever version, and so never refuses a section:
     checkpoints must be found, and deleted, for as long as they are there.
+
+    Returns:
+        A folder, or scheme://... of another kind of storage, as `storage.open_storage` takes it;
+        None: det_jupyter's own folder.
     """
-    host_path: str | None = storage.get("host_path")
-    if storage.get("type") == "directory":
-        folder: str | None = storage.get("container_path", host_path)  # as it was called at first
-        return folder
-    storage_path: str | None = storage.get("storage_path")
-    if storage_path is None or host_path is None:
-        return host_path
-    if storage_path.startswith("/"):
-        return storage_path
-    return f"{host_path.rstrip('/')}/{storage_path}"
+    return _BY_TYPE.get(storage.get("type", ""), SharedFs).locate(storage)
 
 
 def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from det_jupyter.core.checkpoint import CheckpointContext, DownloadMode
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
-from det_jupyter.core.drafts import read_metadata
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import RecordList, RecordSink
 from det_jupyter.core.managed import (
@@ -24,6 +23,7 @@ from det_jupyter.core.searcher import SearcherContext, SearcherMode
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.together import local_chief_first
 from det_jupyter.core.train import EarlyExitReason, TrainContext
+from det_jupyter.storage import read_metadata
 
 # Determined's names. Here a context is the same outside of experiments, and info is one object.
 ClusterInfo = TrialInfo

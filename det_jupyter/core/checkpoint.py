@@ -8,20 +8,14 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.drafts import (
-    CheckpointDraft,
-    check_steps,
-    plain_metadata,
-    read_metadata,
-    versions,
-)
+from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
 from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
@@ -29,7 +23,7 @@ from det_jupyter.core.together import local_chief_first, on_all
 from det_jupyter.core.values import Part, find_choice_problem
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointDeleted
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_metadata
 
 
 class DownloadMode(Enum):
@@ -52,7 +46,7 @@ class CheckpointContext(Part):
 
     def __init__(
         self,
-        storage: LocalStorage,
+        storage: CheckpointStorage,
         sink: RecordSink,
         distributed: DistributedContext,
         belongs_to: Mapping[str, Any],
@@ -153,13 +147,15 @@ class CheckpointContext(Part):
     ) -> Iterator[Path]:
         """Yield the folder of a checkpoint, for reading only.
 
-        Nothing is copied, so it has all files in either mode, whatever is selected.
+        Where the storage is a folder nothing is copied, so it has all files in either mode,
+        whatever is selected.
 
         Raises:
             CheckpointError: It does not exist.
         """
         _check_mode("restore_path", download_mode)
-        yield self._find("restore_path", storage_id)
+        with self._reading("restore_path", storage_id, selector) as path:
+            yield path
 
     def download(
         self,
@@ -186,45 +182,65 @@ class CheckpointContext(Part):
         """
         _check_mode("download", download_mode)
 
-        def choose() -> tuple[Path, Listing, str]:
-            path = self._find("download", storage_id)
-            found = list_folder("checkpoint.download", path, selector)
-            return path, found, os.path.realpath(ckpt_dir)
+        with ExitStack() as reading:
 
-        if download_mode is DownloadMode.NoSharedDownload:
-            path, found, _ = choose()
-            copy_files(path, ckpt_dir, found)
-            return
-        choices = on_all(self._distributed, choose, is_local=True, catch=BaseException)
-        targets = dict.fromkeys(target for _, _, target in choices)
-        if len(targets) > 1:
-            raise ValueError(
-                f"checkpoint.download: got different folders on the ranks of this computer "
-                f"({', '.join(targets)}), which share one copy; give the same, or "
-                "DownloadMode.NoSharedDownload"
-            )
-        with local_chief_first(self._distributed):
-            if self._distributed.local_rank == 0:
-                files = frozenset[str]().union(*(found.files for _, found, _ in choices))
-                folders = frozenset[str]().union(*(found.folders for _, found, _ in choices))
-                copy_files(choices[0][0], ckpt_dir, Listing(files, folders))
+            def choose() -> tuple[Path, Listing, str]:
+                opened = self._reading("download", storage_id, selector)
+                path = reading.enter_context(opened)
+                found = list_folder("checkpoint.download", path, selector)
+                return path, found, os.path.realpath(ckpt_dir)
+
+            if download_mode is DownloadMode.NoSharedDownload:
+                path, found, _ = choose()
+                copy_files(path, ckpt_dir, found)
+                return
+            choices = on_all(self._distributed, choose, is_local=True, catch=BaseException)
+            targets = dict.fromkeys(target for _, _, target in choices)
+            if len(targets) > 1:
+                raise ValueError(
+                    f"checkpoint.download: got different folders on the ranks of this computer "
+                    f"({', '.join(targets)}), which share one copy; give the same, or "
+                    "DownloadMode.NoSharedDownload"
+                )
+            files = frozenset[str]().union(*(found.files for _, found, _ in choices))
+            folders = frozenset[str]().union(*(found.folders for _, found, _ in choices))
+            with local_chief_first(self._distributed):
+                if self._distributed.local_rank == 0:
+                    opened = self._reading("download", storage_id, files.__contains__)
+                    path = reading.enter_context(opened)
+                    copy_files(path, ckpt_dir, Listing(files, folders))
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""
-        return read_metadata(self._find("get_metadata", storage_id))
+        with self._reading("get_metadata", storage_id, METADATA_FILE.__eq__) as path:
+            return read_metadata(path)
+
+    @property
+    def location(self) -> str:
+        """Where checkpoints go: a folder, or scheme://... of another kind of storage."""
+        return self._storage.location
+
+    def path_of(self, storage_id: str) -> str:
+        """Return where the checkpoint is, as it is recorded."""
+        return path_of(self._storage, storage_id)
 
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage, if it is there. Any rank may call it."""
         _check_uuid("delete", storage_id)
-        is_here = False  # another experiment's may be in another folder, and stays there
-        with suppress(CheckpointError):
-            is_here = self._storage.find(storage_id).is_dir()
-        self._storage.delete(storage_id)
-        if is_here:
-            self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
+        if not self._storage.files(storage_id):
+            return  # another experiment's may be in another folder, and stays there
+        try:
+            self._storage.delete(storage_id)
+        except CheckpointError:
+            if self._storage.files(storage_id):
+                raise
+            # It is no checkpoint any more: the next writer removes what is left of its files.
+        self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
-    def _find(self, call: str, uuid: object) -> Path:
-        return self._storage.find(_check_uuid(call, uuid))
+    def _reading(
+        self, call: str, uuid: object, takes: Callable[[str], bool] | None
+    ) -> AbstractContextManager[Path]:
+        return self._storage.reading(_check_uuid(call, uuid), takes)
 
 
 def _check_mode(call: str, mode: object) -> None:

@@ -18,22 +18,20 @@ from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.values import checked_steps, to_json_value
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import LocalDraft, LocalStorage
-
-METADATA_FILE = "metadata.json"
+from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, path_of
 
 
 class CheckpointDraft:
     """A checkpoint that is being written; made by CheckpointContext.begin on the chief."""
 
     def __init__(
-        self, storage: LocalStorage, sink: RecordSink, metadata: Mapping[str, Any]
+        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
     ) -> None:
         self.uuid = str(metadata["uuid"])
         self._storage = storage
         self._sink = sink
         self._metadata = dict(metadata)
-        self._draft: LocalDraft | None = None
+        self._draft: StorageDraft | None = None
 
     def open(self) -> Path:
         """Return the empty folder to fill. First removes drafts of writers that died.
@@ -44,7 +42,7 @@ class CheckpointDraft:
         return self._draft.path
 
     def sync(self) -> None:
-        """Sync the files so far to the disk, so that `commit` waits less."""
+        """Store the files so far, so that `commit` waits less."""
         self._opened().sync()
 
     def commit(self) -> None:
@@ -59,14 +57,14 @@ class CheckpointDraft:
                 at=time.time(),
                 uuid=self.uuid,
                 steps_completed=self._metadata["steps_completed"],
-                path=str(self._storage.find(self.uuid)),
+                path=path_of(self._storage, self.uuid),
                 size_bytes=size_bytes,
                 metadata=self._metadata,
             )
             self._sink.write(record)
         except Exception:
             # Without a record the master does not know it, and would never delete it.
-            with suppress(OSError):  # report the first failure
+            with suppress(OSError, CheckpointError):  # report the first failure
                 self._storage.delete(self.uuid)
             raise
 
@@ -85,7 +83,7 @@ class CheckpointDraft:
             self.discard()
             raise
 
-    def _opened(self) -> LocalDraft:
+    def _opened(self) -> StorageDraft:
         if self._draft is None:
             raise RuntimeError("checkpoint: this one has no folder yet; call open() first")
         return self._draft
@@ -120,21 +118,6 @@ def check_steps(metadata: Mapping[str, Any]) -> None:
         checked_steps(metadata.get("steps_completed"))
     except ValueError as error:
         raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
-
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the metadata of the checkpoint in this folder.
-
-    Raises:
-        CheckpointError: The folder is not a checkpoint.
-    """
-    try:
-        metadata: dict[str, Any] = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
-    return metadata
 
 
 def _own_bytes(file: Path) -> int:

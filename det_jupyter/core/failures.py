@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import CodeType, TracebackType
 
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import is_lost_peer, is_lost_worker
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames, Explanation
-from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
+from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.records import RankFailure, Record, RunEnded
+from det_jupyter.system import paths
 from det_jupyter.system.room import folder_without_room, is_no_room
 
 _MAKE_ROOM = "make room there, or write to a folder on another disk"
@@ -52,7 +56,7 @@ def failure_of(
         time.sleep(_ECHO_DELAY_S)
     no_room = is_no_room(error)
     if no_room:
-        folder = folder_without_room(error)
+        folder = folder_without_room(error, _written_to())
         message = (
             f"no room on the disk{f' of {folder}' if folder else ''}: {message}; {_MAKE_ROOM}"
         )
@@ -66,6 +70,16 @@ def failure_of(
         final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
         no_room=no_room,
     )
+
+
+def _written_to() -> Iterator[str]:
+    """Return the folders that a rank writes to, of those that are there."""
+    with suppress(OSError, DetError):
+        yield str(paths.data_dir())
+    with suppress(OSError):
+        yield str(Path.cwd())
+    with suppress(OSError):
+        yield tempfile.gettempdir()
 
 
 def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:

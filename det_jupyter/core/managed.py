@@ -33,7 +33,7 @@ from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.core.train import BestValidation, TrainContext
 from det_jupyter.errors import LaunchError
 from det_jupyter.records import FirstStep
-from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.storage import open_storage
 from det_jupyter.system.rundir import (
     DATA_VARIABLE,
     RUN_VARIABLE,
@@ -235,7 +235,7 @@ def managed_context(
     own_page = ControlPage(run.folder.control)
     page = own_page if distributed.is_chief else None
     ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
-    storage = LocalStorage(default_root(config.checkpoint_storage.folder, run.data_dir))
+    storage = open_storage(config.checkpoint_storage.location, run.data_dir)
     train = TrainContext(
         journal,
         distributed,

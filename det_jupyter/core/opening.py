@@ -32,7 +32,7 @@ from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.train import TrainContext
 from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import ConfigError
-from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.storage import open_storage
 from det_jupyter.system.paths import data_dir
 
 # Launchers set these for each process that they start.
@@ -137,7 +137,7 @@ def many_processes() -> str:
 def _local(distributed: DistributedContext, given: dict[str, Any], length: Length) -> Context:
     sink = given["sink"] or RecordList()
     folder = given["checkpoint_storage"]
-    storage = LocalStorage(default_root(str(folder) if folder else None, data_dir()))
+    storage = open_storage(str(folder) if folder else None, data_dir())
     storage.check_writable()
     train = TrainContext(sink, distributed)
     return Context(

@@ -8,7 +8,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.reasons import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.view.model.states import VERBS
-from det_jupyter.wire import Reason
+from det_jupyter.wire import LIFE, Reason
 
 
 def carry_out_command(
@@ -20,7 +20,7 @@ def carry_out_command(
         Conflict: It is a remedy that is not offered any more.
     """
     if command in VERBS:
-        client.command(experiment_id, command)
+        client.change(LIFE[command](experiment_id=experiment_id))
         return
     for reason in reasons:
         for remedy in reason.remedies:

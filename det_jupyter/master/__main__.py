@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from det_jupyter.engine.local import is_agent_running, start_agent
+from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError
 from det_jupyter.system import paths
 from det_jupyter.system.locks import take_lock
@@ -54,12 +54,11 @@ def _serve(options: argparse.Namespace) -> int:
     if lock is None:
         return 0
     paths.master_file().unlink(missing_ok=True)  # of a master that was killed
-    starts_agents = not options.no_agent
-    agents = _simulated_agents()
-    agent = start_agent(agents) if starts_agents and not is_agent_running() else None
+    engine = ENGINES["local"](_simulated_agents(), starts=not options.no_agent)
+    engine.keep(connected=())
     from det_jupyter.master.serve import serve
 
-    serve(agent=agent, starts_agents=starts_agents, agents=agents)
+    serve(engine)
     return 0
 
 

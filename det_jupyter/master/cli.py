@@ -10,12 +10,13 @@ from typing import Any
 
 from det_jupyter.autostart import announced_master, ensure_master, find_master
 from det_jupyter.errors import DetError
-from det_jupyter.master.stopping import end_everything, end_master, lonely_agent
+from det_jupyter.master.stopping import end_everything, end_master, lonely_agent, lonely_processes
 from det_jupyter.reader import SHELL
 from det_jupyter.session import Session
 from det_jupyter.system import paths
 from det_jupyter.wire import GangPlan
 
+_MOST_NAMED = 8  # processes, in messages
 _NOT_RUNNING = 3  # as `systemctl status` has it
 
 
@@ -38,7 +39,7 @@ def stop(options: argparse.Namespace) -> int:
     """End the master, of whatever version it is; on request with everything of its home."""
     if options.everything:
         ended = end_everything()
-        print(f"Ended: {', '.join(ended)}; nothing runs now." if ended else "Nothing runs.")
+        print(f"Ended: {', '.join(ended)}. Nothing runs now." if ended else "Nothing runs.")
         return 0
     info = end_master()
     print("No master runs." if info is None else "The master has stopped.")
@@ -57,7 +58,7 @@ def status(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps(agent and _agent_as_json(*agent), indent=2))
         else:
-            lines = [_agent_in_words(*agent)] if agent else []
+            lines = [_agent_in_words(*agent)] if agent else _left_in_words()
             print("\n".join(["No master runs.", *lines, _places()]))
         return _NOT_RUNNING
     with closing(Session(info)) as session:
@@ -73,6 +74,17 @@ def _agent_in_words(pid: int, gangs: list[GangPlan]) -> str:
         f"{name} runs without a master and trains {trials or 'nothing'}. It connects to the next "
         f"master; `{SHELL.det} master stop --everything` ends it and what it trains."
     )
+
+
+def _left_in_words() -> list[str]:
+    pids = lonely_processes()
+    named = ", ".join(f"pid {pid}" for pid in pids[:_MOST_NAMED])
+    more = ", ..." if len(pids) > _MOST_NAMED else ""
+    text = (
+        f"Processes of trials run without an agent ({named}{more}); `{SHELL.det} master stop "
+        "--everything` ends them."
+    )
+    return [text] if pids else []
 
 
 def _agent_as_json(pid: int, gangs: list[GangPlan]) -> dict[str, Any]:
@@ -99,8 +111,8 @@ def _in_words(status: dict[str, Any]) -> str:
         lines.append("No agent has come yet.")
     for experiment in status["experiments"]:
         lines.append(
-            f"Experiment {experiment['id']} “{experiment['name']}”: {experiment['state']}, "
-            f"{experiment['progress']:.0%}."
+            f"Experiment {experiment['id']} “{experiment['name']}”: "
+            f"{experiment['state'].lower()}, {experiment['progress']:.0%}."
         )
     if not status["experiments"]:
         lines.append(f"No experiment is active; {status['num_experiments']} in all.")

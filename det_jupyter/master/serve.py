@@ -8,16 +8,17 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 
 from pydantic import ValidationError
 
 from det_jupyter._version import __version__
 from det_jupyter.config.storages import VARIABLE
+from det_jupyter.engine import Engine
 from det_jupyter.errors import DetError
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.chores.cleanup import clean_up, keep_series
@@ -27,16 +28,15 @@ from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.core.events import AgentAway, ClockStepped
-from det_jupyter.master.machine.core.requests import PoolsSet
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.system import paths
 from det_jupyter.system.clock import ClockWatch
-from det_jupyter.system.processes import birth_of
+from det_jupyter.system.processes import Process
 from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed
-from det_jupyter.wire import PROTOCOL, MasterInfo, State
+from det_jupyter.wire import PROTOCOL, MasterInfo, SetPools, State
 from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
@@ -48,34 +48,27 @@ _LOOK_FILE_S = 1.0
 _LOOK_CLOCK_S = 1.0
 
 
-def serve(
-    *, agent: subprocess.Popen[bytes] | None, starts_agents: bool, agents: Sequence[str] = ()
-) -> None:
+def serve(engine: Engine) -> None:
     """Run the master until it is asked to stop, or has been idle for long.
 
     Args:
-        agent: The agent process that was started already, if one was.
-        starts_agents: Whether to start (other) ones when there is none.
-        agents: The simulated agents that they offer in place of this computer's slots.
+        engine: Starts its agents; it may have started them already.
     """
     _write_log()
-    service = _open_service(agent)
+    service = _open_service(engine)
     try:
         # asyncio switches Nagle's algorithm off only for sockets that say that they are TCP. With
         # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
-            supervisor = AgentSupervisor(
-                service, agent=agent, starts_agents=starts_agents, agents=agents
-            )
-            program = _Program(service, supervisor, listener)
+            program = _Program(service, AgentSupervisor(service, engine), listener)
             asyncio.run(program.run())
     finally:
         service.close()
     logger.info("ended")
 
 
-def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
+def _open_service(engine: Engine) -> Service:
     database = paths.data_dir() / "det.sqlite3"
     try:
         service = Service(Store(database))
@@ -84,8 +77,7 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
         for agent_id in list(service.machine.state.agents):  # until they have registered with us
             service.take(AgentAway(agent_id=agent_id))
     except Exception as error:
-        if agent is not None:
-            agent.terminate()
+        engine.dismiss()
         logger.exception("the database cannot be used")
         if isinstance(error, DetError):  # it is another version's, and the message says so
             sys.exit(str(error))
@@ -102,7 +94,7 @@ def _take_pools(service: Service) -> None:
         found = read_pools()
         pools = [pool.model_dump(mode="json") for pool in found.pools] if found else []
         if pools != service.machine.state.pools:
-            service.apply(PoolsSet(pools=pools))
+            service.apply(SetPools(pools=pools))
     except DetError as error:
         service.file_problems = str(error).splitlines()
         for problem in service.file_problems:
@@ -228,9 +220,8 @@ def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:
     return MasterInfo(
         url=f"http://{host}:{port}",
         token=secrets.token_urlsafe(32),
-        pid=os.getpid(),
+        **asdict(Process.of(os.getpid())),
         started_at=time.time(),
-        birth=birth_of(os.getpid()) or "",
         version=__version__,
         protocol=PROTOCOL,
         python=sys.executable,

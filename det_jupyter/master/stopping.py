@@ -4,8 +4,8 @@
                      agent whose master was killed gets a new master for that
     by hand          what is still there: agent, feeders, processes of runs
 
-Processes are identified by pid and birth (decision 17): the holders of our locks, and those that
-belong to the folder of runs.
+Processes are identified as in system/processes.py (decision 17): the holders of our locks, and
+those that belong to the folder of runs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from det_jupyter.autostart import announced_master, ensure_master
-from det_jupyter.engine.local import is_agent_running
+from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.session import Session, must_be_awake
 from det_jupyter.system import paths
 from det_jupyter.system.boards import boards
 from det_jupyter.system.locks import holder_of, is_locked, remove_lock
-from det_jupyter.system.processes import Process, is_frozen
-from det_jupyter.system.run_processes import end_all_below
+from det_jupyter.system.run_processes import all_below, end_all_below
 from det_jupyter.system.rundir import RunDir, runs_root
 from det_jupyter.wire import GangPlan, MasterInfo
 
@@ -75,7 +74,7 @@ def end_everything() -> list[str]:
             end_master(everything=True)
             ended.append("an agent without a master")
         ended += _end_by_hand()
-        if not is_locked(paths.master_lock()) and not is_agent_running():
+        if not is_locked(paths.master_lock()) and not _is_agent_running():
             return list(dict.fromkeys(ended))
     raise DetError(
         "other programs start the master again while it is ended: end what uses it (notebooks, "
@@ -100,7 +99,7 @@ def _lives(info: MasterInfo) -> bool:
     """Return whether this master lives, whichever serves by now."""
     if not info.birth:  # of a version that wrote something else there
         return is_locked(paths.master_lock())
-    return Process(info.pid, info.birth).is_alive
+    return info.process.is_alive
 
 
 def _find_master_for_agent() -> bool:
@@ -109,20 +108,24 @@ def _find_master_for_agent() -> bool:
     Return whether it has found that master: else it must be ended by hand.
     """
     agent = holder_of(paths.agent_lock())
-    if not is_agent_running() or (agent is not None and is_frozen(agent.pid)):
+    if not _is_agent_running() or (agent is not None and agent.is_frozen):
         return False
     try:
         info = ensure_master()
         must_be_awake(info)
         with closing(Session(info)) as session:
             deadline = time.monotonic() + _LINK_S
-            while time.monotonic() < deadline and is_agent_running():
+            while time.monotonic() < deadline and _is_agent_running():
                 if any(agent["connected"] for agent in session.get("/agents")):
                     break
                 time.sleep(_POLL_S)
     except DetError:  # the disk is full, say, or the database is of another version
         return False
     return True
+
+
+def _is_agent_running() -> bool:
+    return any(make().is_running() for make in ENGINES.values())
 
 
 def _end_by_hand() -> list[str]:
@@ -133,14 +136,10 @@ def _end_by_hand() -> list[str]:
     """
     ended: list[str] = []
     left: list[str] = []
-    if is_agent_running():
-        agent = holder_of(paths.agent_lock())
-        has_ended = agent is not None and agent.end(_PATIENCE_S)
-        what = "the agent" if agent is None else f"the agent (pid {agent.pid})"
-        if has_ended:
-            ended.append(f"{what}, whose trials the next master continues")
-        else:
-            left.append(what)
+    for make in ENGINES.values():
+        its_ended, its_left = make().end_all(_PATIENCE_S)
+        ended += its_ended
+        left += its_left
     if not left:  # else the agent would be killed as one of those that have its pages in memory
         killed, survivors = end_all_below(runs_root(paths.data_dir()))
         ended += ["ranks without an agent"] * bool(killed)
@@ -171,10 +170,15 @@ def lonely_agent() -> tuple[int, list[GangPlan]] | None:
 
     The pid is 0 if the agent is of an older version, which does not say it.
     """
-    if not is_agent_running():
+    if not _is_agent_running():
         return None
     agent = holder_of(paths.agent_lock())
     return 0 if agent is None else agent.pid, list(_running_gangs(runs_root(paths.data_dir())))
+
+
+def lonely_processes() -> list[int]:
+    """Return the pids of runs' processes for when no agent runs: of an agent that was killed."""
+    return [] if _is_agent_running() else all_below(runs_root(paths.data_dir()))
 
 
 def _running_gangs(root: Path) -> Iterator[GangPlan]:

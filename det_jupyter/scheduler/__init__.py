@@ -1,6 +1,9 @@
 """Allocation of slots to gangs, and the reasons why gangs wait. Pure.
 
 model     the values: groups, requests, agents, rules, decisions
-deciding  the live pool: takes every change, decides which gangs start and which leave
+snapshot  a pool at one moment: agents, groups, what waits, in order, and what runs
+decide    which requests start and which gangs leave: one function of a snapshot; it uses
+          board (slots, and where a gang fits), kept (reservations), room (preemption)
+lane      places of experiments of one priority
 reasons   why a request waits, what would start it, and when that is expected
 """

@@ -5,12 +5,17 @@ Request     a gang that wants slots, or holds them: one run of one trial
 AgentSlots  an agent: which of its slots may be given out
 PoolRules   how a pool shares its slots
 Decisions   placements, preemptions, and promises of agents
+
+What a pool is made of at one moment is in snapshot.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
 
 
 class Policy(StrEnum):
@@ -70,7 +75,15 @@ class Group:
     position: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape(NamedTuple):
+    """The properties of a request that decide where it fits."""
+
+    slots: int
+    is_single_agent: bool
+    blocked: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """A gang that wants slots, or holds them.
 
@@ -91,6 +104,11 @@ class Request:
     is_single_agent: bool = False
     blocked: frozenset[str] = frozenset()
     promised: tuple[str, ...] = ()
+
+    @cached_property
+    def shape(self) -> Shape:
+        """What decides where it fits; requests of one shape fit on the same agents."""
+        return Shape(self.slots, self.is_single_agent and self.slots > 1, self.blocked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +139,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """This gang gets these slots, in rank order."""
+    """This gang gets these slots, in rank order.
+
+    Backfill uses slots that a more urgent gang waits for.
+    """
 
     request_id: str
     parts: tuple[Part, ...]
+    is_backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +183,23 @@ class Running:
     is_leaving: bool = False
     is_backfill: bool = False
 
+    def slots_on(self, agent_id: str) -> tuple[int, ...]:
+        """Return the slots that it holds on an agent."""
+        return next((part.slot_ids for part in self.parts if part.agent_id == agent_id), ())
+
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a pass decided; the pool has applied it to itself already."""
+    """What is decided about a snapshot.
 
-    starts: tuple[Placement, ...] = field(default=())
-    preemptions: tuple[Preemption, ...] = field(default=())
-    promises: tuple[Promise, ...] = field(default=())
+    Args:
+        starts: Gangs that start.
+        preemptions: Gangs that are asked to leave.
+        promises: Promises that were made, and that ended.
+        kept: Agents kept for requests that still wait; no effect beyond this decision.
+    """
+
+    starts: tuple[Placement, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)

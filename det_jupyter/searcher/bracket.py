@@ -37,10 +37,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
+from det_jupyter.searcher.rung_lengths import rung_lengths
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
 from det_jupyter.wire import BracketView

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.config import Length
-from det_jupyter.config.hyperparameters import find_problems, is_nested
 from det_jupyter.errors import Problem
+from det_jupyter.lengths import Length
+from det_jupyter.schema.hyperparameters import find_problems, is_nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

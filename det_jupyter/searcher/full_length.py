@@ -1,4 +1,4 @@
-"""`single`, `random` and `grid`: every trial trains to its full length, whatever its metric is.
+"""`single` and `random`: every trial trains to its full length, whatever its metric is.
 
 A new trial is made when one is over, so that no more than `max_concurrent_trials` are there at a
 time. A random trial whose hyperparameters are invalid is replaced; a single one would be drawn for
@@ -7,37 +7,84 @@ nothing, since a user wants to see why it cannot work, and a point of a grid has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
-from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSearcher
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import parse_length
+from det_jupyter.lengths import Length, parse_length
 from det_jupyter.searcher.change import SearchChange, find_shorter
-from det_jupyter.searcher.grid import Grid
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
+from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
+from det_jupyter.searcher.sections import OfLength, OfTrials
 from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
 from det_jupyter.wire import BracketView
 
 
+class SingleSearcher(OfLength):
+    """One trial, trained to its full length."""
+
+    is_search: ClassVar[bool] = False
+    is_continuable: ClassVar[bool] = True
+    name: Literal["single"]
+
+    def make(self, trials: Trials) -> FullLength:
+        """Return the method."""
+        return FullLength(trials, self.max_length)
+
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+        """Return what it would train."""
+        return [plan_full_length(1, 1, self.max_length.amount)]
+
+
+class RandomSearcher(OfTrials):
+    """Trials with hyperparameters drawn at random, each trained to its full length."""
+
+    is_continuable: ClassVar[bool] = True
+    name: Literal["random"]
+
+    def make(self, trials: Trials) -> FullLength:
+        """Return the method."""
+        return FullLength(
+            trials,
+            self.max_length,
+            max_trials=self.max_trials,
+            max_concurrent_trials=self.max_concurrent_trials,
+            replaces_invalid=True,
+        )
+
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+        """Return what it would train."""
+        full = self.max_length.amount
+        return [plan_full_length(self.max_trials, self.max_concurrent_trials, full)]
+
+
 class FullLength:
-    """Makes trials one after another."""
+    """Makes trials one after another.
+
+    Args:
+        max_concurrent_trials: So many at a time at most; 0: all.
+        replaces_invalid: Whether another trial takes the place of one with invalid
+            hyperparameters.
+        hparams_of: Returns the hyperparameters of the trial with an index; by default they are
+            drawn.
+    """
 
     def __init__(
-        self, searcher: SingleSearcher | RandomSearcher | GridSearcher, trials: Trials
+        self,
+        trials: Trials,
+        max_length: Length,
+        *,
+        max_trials: int = 1,
+        max_concurrent_trials: int = 1,
+        replaces_invalid: bool = False,
+        hparams_of: Callable[[int], dict[str, Any]] | None = None,
     ) -> None:
+        self.max_trials = max_trials
         self._trials = trials
-        self._replaces_invalid = isinstance(searcher, RandomSearcher)
-        self._max_length = searcher.max_length
-        self._grid = Grid(trials.hyperparameters) if isinstance(searcher, GridSearcher) else None
-        self.max_trials = 1
-        self._max_concurrent_trials = 1
-        if isinstance(searcher, RandomSearcher):
-            self.max_trials = searcher.max_trials
-        if self._grid is not None:
-            self.max_trials = len(self._grid)
-        if not isinstance(searcher, SingleSearcher):
-            self._max_concurrent_trials = searcher.max_concurrent_trials
+        self._max_length = max_length
+        self._max_concurrent_trials = max_concurrent_trials
+        self._replaces_invalid = replaces_invalid
+        self._hparams_of = hparams_of
 
     @property
     def progress(self) -> float:
@@ -48,11 +95,8 @@ class FullLength:
         """Make as many trials as may be there at a time."""
         actions: list[Action] = []
         while self._trials.has_room(self.max_trials, self._max_concurrent_trials):
-            # Determined takes a grid's points from the end of their list.
-            place = self.max_trials - 1 - self._trials.num_created
-            create = self._trials.create(
-                hparams=None if self._grid is None else self._grid.point(place)
-            )
+            given = self._hparams_of and self._hparams_of(self._trials.num_created)
+            create = self._trials.create(hparams=given)
             actions += [create, self._train_to(create.index)]
         return actions
 

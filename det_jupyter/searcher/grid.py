@@ -1,4 +1,4 @@
-"""The points of a grid.
+"""`grid`: every point of a grid, each trained to its full length.
 
 Axes are the hyperparameters that are no objects, depth first, sorted by name at every level; the
 last one varies fastest. A point is computed from its place, so a grid takes no memory.
@@ -11,11 +11,94 @@ last one varies fastest. A point is computed from its place, so a grid takes no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from det_jupyter.config.hyperparameters import leaves
+from det_jupyter.errors import Problem
+from det_jupyter.schema.fields import Count, whole
+from det_jupyter.schema.hyperparameters import leaves, ranges_in_lists
+from det_jupyter.schema.paths import dotted
+from det_jupyter.searcher.full_length import FullLength
+from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
+from det_jupyter.searcher.sections import OfLength
+from det_jupyter.searcher.trials import Trials
+
+MAX_GRID = 100_000
+_COUNTED = ("int", "double", "log")  # ranges that a grid needs the number of values of
+
+
+class GridSearcher(OfLength):
+    """Every point of a grid, each trained to its full length."""
+
+    is_exhaustive: ClassVar[bool] = True
+    is_continuable: ClassVar[bool] = True
+    name: Literal["grid"]
+    max_concurrent_trials: Count = 16
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
+
+    def make(self, trials: Trials) -> FullLength:
+        """Return the method."""
+        grid = Grid(trials.hyperparameters)
+        return FullLength(
+            trials,
+            self.max_length,
+            max_trials=len(grid),
+            max_concurrent_trials=self.max_concurrent_trials,
+            # Determined takes a grid's points from the end of their list.
+            hparams_of=lambda index: grid.point(len(grid) - 1 - index),
+        )
+
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+        """Return what it would train."""
+        number = len(Grid(hyperparameters))
+        return [plan_full_length(number, self.max_concurrent_trials, self.max_length.amount)]
+
+    def sample(
+        self, hyperparameters: Mapping[str, Any], seed: int, number: int
+    ) -> list[dict[str, Any]]:
+        """Return the first points."""
+        grid = Grid(hyperparameters)
+        return [grid.point(place) for place in range(min(number, len(grid)))]
+
+    @classmethod
+    def find_contradictions(
+        cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
+    ) -> Iterator[Problem]:
+        """Yield a problem for ranges without a number of values, and for too large a grid."""
+        points, is_counted = 1, True
+        for path, spec in leaves(hyperparameters):
+            place = dotted(("hyperparameters", *path))
+            for inner, constant in ranges_in_lists(spec, place):
+                yield from _find_uncounted(constant, inner)
+            kind = spec.get("type") if isinstance(spec, Mapping) else None
+            if kind in _COUNTED:
+                for problem in _find_uncounted(spec, place):
+                    yield problem
+                    is_counted = False
+                points *= _count_values(spec)
+            elif kind == "categorical" and isinstance(spec.get("vals"), list):
+                points *= max(1, len(spec["vals"]))
+        if is_counted and points > MAX_GRID:
+            yield Problem(
+                "hyperparameters",
+                f"the grid has {points:,} points, expected at most {MAX_GRID:,}; "
+                "lower the counts, or use searcher random",
+            )
+
+
+def _find_uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if spec["type"] in _COUNTED and spec.get("count") is None:
+        yield Problem.missing(f"{path}.count", "; searcher grid needs the number of its values")
+
+
+def _count_values(spec: Mapping[str, Any]) -> int:
+    """Return how many values a range has in a grid, whatever else is wrong with it."""
+    count = max(1, whole(spec.get("count")) or 1)
+    low, high = whole(spec.get("minval")), whole(spec.get("maxval"))
+    if spec["type"] == "int" and low is not None and high is not None and low < high:
+        return min(count, high - low + 1)
+    return count
 
 
 class Grid:

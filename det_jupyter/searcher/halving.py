@@ -1,42 +1,171 @@
-"""`async_halving` and `adaptive_asha`: a tournament of brackets.
+"""What `async_halving` and `adaptive_asha` have in common: a tournament of brackets.
 
 Brackets share nothing but the generator: each trial belongs to one, and the places that are free
-in a bracket are its own. bracket.py says what they do, planning.py how many there are.
+in a bracket are its own. bracket.py says what they do, the two searchers how many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from det_jupyter.errors import Problem
+from det_jupyter.lengths import UNITS, Length, parse_length
+from det_jupyter.schema.fields import Bool, Count, PositiveInt, PositiveLength, Title, whole
+from det_jupyter.schema.paths import shown
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
-from det_jupyter.searcher.planning import (
-    BracketPlan,
-    Form,
-    HalvingSearcher,
-    concurrency,
-    full_length,
-    make_rules,
-    plan_brackets,
-    shares,
-)
+from det_jupyter.searcher.planning import BracketPlan, Form, PlannedBracket, Rules, plan_rungs
+from det_jupyter.searcher.rung_lengths import MAX_RUNGS, divisor_of, rung_lengths
+from det_jupyter.searcher.sections import Divisor, SearcherSection, TrialCount
 from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
 from det_jupyter.wire import BracketView
+
+
+class HalvingSection(SearcherSection):
+    """What both ASHA searchers have.
+
+    Training is measured by `max_length` (promotion, or rung by rung with `stop_once`), or by a
+    metric that the validations report: `time_metric` up to `max_time` (stopping only).
+    """
+
+    max_length: PositiveLength | None = None
+    """How long a trial trains at most; a bare number counts batches."""
+    max_trials: TrialCount
+    """How many trials there are in all."""
+    max_concurrent_trials: Count = 16
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
+    divisor: Divisor = 4
+    """The best 1/divisor of the trials at each rung continue to the next."""
+    stop_once: Bool = False
+    """Judge a trial once per rung and stop it for good, instead of letting it rest."""
+    time_metric: Title | None = None
+    """Measure training by this validation metric (batches, records and epochs are known)."""
+    max_time: PositiveInt | None = None
+    """The time_metric at which the best trials end."""
+
+    def plan_brackets(self) -> list[BracketPlan]:
+        """Return the brackets of a search, the one with most rungs first."""
+        raise NotImplementedError
+
+    def concurrency(
+        self, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
+    ) -> list[int]:
+        """Return how many trials each bracket has at work; `limit` 0: as many as suit it."""
+        raise NotImplementedError
+
+    @classmethod
+    def most_rungs_of(cls, searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
+        """Return the rungs of the bracket that has most, None if what decides on it is wrong."""
+        raise NotImplementedError
+
+    @property
+    def unit(self) -> str:
+        """What training is measured in."""
+        return self.rules.unit
+
+    @property
+    def full(self) -> int:
+        """The length of the top rungs."""
+        if self.time_metric is not None:
+            assert self.max_time is not None, "config asks for both"
+            return self.max_time
+        assert self.max_length is not None, "config asks for one or the other"
+        return self.max_length.amount
+
+    @property
+    def rules(self) -> Rules:
+        """What the brackets have in common."""
+        if self.time_metric is None:
+            assert self.max_length is not None, "config asks for one or the other"
+            form = Form.STOP if self.stop_once else Form.PROMOTE
+            return Rules(form=form, divisor=self.divisor, unit=self.max_length.unit)
+        return Rules(
+            form=Form.TIME,
+            divisor=self.divisor,
+            unit=self.time_metric,
+            bound=self.max_length or parse_length({self.time_metric: self.full}),
+        )
+
+    def make(self, trials: Trials) -> Halving:
+        """Return the method."""
+        return Halving(self, trials)
+
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+        """Return what the brackets would train."""
+        rules, full = self.rules, self.full
+        return [plan_rungs(p, full, rules.divisor, rules.form) for p in self.plan_brackets()]
+
+    @classmethod
+    def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
+        """Return whether it ends where a metric does that is no unit of training."""
+        is_open = searcher.get("max_time") and searcher.get("time_metric") not in (None, *UNITS)
+        return bool(is_open) and searcher.get("max_length") is None
+
+    @classmethod
+    def lowest_rung(cls, searcher: Mapping[str, Any]) -> Length | None:
+        """Return the lowest rung of a search by `time_metric`, if that is a unit of training."""
+        unit = searcher.get("time_metric")
+        time, divisor = whole(searcher.get("max_time")), divisor_of(searcher)
+        if unit not in UNITS or time is None or time < 1 or divisor is None:
+            return None
+        if (rungs := cls.most_rungs_of(searcher, time, divisor)) is None:
+            return None
+        return Length(unit, rung_lengths(time, divisor, min(rungs, MAX_RUNGS))[0])
+
+    @classmethod
+    def find_contradictions(
+        cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
+    ) -> Iterator[Problem]:
+        """Training is measured by `max_length`, or by `time_metric` up to `max_time`."""
+        metric, time = searcher.get("time_metric"), searcher.get("max_time")
+        if metric is None and time is None:
+            if "max_length" not in searcher:
+                yield Problem.missing(
+                    "searcher.max_length",
+                    "; say how long to train, such as {epochs: 6} "
+                    f"(searcher.name: {searcher['name']})",
+                )
+        elif metric is None:
+            yield Problem.missing(
+                "searcher.time_metric", f"; searcher.max_time ({shown(time)}) is counted in it"
+            )
+        elif time is None:
+            yield Problem.missing(
+                "searcher.max_time", f"; say where searcher.time_metric ({shown(metric)}) ends"
+            )
+        if metric is not None and metric not in UNITS and "max_length" not in searcher:
+            yield Problem.missing(
+                "searcher.max_length",
+                f"; training has to end somewhere, whatever {shown(metric)} comes to",
+            )
+        yield from _find_short_bound(searcher)
+
+
+def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
+    """A bound below the top rung would end all trials before it."""
+    metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
+    try:
+        bound = parse_length(searcher.get("max_length"))
+    except ValueError:
+        return
+    if bound.unit == metric and time is not None and bound.amount < time:
+        yield Problem(
+            "searcher.max_length", f"got {bound}, expected at least searcher.max_time ({time})"
+        )
 
 
 class Halving:
     """The brackets of a search; each trial belongs to one."""
 
-    def __init__(self, searcher: HalvingSearcher, trials: Trials) -> None:
+    def __init__(self, searcher: HalvingSection, trials: Trials) -> None:
         self._searcher = searcher
         self._trials = trials
-        self._rules = make_rules(searcher)
-        self._full = full_length(searcher)
+        self._rules = searcher.rules
+        self._full = searcher.full
         self._max_concurrent_trials = searcher.max_concurrent_trials
-        self._brackets = self._make_brackets(plan_brackets(searcher))
+        self._brackets = self._make_brackets(searcher.plan_brackets())
 
     def _make_brackets(self, plans: list[BracketPlan]) -> list[Bracket]:
         most_at_work = MAX_AT_WORK // len(plans)
@@ -97,7 +226,7 @@ class Halving:
         if change.max_concurrent_trials is not None:
             self._max_concurrent_trials = change.max_concurrent_trials
         num_rungs = [bracket.num_rungs for bracket in self._brackets]
-        concurrent = concurrency(self._searcher, self._max_concurrent_trials, num_rungs, trials)
+        concurrent = self._searcher.concurrency(self._max_concurrent_trials, num_rungs, trials)
         is_longer = change.max_length is not None and change.max_length.amount > self._full
         if is_longer and change.max_length is not None:
             self._full = change.max_length.amount
@@ -144,3 +273,10 @@ class Halving:
         self._brackets = self._make_brackets([BracketPlan(1, 1, 1)] * len(snapshot["brackets"]))
         for bracket, state in zip(self._brackets, snapshot["brackets"], strict=True):
             bracket.restore(state)
+
+
+def shares(max_trials: int, divisor: float, num_rungs: Sequence[int]) -> list[int]:
+    """Return what each bracket gets of so many trials, rounded down."""
+    weights = [divisor ** (rungs - 1) / rungs for rungs in num_rungs]
+    total = sum(weights)
+    return [int(weight / total * max_trials) for weight in weights]

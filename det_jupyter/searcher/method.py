@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from det_jupyter.config import Length
 from det_jupyter.errors import Problem
+from det_jupyter.lengths import Length
 from det_jupyter.searcher.change import SearchChange
 from det_jupyter.wire import BracketView
 

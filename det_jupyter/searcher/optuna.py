@@ -20,16 +20,78 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
-from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.errors import Problem
+from det_jupyter.schema.fields import Text
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
-from det_jupyter.searcher.planning import BracketPlan, Form, Rules
+from det_jupyter.searcher.planning import (
+    BracketPlan,
+    Form,
+    PlannedBracket,
+    Rules,
+    plan_full_length,
+    plan_rungs,
+)
+from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
+from det_jupyter.searcher.sections import Divisor, OfTrials, Rungs
 from det_jupyter.searcher.trials import MAX_AT_WORK, STOPPED, Trials
 from det_jupyter.wire import BracketView
+
+_DEFAULT_RUNGS = 3
+
+
+class OptunaSearcher(OfTrials):
+    """Hyperparameters chosen by a sampler of Optuna; trials ended early by ASHA or a pruner.
+
+    `pruner: asha` stops trials rung by rung (as `async_halving` with `stop_once` does) with
+    `num_rungs` and `divisor`; `none` trains every trial to its full length; any other name is a
+    pruner class of Optuna, which judges every validation.
+    """
+
+    name: Literal["optuna"]
+    sampler: Text = "TPESampler"
+    """Name of a sampler class of Optuna."""
+    sampler_args: dict[str, Any] = {}
+    """Keyword arguments of the sampler."""
+    pruner: Text = "asha"
+    """asha, none, or the name of a pruner class of Optuna."""
+    pruner_args: dict[str, Any] = {}
+    """Keyword arguments of the pruner."""
+    num_rungs: Rungs = _DEFAULT_RUNGS
+    """At how many lengths trials are compared, the last included."""
+    divisor: Divisor = 4
+    """The best 1/divisor of the trials at each rung continue to the next."""
+
+    def make(self, trials: Trials) -> Optuna:
+        """Return the method."""
+        return Optuna(self, trials)
+
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+        """Return what it would train."""
+        number, full = self.max_trials, self.max_length.amount
+        limit = min(self.max_concurrent_trials or number, number)
+        if self.pruner == "asha":
+            plan = BracketPlan(self.num_rungs, number, limit)
+            return [plan_rungs(plan, full, self.divisor, Form.STOP)]
+        # A pruner of Optuna's may end any trial at its first validation, or none.
+        least = None if self.pruner == "none" else 1
+        return [plan_full_length(number, limit, full, least=least)]
+
+    @classmethod
+    def computed_defaults(cls, searcher: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the number of rungs: fewer where so many would not differ."""
+        amount, divisor = full_amount(searcher), divisor_of(searcher)
+        if amount is None or divisor is None:
+            return {"num_rungs": _DEFAULT_RUNGS}
+        return {"num_rungs": min(_DEFAULT_RUNGS, most_rungs(amount, divisor))}
+
+    @classmethod
+    def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
+        """Return False: its rungs are shares of a length."""
+        return False
 
 
 class Optuna(Bracket):

@@ -1,31 +1,26 @@
-"""The brackets of `async_halving` and `adaptive_asha`: how many rungs, how many trials.
+"""The shape of a bracket, and what it would train, before it runs: arithmetic on its rungs.
 
-`adaptive_asha` has several brackets, which differ in the number of their rungs, that is, in how
-early they begin to stop trials: which is best is not known beforehand.
+Of n trials that come to a rung, so many go on to the next, if none fails:
 
-    R = min(max_rungs, int(ln L / ln divisor) + 1, int(ln max_trials / ln divisor) + 1)
+              promote                      stop, time
+    least     int(n / divisor)             1           each trial worse than those before
+    most      n - ceil(divisor) + 1        n           each trial better than those before
+    expected  max(int(n / divisor), 1), what Determined's preview says, within these bounds
 
-    aggressive        R                      conservative     1 ... R
-    standard          (R-1)//2 + 1 ... R     bracket_rungs    as given
-
-Each gets trials by the weight divisor ** (r - 1) / r, one at least, so that all train about
-as much. What rounding leaves over goes to the bracket with most rungs.
-
-    16 trials, 937 batches, divisor 4     3 rungs: 12 trials    2 rungs: 4 trials
+Trials that fail or have invalid hyperparameters are not foreseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
-from det_jupyter.config import Length
-from det_jupyter.config.rungs import most_adaptive_rungs
-from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
-from det_jupyter.lengths import parse_length
+from det_jupyter.lengths import Length
+from det_jupyter.searcher.rung_lengths import rung_lengths
 
-HalvingSearcher = AsyncHalvingSearcher | AdaptiveAshaSearcher
+Ends = Mapping[int, int]  # number of trials that end at each length, lowest first
 
 
 class Form(StrEnum):
@@ -55,88 +50,51 @@ class BracketPlan:
     max_concurrent_trials: int
 
 
-def make_rules(searcher: HalvingSearcher) -> Rules:
-    """Return what the brackets have in common."""
-    if searcher.time_metric is None:
-        assert searcher.max_length is not None, "config asks for one or the other"
-        form = Form.STOP if searcher.stop_once else Form.PROMOTE
-        return Rules(form=form, divisor=searcher.divisor, unit=searcher.max_length.unit)
-    return Rules(
-        form=Form.TIME,
-        divisor=searcher.divisor,
-        unit=searcher.time_metric,
-        bound=searcher.max_length or parse_length({searcher.time_metric: full_length(searcher)}),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBracket:
+    """What a bracket would train; a search without brackets is one with one length."""
+
+    trials: Ends  # where how many are expected to end
+    least_trials: Ends  # the same, if as few as possible go on
+    most_trials: Ends  # the same, if as many as possible do
+    max_concurrent_trials: int  # at most so many are at work at a time
+
+
+def plan_full_length(
+    max_trials: int, max_concurrent_trials: int, full: int, *, least: int | None = None
+) -> PlannedBracket:
+    """Return what trials would train that are not compared on the way.
+
+    Args:
+        max_concurrent_trials: 0: all at once.
+        least: Where they may end already; by default none ends before its full length.
+    """
+    trials = {full: max_trials}
+    return PlannedBracket(
+        trials=trials,
+        least_trials={least or full: max_trials},
+        most_trials=trials,
+        max_concurrent_trials=min(max_concurrent_trials or max_trials, max_trials),
     )
 
 
-def full_length(searcher: HalvingSearcher) -> int:
-    """Return the length of the top rungs."""
-    if searcher.time_metric is not None:
-        assert searcher.max_time is not None, "config asks for both"
-        return searcher.max_time
-    assert searcher.max_length is not None, "config asks for one or the other"
-    return searcher.max_length.amount
-
-
-def plan_brackets(searcher: HalvingSearcher) -> list[BracketPlan]:
-    """Return the brackets of a search, the one with most rungs first."""
-    if isinstance(searcher, AsyncHalvingSearcher):
-        num_rungs, trials = [searcher.num_rungs], [searcher.max_trials]
-    else:
-        num_rungs = bracket_rungs(searcher)
-        trials = bracket_max_trials(searcher.max_trials, searcher.divisor, num_rungs)
-    concurrent = concurrency(searcher, searcher.max_concurrent_trials, num_rungs, trials)
-    return [BracketPlan(*plan) for plan in zip(num_rungs, trials, concurrent, strict=True)]
-
-
-def bracket_rungs(searcher: AdaptiveAshaSearcher) -> list[int]:
-    """Return the number of rungs of each bracket, descending."""
-    if searcher.bracket_rungs:
-        return sorted(searcher.bracket_rungs, reverse=True)
-    most = most_adaptive_rungs(
-        searcher.max_rungs, full_length(searcher), searcher.max_trials, searcher.divisor
+def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBracket:
+    """Return what the trials of a bracket would train."""
+    lengths = rung_lengths(full, divisor, plan.num_rungs)
+    least, expected, most = [plan.max_trials], [plan.max_trials], [plan.max_trials]
+    for _ in lengths[1:]:
+        least.append(int(least[-1] / divisor) if form is Form.PROMOTE else 1)
+        most.append(max(most[-1] - ceil(divisor) + 1, 0) if form is Form.PROMOTE else most[-1])
+        expected.append(min(max(int(expected[-1] / divisor), 1), most[-1]))
+    return PlannedBracket(
+        trials=_ends(lengths, expected),
+        least_trials=_ends(lengths, least),
+        most_trials=_ends(lengths, most),
+        max_concurrent_trials=min(plan.max_concurrent_trials, plan.max_trials),
     )
-    fewest = {"aggressive": most, "standard": (most - 1) // 2 + 1, "conservative": 1}
-    return list(range(most, fewest[searcher.mode] - 1, -1))
 
 
-def bracket_max_trials(max_trials: int, divisor: float, num_rungs: Sequence[int]) -> list[int]:
-    """Return the trials of each bracket, which together may be a few more than `max_trials`.
-
-    >>> bracket_max_trials(20, 3, [3, 2, 1]), bracket_max_trials(100, 4, [4, 3, 2])
-    ([12, 5, 3], [70, 22, 8])
-    """
-    trials = [max(share, 1) for share in shares(max_trials, divisor, num_rungs)]
-    trials[0] += max(max_trials - sum(trials), 0)
-    return trials
-
-
-def shares(max_trials: int, divisor: float, num_rungs: Sequence[int]) -> list[int]:
-    """Return what each bracket gets of so many trials, rounded down."""
-    weights = [divisor ** (rungs - 1) / rungs for rungs in num_rungs]
-    total = sum(weights)
-    return [int(weight / total * max_trials) for weight in weights]
-
-
-def bracket_max_concurrent(limit: int, divisor: float, max_trials: Sequence[int]) -> list[int]:
-    """Return how many trials each bracket has at work at a time.
-
-    >>> bracket_max_concurrent(0, 3, [9, 3, 1]), bracket_max_concurrent(11, 3, [9, 3, 1])
-    ([3, 3, 3], [4, 4, 3])
-    """
-    if limit == 0:
-        return [max(max_trials[-1], int(divisor))] * len(max_trials)
-    each, rest = divmod(max(limit, len(max_trials)), len(max_trials))
-    return [each + (number < rest) for number in range(len(max_trials))]
-
-
-def concurrency(
-    searcher: HalvingSearcher, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
-) -> list[int]:
-    """Return how many trials each bracket has at work at a time; `limit` 0: as many as suit it."""
-    if isinstance(searcher, AdaptiveAshaSearcher):
-        return bracket_max_concurrent(limit, searcher.divisor, max_trials)
-    if limit > 0:
-        return [min(limit, max_trials[0])]
-    suitable = searcher.divisor ** (num_rungs[0] - 1)
-    return [int(max(min(suitable, max_trials[0]), 1))]
+def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> Ends:
+    """Return how many end at each length, of those that come there."""
+    ending = [come - go for come, go in zip(arrivals, [*arrivals[1:], 0], strict=True)]
+    return dict(zip(lengths, ending, strict=True))

@@ -1,63 +1,27 @@
-"""What a search would train, before it does: arithmetic on its rungs.
+"""What a search would train, before it does, and what its trials may draw.
 
-Of n trials that come to a rung, so many go on to the next, if none fails:
-
-              promote                      stop, time
-    least     int(n / divisor)             1           each trial worse than those before
-    most      n - ceil(divisor) + 1        n           each trial better than those before
-    expected  max(int(n / divisor), 1), what Determined's preview says, within these bounds
-
-Trials that fail or have invalid hyperparameters are not foreseen.
+How many trials end where is said by the search method (planning.py); here it is summed up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heapreplace
-from math import ceil
 from operator import getitem
 from typing import Any
 
-from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.hyperparameters import is_drawn, leaves
-from det_jupyter.config.rungs import rung_lengths
-from det_jupyter.config.searchers import (
-    AdaptiveAshaSearcher,
-    AsyncHalvingSearcher,
-    GridSearcher,
-    OptunaSearcher,
-    RandomSearcher,
-)
-from det_jupyter.searcher.grid import Grid, axis_values
-from det_jupyter.searcher.planning import (
-    BracketPlan,
-    Form,
-    full_length,
-    make_rules,
-    plan_brackets,
-)
-from det_jupyter.searcher.trials import Trials
+from det_jupyter.schema.hyperparameters import is_drawn, leaves
+from det_jupyter.searcher.grid import axis_values
+from det_jupyter.searcher.planning import Ends, PlannedBracket
+from det_jupyter.searcher.sections import SearcherSection
 from det_jupyter.words import setting
 
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
-
-
-Ends = Mapping[int, int]  # number of trials that end at each length, lowest first
 NUM_SAMPLES = 5
 _MOST_VALUES = 8  # that are named one by one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedBracket:
-    """A bracket before it runs; a search without brackets is one with one length."""
-
-    trials: Ends  # where how many are expected to end
-    least_trials: Ends  # the same, if as few as possible go on
-    most_trials: Ends  # the same, if as many as possible do
-    max_concurrent_trials: int  # at most so many are at work at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,68 +118,14 @@ def _schedule(trials: Ends, places: int) -> float:
     return max(free_at)
 
 
-def preview(config: ExperimentConfig) -> Preview:
-    """Return what the configuration's search would train."""
-    searcher = config.searcher
-    if isinstance(searcher, (AsyncHalvingSearcher, AdaptiveAshaSearcher)):
-        rules, full = make_rules(searcher), full_length(searcher)
-        unit, plans = rules.unit, plan_brackets(searcher)
-        brackets = [_plan(plan, full, rules.divisor, rules.form) for plan in plans]
-    else:
-        unit, full = searcher.max_length.unit, searcher.max_length.amount
-        if isinstance(searcher, OptunaSearcher):
-            brackets = [_plan_optuna(searcher, full)]
-        elif isinstance(searcher, RandomSearcher):
-            brackets = [_plan_full(searcher.max_trials, searcher.max_concurrent_trials, full)]
-        elif isinstance(searcher, GridSearcher):
-            number = len(Grid(config.hyperparameters))
-            brackets = [_plan_full(number, searcher.max_concurrent_trials, full)]
-        else:
-            brackets = [_plan_full(1, 1, full)]
+def preview(searcher: SearcherSection, hyperparameters: Mapping[str, Any]) -> Preview:
+    """Return what the search would train."""
     return Preview(
-        searcher=searcher.name, metric=searcher.metric, unit=unit, brackets=tuple(brackets)
+        searcher=searcher.name,
+        metric=searcher.metric,
+        unit=searcher.unit,
+        brackets=tuple(searcher.plan(hyperparameters)),
     )
-
-
-def _plan_full(number: int, limit: int, full: int, *, least_length: int = 0) -> PlannedBracket:
-    trials = {full: number}
-    return PlannedBracket(
-        trials=trials,
-        least_trials={least_length or full: number},
-        most_trials=trials,
-        max_concurrent_trials=min(limit or number, number),
-    )
-
-
-def _plan_optuna(searcher: OptunaSearcher, full: int) -> PlannedBracket:
-    number = searcher.max_trials
-    limit = searcher.max_concurrent_trials or number
-    if searcher.pruner == "asha":
-        plan = BracketPlan(searcher.num_rungs, number, min(limit, number))
-        return _plan(plan, full, searcher.divisor, Form.STOP)
-    # A pruner of Optuna's may end any trial at its first validation, or none.
-    return _plan_full(number, limit, full, least_length=0 if searcher.pruner == "none" else 1)
-
-
-def _plan(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBracket:
-    lengths = rung_lengths(full, divisor, plan.num_rungs)
-    least, expected, most = [plan.max_trials], [plan.max_trials], [plan.max_trials]
-    for _ in lengths[1:]:
-        least.append(int(least[-1] / divisor) if form is Form.PROMOTE else 1)
-        most.append(max(most[-1] - ceil(divisor) + 1, 0) if form is Form.PROMOTE else most[-1])
-        expected.append(min(max(int(expected[-1] / divisor), 1), most[-1]))
-    return PlannedBracket(
-        trials=_ends(lengths, expected),
-        least_trials=_ends(lengths, least),
-        most_trials=_ends(lengths, most),
-        max_concurrent_trials=min(plan.max_concurrent_trials, plan.max_trials),
-    )
-
-
-def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> Ends:
-    """Return how many end at each length, of those that come there."""
-    ending = [come - go for come, go in zip(arrivals, [*arrivals[1:], 0], strict=True)]
-    return dict(zip(lengths, ending, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,34 +137,29 @@ class Range:
     samples: tuple[Any, ...]
 
 
-def sample_ranges(config: ExperimentConfig) -> list[Range]:
+def sample_ranges(
+    searcher: SearcherSection, hyperparameters: Mapping[str, Any], seed: int
+) -> list[Range]:
     """Return the ranges of a search, in the order in which they are written."""
-    space = config.hyperparameters
-    is_grid = isinstance(config.searcher, GridSearcher)
-    if is_grid:
-        grid = Grid(space)
-        samples = [grid.point(place) for place in range(min(NUM_SAMPLES, len(grid)))]
-    else:
-        trials = Trials(space, config.reproducibility.experiment_seed or 0)
-        samples = [trials.create().hparams for _ in range(NUM_SAMPLES)]
+    samples = searcher.sample(hyperparameters, seed, NUM_SAMPLES)
     return [
         Range(
             ".".join(path),
-            _words(spec, is_grid=is_grid),
+            _words(spec, is_listed=searcher.is_exhaustive),
             tuple(reduce(getitem, path, sample) for sample in samples),
         )
-        for path, spec in leaves(space)
+        for path, spec in leaves(hyperparameters)
         if is_drawn(spec)
     ]
 
 
-def _words(spec: Mapping[str, Any], *, is_grid: bool) -> str:
-    """Return a range in words.
+def _words(spec: Mapping[str, Any], *, is_listed: bool) -> str:
+    """Return a range in words; `is_listed`: by the values of which each is tried.
 
-    >>> _words({"type": "log", "base": 10, "minval": -4, "maxval": -1}, is_grid=False)
+    >>> _words({"type": "log", "base": 10, "minval": -4, "maxval": -1}, is_listed=False)
     '0.0001 to 0.1, even in the exponent'
     """
-    if spec["type"] == "categorical" or is_grid:
+    if spec["type"] == "categorical" or is_listed:
         values = spec["vals"] if spec["type"] == "categorical" else axis_values(spec)
         more = ", ..." if len(values) > _MOST_VALUES else ""
         return f"{', '.join(map(setting, values[:_MOST_VALUES]))}{more}"

@@ -1,6 +1,6 @@
 """Rungs: amounts of training at which trials are compared.
 
-config/rungs.py says at which lengths. Where rounding brings rungs to the same length they are one:
+rung_lengths.py says at which lengths. Where rounding brings rungs to the same length they are one:
 to compare the same trials by the same metric twice would only thin them out without having trained
 them. So a bracket may have fewer rungs than was asked for; its lengths always rise.
 

@@ -19,62 +19,42 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.paths import in_order
-from det_jupyter.config.searchers import (
-    MAX_TRIALS,
-    AdaptiveAshaSearcher,
-    AsyncHalvingSearcher,
-    GridSearcher,
-    OptunaSearcher,
-    RandomSearcher,
-    Searcher,
-    SingleSearcher,
-)
 from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.schema.paths import in_order
 from det_jupyter.searcher.change import SearchChange, find_wider
-from det_jupyter.searcher.full_length import FullLength
-from det_jupyter.searcher.halving import Halving
 from det_jupyter.searcher.method import (
     Action,
     AskSampler,
     ConsultingMethod,
     ExitReason,
-    SearchMethod,
     Shutdown,
 )
+from det_jupyter.searcher.sections import MAX_TRIALS, SearcherSection
 from det_jupyter.searcher.trials import STOPPED, Trials
 from det_jupyter.wire import SearchView
-
-
-def make_method(searcher: Searcher, trials: Trials) -> SearchMethod:
-    """Return the method that a configuration names."""
-    match searcher:
-        case SingleSearcher() | RandomSearcher() | GridSearcher():
-            return FullLength(searcher, trials)
-        case AsyncHalvingSearcher() | AdaptiveAshaSearcher():
-            return Halving(searcher, trials)
-        case OptunaSearcher():
-            from det_jupyter.searcher.optuna import Optuna
-
-            return Optuna(searcher, trials)
 
 
 class Search:
     """An experiment's search.
 
     Args:
+        searcher: The section that says which method, and its fields.
+        seed: Of the experiment.
         snapshot: What `snapshot` returned, to go on from there; None: a new search.
     """
 
     def __init__(
-        self, config: ExperimentConfig, snapshot: Mapping[str, Any] | None = None
+        self,
+        searcher: SearcherSection,
+        hyperparameters: Mapping[str, Any],
+        seed: int,
+        snapshot: Mapping[str, Any] | None = None,
     ) -> None:
-        self._searcher: Any = config.searcher
-        self._direction = Direction.of(smaller_is_better=config.searcher.smaller_is_better)
-        self._trials = Trials(config.hyperparameters, config.reproducibility.experiment_seed)
-        self._method = make_method(config.searcher, self._trials)
+        self._searcher = searcher
+        self._direction = Direction.of(smaller_is_better=searcher.smaller_is_better)
+        self._trials = Trials(hyperparameters, seed)
+        self._method = searcher.make(self._trials)
         self._answers: dict[int, dict[str, Any]] = {}  # of the sampler, out of turn
         self._progress = 0.0
         self._is_over = False
@@ -170,7 +150,7 @@ class Search:
             max_trials=self._method.max_trials,
             num_created=self._trials.num_created,
             num_closed=self._trials.num_over,
-            divisor=self._searcher.divisor if brackets else None,
+            divisor=getattr(self._searcher, "divisor", None) if brackets else None,
             brackets=brackets,
         )
 
@@ -226,7 +206,7 @@ class Search:
             return [Problem("searcher", "the search is over; submit a new experiment")]
         problems = [*self._find_wrong_counts(new), *self._method.find_problems(new)]
         name = self._searcher.name
-        if new.hyperparameters is not None and name in ("single", "grid"):
+        if new.hyperparameters is not None and not self._has("max_trials"):
             problems.append(
                 Problem(
                     "hyperparameters", f"searcher {name} has chosen them all; they cannot change"
@@ -236,11 +216,14 @@ class Search:
             problems += find_wider(new.hyperparameters, self._trials.hyperparameters)
         return in_order(problems)
 
+    def _has(self, field: str) -> bool:
+        return field in type(self._searcher).model_fields
+
     def _find_wrong_counts(self, new: SearchChange) -> list[Problem]:
         name, problems = self._searcher.name, []
         if new.max_trials is not None:
             least = self._method.max_trials
-            if name in ("single", "grid"):
+            if not self._has("max_trials"):
                 problems.append(
                     Problem("searcher.max_trials", f"searcher {name} does not have it")
                 )
@@ -253,9 +236,9 @@ class Search:
                     )
                 )
         limit = new.max_concurrent_trials
-        if limit is not None and name == "single":
+        if limit is not None and not self._has("max_concurrent_trials"):
             problems.append(
-                Problem("searcher.max_concurrent_trials", "searcher single does not have it")
+                Problem("searcher.max_concurrent_trials", f"searcher {name} does not have it")
             )
         elif limit is not None and limit < 0:
             problems.append(

@@ -1,7 +1,7 @@
 """The trials of one search, in columns: a search may have a million.
 
     drawn here, from the experiment's one generator, in this order for each trial that is made:
-    its hyperparameters, then the five words that its seed takes (config/seeds.py).
+    its hyperparameters, then the five words that its seed takes (schema/seeds.py).
 
     status     t ──► r ──► t     told to train; rests at a rung; told to train on
                t, r ──► c        closed: it trained its full length, or was measured to the end
@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.config.hyperparameters import sample_hparams
-from det_jupyter.config.seeds import draw_trial_seed, make_generator
+from det_jupyter.schema.hyperparameters import sample_hparams
+from det_jupyter.schema.seeds import draw_trial_seed, make_generator
 from det_jupyter.searcher.method import AskSampler, Create
 
 ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")

@@ -29,7 +29,6 @@ from traitlets import Int
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.server.ranks import RunningRank, find_rank, why_ended
 from det_jupyter.system.paths import read_private
-from det_jupyter.system.processes import birth_of
 
 _KERNEL_UP_S = 8.0
 _POLL_S = 0.05
@@ -83,7 +82,7 @@ class RankProvisioner(KernelProvisionerBase):
         rank = self._attached
         if rank is None:
             return 0
-        if birth_of(rank.pid) == rank.birth:
+        if rank.process.is_alive:
             return None
         await self._note_end(rank)
         return _LOST

@@ -19,8 +19,9 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from det_jupyter.autostart import find_master
 from det_jupyter.errors import Conflict, MasterUnreachable
 from det_jupyter.session import Session
-from det_jupyter.system.processes import birth_of
+from det_jupyter.system.processes import Process
 from det_jupyter.wire import TrialView
+from det_jupyter.wire.status import in_words
 
 PROVISIONER = "det-rank"
 _NAME = re.compile(r"det-trial-(\d{1,15})-rank-(\d{1,9})")
@@ -58,8 +59,7 @@ class RunningRank:
     """A rank's process, its kernel's connection file, and who it is."""
 
     name: str
-    pid: int
-    birth: str
+    process: Process
     agent_id: str
     connection_file: str
 
@@ -76,23 +76,22 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
     view = _fetch_trial(trial_id)
     ranks = view.allocation.ranks if view.allocation is not None else []
     if not ranks:
-        why = view.waiting_for or f"the trial is {view.state}"
+        why = view.waiting_for or f"the trial is {in_words(view.state)}"
         raise Conflict(f"{name} does not run now: {why}")
     found = next((one for one in ranks if one.rank == rank), None)
     if found is None:
         raise Conflict(f"trial {trial_id} has no rank {rank}: its ranks are 0 to {len(ranks) - 1}")
-    birth = birth_of(found.pid)
     agents = view.allocation.agent_ids if view.allocation is not None else []
     agent_id = agents[rank] if rank < len(agents) else ""
-    if birth is None:
+    if not found.process.is_alive:
         raise Conflict(f"{name} has no process on this computer (agent {agent_id or '?'})")
-    return RunningRank(name, found.pid, birth, agent_id, found.connection_file)
+    return RunningRank(name, found.process, agent_id, found.connection_file)
 
 
 def why_ended(trial_id: int, rank: int) -> str:
     """Return why a rank that was attached to has ended, as a sentence. It blocks."""
     view = _fetch_trial(trial_id)
-    why = f"the trial is {view.state}"
+    why = f"the trial is {in_words(view.state)}"
     if view.failure is not None and view.state == "ERROR":
         why = f"the trial failed: {view.failure.error}"
     elif view.waiting_for:

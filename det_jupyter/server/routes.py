@@ -1,15 +1,18 @@
 """Which of the master's requests pages may make, and what the authorizer is asked for each.
 
-What is not listed is not passed on: the agents' own requests, and the endless feed, of which pages
-have the socket instead. `*` stands for one part of a path.
+Requests that change what the master has (wire/changes.py) follow from their classes; the others
+are listed. What is not listed is not passed on: the agents' own requests, and the endless feed, of
+which pages have the socket instead. `*` stands for one part of a path.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 from urllib.parse import quote, unquote
 
 from det_jupyter.errors import NotFound
+from det_jupyter.wire import AnyChange, ChangeRequest, SetPools, SwitchSlots
 
 # Resources and actions of Jupyter Server's authorizer. Execute: code is run, or ends for all.
 PREFIX = "det_jupyter:"
@@ -22,32 +25,22 @@ GET     status                      cluster      read
 POST    master/stop                 cluster      execute
 GET     agents                      cluster      read
 GET     agents/*/series             cluster      read
-POST    agents/*/slots              cluster      write
 GET     cluster                     cluster      read
 GET     jobs                        cluster      read
 GET     tasks                       cluster      read
 GET     possible                    cluster      read
 GET     pools                       cluster      read
-PUT     pools                       cluster      write
-POST    queue                       experiments  write
 GET     experiments                 experiments  read
 POST    experiments                 experiments  execute
 GET     experiments/found           experiments  read
 GET     experiments/*               experiments  read
 POST    experiments/*/continue      experiments  execute
-POST    experiments/*/details       experiments  write
-POST    experiments/*/move          experiments  write
-POST    experiments/*/resources     experiments  write
-POST    experiments/*/retention     experiments  write
-POST    experiments/*/search        experiments  write
-POST    experiments/*/*             experiments  write
 GET     experiments/*/curves        experiments  read
 GET     experiments/*/code          experiments  read
 GET     experiments/*/checkpoints   experiments  read
 GET     experiments/*/importance    experiments  read
 GET     experiments/*/config        experiments  read
 GET     experiments/*/logs          logs         read
-POST    checkpoints/delete          experiments  write
 GET     checkpoints/*               experiments  read
 POST    preview                     experiments  read
 GET     trials/holding              experiments  read
@@ -56,9 +49,6 @@ GET     trials/*/timings            experiments  read
 GET     trials/*/series             experiments  read
 GET     trials/*/reason             experiments  read
 GET     trials/*/logs               logs         read
-POST    trials/*/kill               experiments  write
-POST    trials/*/profile            experiments  write
-POST    trials/*/change             experiments  write
 POST    trials/*/continue           experiments  execute
 GET     templates                   templates    read
 GET     templates/*                 templates    read
@@ -84,9 +74,23 @@ class Route:
         )
 
 
+def _route_of(change: type[ChangeRequest]) -> Route:
+    """Return the route of a request that changes what the master has."""
+    parts = change.path.strip("/").split("/")
+    return Route(
+        method=change.method,
+        pattern=tuple("*" if part.startswith("{") else part for part in parts),
+        resource="cluster" if change in (SwitchSlots, SetPools) else "experiments",
+        action="write",
+    )
+
+
 ROUTES = [
-    Route(method=method, pattern=tuple(path.split("/")), resource=resource, action=action)
-    for method, path, resource, action in map(str.split, _TABLE.strip().splitlines())
+    *(
+        Route(method=method, pattern=tuple(path.split("/")), resource=resource, action=action)
+        for method, path, resource, action in map(str.split, _TABLE.strip().splitlines())
+    ),
+    *map(_route_of, get_args(AnyChange)),
 ]
 
 

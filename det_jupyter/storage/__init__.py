@@ -1,5 +1,17 @@
-"""Where checkpoints are kept."""
+"""Where checkpoints are kept: the contract, the kinds of storage, and what all of them share."""
 
-from det_jupyter.storage.local import LocalDraft, LocalStorage, default_root
+from det_jupyter.storage.contract import CheckpointStorage, StorageDraft, path_of
+from det_jupyter.storage.kinds import find_checkpoint, folder_at, open_storage, reading
+from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
 
-__all__ = ["LocalDraft", "LocalStorage", "default_root"]
+__all__ = [
+    "METADATA_FILE",
+    "CheckpointStorage",
+    "StorageDraft",
+    "find_checkpoint",
+    "folder_at",
+    "open_storage",
+    "path_of",
+    "read_metadata",
+    "reading",
+]

@@ -1,19 +1,16 @@
 """Which files of a checkpoint patterns match. `**` is any number of folders, also none.
 
-Links to folders are not followed, and metadata.json is never matched: without it a folder is no
-checkpoint.
+metadata.json is never matched: without it there is no checkpoint.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.storage.metadata import METADATA_FILE
 
-METADATA = "metadata.json"
 _SHOWN = 5
 
 
@@ -33,23 +30,6 @@ def check_globs(globs: Iterable[str]) -> None:
         raise ConfigError(problems)
 
 
-def files_of(folder: Path) -> list[str]:
-    """Return the files in a folder and below, by their paths from there; none if it is gone.
-
-    Raises:
-        OSError: A folder cannot be read.
-    """
-    found = []
-    for inner, _, names in os.walk(folder, onerror=_raise_unless_gone):
-        found += [(Path(inner) / name).relative_to(folder).as_posix() for name in names]
-    return sorted(found)
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
 def matching(files: Iterable[str], globs: Iterable[str]) -> list[str]:
     """Return the files that one of the patterns matches.
 
@@ -59,21 +39,26 @@ def matching(files: Iterable[str], globs: Iterable[str]) -> list[str]:
     ['a.pt', 'b/c.pt']
     """
     patterns = [glob.split("/") for glob in globs]
-    others = (file for file in files if file != METADATA)
+    others = (file for file in files if file != METADATA_FILE)
     return [file for file in others if any(_fits(file.split("/"), each) for each in patterns)]
 
 
-def must_match(uuid: str, folder: Path, globs: Sequence[str]) -> None:
+def must_match(path: str, files: Collection[str], globs: Sequence[str]) -> None:
     """Refuse patterns that match no file of a checkpoint.
+
+    Args:
+        path: Where the checkpoint is.
+        files: Its files.
+        globs: The patterns.
 
     Raises:
         NotFound: They match none, or the checkpoint is not there.
     """
-    files = files_of(folder)
+    others = [file for file in files if file != METADATA_FILE]
+    where, _, uuid = path.rpartition("/")
     if not files:
-        raise NotFound(f"cannot find checkpoint {uuid} in {folder}; is its drive mounted?")
-    if not matching(files, globs):
-        others = [file for file in files if file != METADATA]
+        raise NotFound(f"cannot find checkpoint {uuid} in {where}; is its drive mounted?")
+    if not matching(others, globs):
         names = ", ".join(others[:_SHOWN]) or "no other files"
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         raise NotFound(

@@ -25,7 +25,7 @@ class Board:
 
     Args:
         id: Its number.
-        pid, birth: The process that writes the event files and has started TensorBoard.
+        pid, birth, host: The process that writes the event files and has started TensorBoard.
         url: Where it serves.
         experiments, trials: What it shows.
         logdir: Where the event files are.
@@ -35,15 +35,21 @@ class Board:
     id: int
     pid: int
     birth: str
+    host: str = ""
     url: str
     experiments: list[int]
     trials: list[int]
     logdir: str
     started_at: float
 
+    @property
+    def process(self) -> Process:
+        """See `pid`."""
+        return Process(self.pid, self.birth, self.host)
+
     def end(self) -> bool:
         """End it and forget it; return whether it has ended."""
-        if not Process(self.pid, self.birth).end(_PATIENCE_S):
+        if not self.process.end(_PATIENCE_S):
             return False
         shutil.rmtree(folder_of(self.id), ignore_errors=True)
         return True
@@ -85,7 +91,7 @@ def boards() -> Iterator[Board]:
     for path in sorted(found, key=lambda path: int(path.parent.name)):
         with suppress(OSError, ValueError, TypeError):  # it is removed now, or damaged
             board = Board(**json.loads(path.read_text(encoding="utf-8")))
-            if Process(board.pid, board.birth).is_alive:
+            if board.process.is_alive or not board.process.is_here:
                 yield board
             else:
                 shutil.rmtree(path.parent, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Locks that programs hold while they live: one master, one agent, and each feeder its own.
 
-The file of a lock names its holder by pid and birth, so that `det master stop --everything` ends
+The file of a lock names its holder (processes.py), so that `det master stop --everything` ends
 that process and no later one with its pid. Standard library only, on Linux: a master takes its
 lock before it imports anything else.
 """
@@ -12,10 +12,11 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from det_jupyter.system.ownership import open_own
-from det_jupyter.system.processes import Process, birth_of
+from det_jupyter.system.processes import Process
 
 _POLL_S = 0.02
 
@@ -80,7 +81,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _name_holder(descriptor: int) -> None:
-    name = {"pid": os.getpid(), "birth": birth_of(os.getpid())}
+    name = asdict(Process.of(os.getpid()))
     with suppress(OSError):  # the disk is full: the lock holds without a name
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(name).encode(), 0)
@@ -106,8 +107,9 @@ def is_locked(path: Path) -> bool:
 def holder_of(path: Path) -> Process | None:
     """Return the process that holds this lock file.
 
-    None if no process holds it, or one that its file does not name: it took the lock just now, or
-    is of an older version.
+    It may be one of another computer, if the file is on a drive that both have. None if no process
+    holds it, or one that its file does not name: it took the lock just now, or is of an older
+    version.
     """
     if not is_locked(path):
         return None
@@ -119,7 +121,7 @@ def holder_of(path: Path) -> Process | None:
         text = file.read()
     try:
         named = json.loads(text)
-        holder = Process(int(named["pid"]), str(named["birth"]))
+        holder = Process(int(named["pid"]), str(named["birth"]), str(named.get("host", "")))
     except (ValueError, KeyError, TypeError):
         return None
-    return holder if holder.is_alive else None
+    return None if holder.is_here and not holder.is_alive else holder

@@ -1,6 +1,8 @@
 """Identity and state of processes.
 
-A pid may be given to a later process, so a process is identified by its pid and its birth. psutil
+A pid may be given to a later process, and another computer has its own, so a process is identified
+by its pid, its birth and the name of its computer. Nothing is looked up by a pid alone that came
+from another process: such a pid is in a Process. psutil
 computes the birth from the wall clock, so a step of the clock (NTP, a laptop that wakes) moves it.
 On Linux the birth is in ticks since the computer started, with the id of that start.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -23,14 +26,44 @@ _STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, and no later one with its pid."""
+    """A process of a computer, and no later one with its pid.
+
+    Args:
+        pid: Its number on that computer.
+        birth: As `birth_of` returns it there.
+        host: As `host_name` returns it there; "": this one, as of versions that did not store it.
+    """
 
     pid: int
     birth: str
+    host: str = ""
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """Return the process that has this pid here now; without birth if it has ended."""
+        return cls(pid, birth_of(pid) or "", host_name())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of this computer."""
+        # The name of a computer may change while it runs, the id of its start does not.
+        is_of_this_start = bool(boot := _boot_id()) and self.birth.endswith(f"@{boot}")
+        return self.host in ("", host_name()) or is_of_this_start
+
+    @property
+    def on_host(self) -> str:
+        """What follows its pid in a message: " on HOST", or "" if that is this computer."""
+        return "" if self.is_here else f" on {self.host}"
 
     @property
     def is_alive(self) -> bool:
-        return birth_of(self.pid) == self.birth
+        """Whether it lives; False if it is another computer's, where that cannot be seen."""
+        return self.is_here and birth_of(self.pid) == self.birth
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is stopped (SIGSTOP, a debugger); False if it is another computer's."""
+        return self.is_here and is_frozen(self.pid)
 
     def wait(self, timeout_s: float) -> bool:
         """Return whether it has ended in time."""
@@ -42,8 +75,13 @@ class Process:
         return True
 
     def end(self, timeout_s: float) -> bool:
-        """Terminate it, kill it after the timeout or if it is stopped; return whether it ended."""
-        patience_s = 0.0 if is_frozen(self.pid) else timeout_s
+        """Terminate it, kill it after the timeout or if it is stopped; return whether it ended.
+
+        One of another computer is left alone, and False is returned.
+        """
+        if not self.is_here:
+            return False
+        patience_s = 0.0 if self.is_frozen else timeout_s
         return self._send(signal.SIGTERM, patience_s) or self._send(signal.SIGKILL, timeout_s)
 
     def _send(self, number: signal.Signals, patience_s: float) -> bool:
@@ -51,6 +89,11 @@ class Process:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(self.pid, number)
         return self.wait(patience_s)
+
+
+def host_name() -> str:
+    """Return the name of this computer, by which processes of others tell theirs from ours."""
+    return socket.gethostname()
 
 
 def birth_of(pid: int) -> str | None:

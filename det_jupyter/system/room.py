@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -33,13 +33,18 @@ def is_no_room(error: BaseException) -> bool:
     return any(_says_no_room(each) for each in _chain(error))
 
 
-def folder_without_room(error: BaseException) -> str:
-    """Return the folder that such an error names; "" if it names none."""
+def folder_without_room(
+    error: BaseException, others: Iterable[str | os.PathLike[str]] = ()
+) -> str:
+    """Return the folder that such an error names, else the first of the others without room.
+
+    What fails while it writes to an open file names none. Returns "" if there is none either.
+    """
     for each in _chain(error):
         if isinstance(each, OSError) and each.errno in _NO_ROOM and each.filename:
             path = Path(os.fsdecode(each.filename))
             return str(path if path.is_dir() else path.parent)
-    return ""
+    return next((os.fspath(other) for other in others if why_no_room(other)), "")
 
 
 def _says_no_room(error: BaseException) -> bool:

@@ -156,11 +156,14 @@ FOLLOW_LINKS = flag(
 )
 AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
 FORMS = ("csv", "json", "yaml", "quiet")  # for programs: options, and methods of Listing
-# Of every listing; `tables.written` does what they say.
-PAGE = (
+_ROWS = (
     argument("--limit", type=whole, metavar="N", help="how many rows (default: 50, as data all)"),
     argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
     argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
+)
+# Of every listing; `tables.written` does what they say.
+PAGE = (
+    *_ROWS,
     argument("--sort-by", metavar="COLUMN", help="by this column, such as state"),
     flag("--reverse", help="the last row first"),
     one_of(
@@ -212,8 +215,17 @@ DESCRIPTIONS = (
         argument("--outdir", metavar="FOLDER", help="write the tables as CSV files there"),
     ),
 )
+WORKLOADS = (
+    argument("--limit", type=whole, metavar="N", help="how many workloads (default: all)"),
+    *_ROWS[1:],
+)
 OUTPUT = argument(
     "-o", "--output-dir", metavar="FOLDER", help="where to (default: a folder of its own here)"
+)
+COPIED = (OUTPUT, flag("-q", "--quiet", help="print only where to"))
+BY_METRIC = (
+    argument("--sort-by", metavar="METRIC", help="by this validation metric"),
+    argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
 )
 
 STORAGE = argument(

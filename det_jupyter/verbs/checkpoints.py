@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.checkpoint import Checkpoint
-from det_jupyter.client.client import Client
 from det_jupyter.direction import Direction
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.tables import Listing, shown, written
-from det_jupyter.wire import CheckpointView, ExperimentView
+from det_jupyter.wire import CheckpointView, DropCheckpoints, ExperimentView
 from det_jupyter.words import count, date, length, size
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
@@ -59,7 +58,7 @@ def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[Ch
 def describe(call: Call) -> str:
     """Return where a checkpoint is from, and what is in it."""
     view = call.client.checkpoint(call.options.uuid)
-    files = _files(Path(view.path))
+    files = Checkpoint(view, Path(call.client.session.info.data_dir)).files
     if call.options.json:
         document = view.model_dump(mode="json") | {"resources": files}
         return json.dumps(document, indent=2, ensure_ascii=False)
@@ -79,22 +78,16 @@ def describe(call: Call) -> str:
     return "\n".join(f"{name.ljust(width)}  {shown(value)}" for name, value in rows.items())
 
 
-def _files(folder: Path) -> dict[str, int]:
-    if not folder.is_dir():
-        return {}
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.stat().st_size for path in paths}
-
-
 def download(call: Call) -> str:
     """Copy the files of a checkpoint."""
     given = call.options
-    return _copied(call.client, call.client.checkpoint(given.uuid), given.output_dir)
+    return _copied(call, call.client.checkpoint(given.uuid), given.output_dir)
 
 
 def download_of_trial(call: Call) -> str:
     """Copy a checkpoint of a trial: the best, the latest, or the one that is named."""
     given, client = call.options, call.client
+    _check_metric(call)
     trial = client.trial(given.id)
     view = client.experiment(trial.experiment_id)
     own = [c for c in client.checkpoints(view.id) if c.trial_id == given.id]
@@ -106,40 +99,43 @@ def download_of_trial(call: Call) -> str:
         chosen = sorted(kept, key=lambda c: c.steps_completed)[-1:]
         problem = f"trial {given.id} has no checkpoint"
     else:
-        chosen = best_first(kept, view.direction)[:1]
-        problem = f"trial {given.id} has no checkpoint with a validation; try --latest"
+        chosen = _ranked(call, view, kept)[:1]
+        of = f" of {given.sort_by}" if given.sort_by else ""
+        problem = f"trial {given.id} has no checkpoint with a validation{of}; try --latest"
     if not chosen:
         raise NotFound(problem)
-    return _copied(client, chosen[0], given.output_dir)
+    return _copied(call, chosen[0], given.output_dir)
 
 
 def download_best(call: Call) -> str:
     """Copy the best checkpoints of an experiment, each into a folder of its own."""
     given, client = call.options, call.client
-    if (given.sort_by is None) != (given.smaller_is_better is None):
-        raise UsageError(f"{given.words}: give --sort-by and --smaller-is-better together")
-    view, found = client.experiment(given.id), client.checkpoints(given.id)
-    ranked = best_first(found, view.direction)
-    if given.sort_by is not None:
-        ranked = _by_metric(client, view, found, given.sort_by, given.smaller_is_better)
+    _check_metric(call)
+    ranked = _ranked(call, client.experiment(given.id), client.checkpoints(given.id))
     if not ranked:
         of = f" of {given.sort_by}" if given.sort_by else ""
         raise NotFound(f"experiment {given.id} has no checkpoint with a validation{of}")
     folder = Path(given.output_dir or f"experiment-{given.id}-checkpoints")
-    return "\n".join(_copied(client, each, folder / each.uuid) for each in ranked[: given.top_n])
+    return "\n".join(_copied(call, each, folder / each.uuid) for each in ranked[: given.top_n])
 
 
-def _by_metric(
-    client: Client,
-    view: ExperimentView,
-    found: Sequence[CheckpointView],
-    name: str,
-    is_smaller_better: bool,
+def _check_metric(call: Call) -> None:
+    given = call.options
+    if (given.sort_by is None) != (given.smaller_is_better is None):
+        raise UsageError(f"{given.words}: give --sort-by and --smaller-is-better together")
+
+
+def _ranked(
+    call: Call, view: ExperimentView, found: Sequence[CheckpointView]
 ) -> list[CheckpointView]:
+    """Return them best first, by the metric that the line names or else by the searcher's."""
+    given = call.options
+    if given.sort_by is None:
+        return best_first(found, view.direction)
     values = {
         (curve.trial_id, steps): value
-        for curve in client.curves(view.id)
-        if (curve.group, curve.name) == ("validation", name)
+        for curve in call.client.curves(view.id)
+        if (curve.group, curve.name) == ("validation", given.sort_by)
         for steps, value in zip(curve.steps, curve.values, strict=True)
         if value is not None
     }
@@ -147,14 +143,16 @@ def _by_metric(
         c.model_copy(update={"searcher_metric": values.get((c.trial_id, c.steps_completed))})
         for c in found
     ]
-    return best_first(rated, Direction.of(smaller_is_better=is_smaller_better))
+    return best_first(rated, Direction.of(smaller_is_better=given.smaller_is_better))
 
 
-def _copied(client: Client, view: CheckpointView, folder: str | Path | None) -> str:
+def _copied(call: Call, view: CheckpointView, folder: str | Path | None) -> str:
     try:
-        path = Checkpoint(view, Path(client.session.info.data_dir)).download(folder)
+        path = Checkpoint(view, Path(call.client.session.info.data_dir)).download(folder)
     except OSError as error:
         raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    if call.options.quiet:
+        return str(path)
     metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
     return (
         f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
@@ -173,5 +171,5 @@ def delete(call: Call) -> str:
         what = f"{what} ({size(sum(view.size_bytes for view in views))})"
     if not is_sure(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
-    call.client.delete_checkpoints(names, globs)
+    call.client.change(DropCheckpoints(uuids=names, globs=globs or []))
     return f"Deleting {what}."

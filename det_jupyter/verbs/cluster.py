@@ -127,8 +127,9 @@ def switch_agents(call: Call) -> str:
 def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> str:
     is_enabled = call.options.verb.name == "enable"
     drain = not is_enabled and call.options.drain
-    request = ask_for(SwitchSlots, slots=slots, enabled=is_enabled, drain=drain)
-    switched = [call.client.switch_slots(name, request) for name in agents]
+    given = {"slots": slots, "enabled": is_enabled, "drain": drain}
+    requests = [ask_for(SwitchSlots, agent_id=name, **given) for name in agents]
+    switched = [call.client.change(request) for request in requests]
     return "\n".join(_describe_agent(agent, is_enabled=is_enabled) for agent in switched)
 
 
@@ -168,7 +169,7 @@ def _set_pools(client: Client, text: str) -> str:
         raise ConfigError(["expected the key pools with a list: pools: [{pool_name: default}]"])
     try:
         parse_pools(document)
-        pools = client.set_pools(ask_for(SetPools, pools=document["pools"] or []))
+        pools = client.change(ask_for(SetPools, pools=document["pools"] or []))
     except ConfigError as error:
         raise located(error.problems, read_yaml(text)) from None
     lines = [pool_line(pool) for pool in pools]

@@ -179,14 +179,15 @@ def _notebook(process: DeviceProcess) -> str:
 
 def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
     """Return a line for each kernel that holds a device and does nothing, with what frees it."""
-    hints: dict[int, str] = {}
+    hints: dict[tuple[str, int], str] = {}
     agents = [agent for pool in view.pools for agent in pool.agents]
     processes = [(p, agent) for agent in agents for slot in agent.slots for p in slot.processes]
     for process, agent in processes:
         idle_s = 0.0 if process.idle_since is None else view.at - process.idle_since
-        if process.kernel_id is not None and idle_s >= _IDLE_S and process.pid not in hints:
+        identity = (agent.hostname, process.pid)
+        if process.kernel_id is not None and idle_s >= _IDLE_S and identity not in hints:
             where = f"pid {process.pid} on agent {shortened(agent.id)}"
-            hints[process.pid] = (
+            hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "
                 f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
                 f"Shut it down in Jupyter, or free it with:  {reader.shell}kill {process.pid}"

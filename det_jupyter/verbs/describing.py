@@ -16,7 +16,7 @@ from det_jupyter.client.shown import state_name
 from det_jupyter.errors import DetError
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.verbs.tables import Listing, written
+from det_jupyter.verbs.tables import Listing, page_of, written
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView, State, TrialView
 from det_jupyter.words import date, one_line
 
@@ -47,12 +47,13 @@ def describe_trial(call: Call) -> str:
     """Return tables of a trial: itself and its workloads; with a summary, its last metrics."""
     trial = call.client.trial(call.options.id)
     view = call.client.experiment(trial.experiment_id)
+    given, workloads_of_it = call.options, _workloads_of(call, view, [trial])
     tables: list[Table] = [
         ("Trial", [_trial_row(trial)]),
-        ("Workloads", _workloads_of(call, view, [trial])),
+        ("Workloads", workloads_of_it[given.offset :][: page_of(given)]),
     ]
     headers: tuple[Sequence[str], ...] = (_TRIAL, _WORKLOAD)
-    if call.options.metrics_summary:
+    if given.metrics_summary:
         curves = [c for c in call.client.curves(view.id) if c.trial_id == trial.id]
         tables.append(("Metrics", [_last_row(curve) for curve in curves if curve.values]))
         headers = (*headers, ("Group", "Metric", "# of Batches", "Last", "Min", "Max"))

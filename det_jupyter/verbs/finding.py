@@ -55,7 +55,7 @@ def list_experiments(call: Call) -> str:
         return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
-    hint = f"; {call.reader.experiment} list -a lists all"
+    hint = "" if given.all else f"; {call.reader.experiment} list -a lists all"
     return found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
 
 

@@ -13,7 +13,7 @@ from det_jupyter.errors import Conflict, DetError, MasterUnreachable, UsageError
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.verbs.finding import known_numbers, numbers_of
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.wire import CheckpointView, ExperimentView
+from det_jupyter.wire import LIFE, CheckpointView, Delete, ExperimentView
 from det_jupyter.words import count, size
 
 _MOST_NAMED = 20
@@ -23,7 +23,7 @@ def command(call: Call) -> str:
     """Pause, activate, cancel or kill experiments."""
 
     def ask(number: int) -> str:
-        view = call.client.command(number, call.options.verb.name)
+        view = call.client.change(LIFE[call.options.verb.name](experiment_id=number))
         return f"{title(view)}: {describe_state(view)}"
 
     return _each(call, ask)
@@ -33,7 +33,12 @@ def archive(call: Call) -> str:
     """Hide experiments from lists, or show them there again."""
     verb = call.options.verb.name
     done = {"archive": "hidden from lists", "unarchive": "shown in lists again"}[verb]
-    return _each(call, lambda number: f"{title(call.client.order(number, verb))}: {done}.")
+
+    def ask(number: int) -> str:
+        view = call.client.change(LIFE[verb](experiment_id=number))
+        return f"{title(view)}: {done}."
+
+    return _each(call, ask)
 
 
 def delete(call: Call) -> str:
@@ -46,7 +51,7 @@ def delete(call: Call) -> str:
         return f"Nothing is deleted; {stays}."
 
     def ask(number: int) -> str:
-        client.order(number, "delete")
+        client.change(Delete(experiment_id=number))
         return f"Deleting {whats[number]}."
 
     return _each(call, ask, numbers)

@@ -34,8 +34,10 @@ _OPERATION = re.compile(r"(\d+)\.([a-z-]+)=(.*)", re.DOTALL)
 def move(call: Call) -> str:
     """Put an experiment ahead of another one, or behind it."""
     given = call.options
-    request = ask_for(MoveInQueue, ahead_of=given.ahead_of, behind=given.behind)
-    return describe_place(call.client.move(given.id, request))
+    anchor = {"ahead_of": given.ahead_of, "behind": given.behind}
+    return describe_place(
+        call.client.change(ask_for(MoveInQueue, experiment_id=given.id, **anchor))
+    )
 
 
 def update(call: Call) -> str:
@@ -55,7 +57,7 @@ def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
     words = ("resource-pool", "priority", "weight", "ahead-of", "behind-of")
     values = {word: getattr(given, options.get(word, word)) for word in words}
     return [
-        QueueChange(experiment_id=given.id, where=f"--{word}", request=_request(word, value))
+        QueueChange(where=f"--{word}", request=_request(given.id, word, value))
         for word, value in values.items()
         if value is not None
     ]
@@ -86,17 +88,17 @@ def read_operation(text: str) -> QueueChange:
         raise ConfigError([Problem(text, "expected a value after the =")])
     where = f"{number}.{word}"
     try:
-        request = _request(word, value)
+        request = _request(number, word, value)
     except ConfigError as error:
         raise ConfigError([replace(each, path=where) for each in error.problems]) from None
-    return QueueChange(experiment_id=number, where=where, request=request)
+    return QueueChange(where=where, request=request)
 
 
-def _request(word: str, value: Any) -> ChangeResources | MoveInQueue:
-    field = OPERATIONS[word]
-    if field in MoveInQueue.model_fields:
-        return ask_for(MoveInQueue, **{field: value})
-    return ask_for(ChangeResources, **{field: value})
+def _request(number: int, word: str, value: Any) -> ChangeResources | MoveInQueue:
+    given = {"experiment_id": number, OPERATIONS[word]: value}
+    if OPERATIONS[word] in MoveInQueue.model_fields:
+        return ask_for(MoveInQueue, **given)
+    return ask_for(ChangeResources, **given)
 
 
 def _read_number(text: str) -> Any:
@@ -116,7 +118,7 @@ def _change(
     try:
         if changes:
             request = ChangeQueue(changes=list(changes), dry_run=bool(problems))
-            views = call.client.change_queue(request)
+            views: list[ExperimentView] = call.client.change(request)
     except ConfigError as error:
         found += error.problems
     if not found:
@@ -135,4 +137,4 @@ def _named_in(change: QueueChange) -> list[int]:
     anchor = None
     if isinstance(change.request, MoveInQueue):
         anchor = change.request.ahead_of or change.request.behind
-    return [change.experiment_id, *([] if anchor is None else [anchor])]
+    return [change.request.experiment_id, *([] if anchor is None else [anchor])]

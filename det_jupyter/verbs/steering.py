@@ -17,7 +17,7 @@ from det_jupyter.verbs.experiments import title
 from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.overrides import read_overrides
-from det_jupyter.wire import ChangeDetails, ChangeResources, ExperimentView
+from det_jupyter.wire import ChangeDetails, ChangeResources, ExperimentView, KillTrial
 from det_jupyter.words import count, length, size
 
 _MOST_CHECKPOINTS = 20
@@ -27,24 +27,30 @@ def set_values(call: Call) -> str:
     """Change the name or description of an experiment, or its place and share."""
     given = call.options
     with reading(given):
-        details = ask_for(ChangeDetails, name=given.title, description=given.description)
+        details = ask_for(
+            ChangeDetails,
+            experiment_id=given.id,
+            name=given.title,
+            description=given.description,
+        )
         change = ask_for(
             ChangeResources,
+            experiment_id=given.id,
             priority=given.priority,
             weight=given.weight,
             max_slots=given.max_slots,
             resource_pool=given.pool,
         )
-    if change == ChangeResources() and details == ChangeDetails():
+    if not change.given() and not details.given():
         raise UsageError(
             f"{given.words}: nothing to change; give --name, --description, --priority, --weight, "
             "--max-slots or --pool"
         )
     lines = []
-    if details != ChangeDetails():
+    if details.given():
         lines.append(_change_details(call, details))
-    if change != ChangeResources():
-        lines.append(describe_place(call.client.change_resources(given.id, change)))
+    if change.given():
+        lines.append(describe_place(call.client.change(change)))
     return "\n".join(lines)
 
 
@@ -54,23 +60,23 @@ def set_value(call: Call) -> str:
     name = given.verb.name.replace("-", "_")
     if name in ("name", "description"):
         with reading(given):
-            details = ask_for(ChangeDetails, **{name: given.value})
+            details = ask_for(ChangeDetails, experiment_id=given.id, **{name: given.value})
         return _change_details(call, details)
     with reading(given):
-        change = ask_for(ChangeResources, **{name: given.value})
-    return describe_place(call.client.change_resources(given.id, change))
+        change = ask_for(ChangeResources, experiment_id=given.id, **{name: given.value})
+    return describe_place(call.client.change(change))
 
 
 def change_labels(call: Call) -> str:
     """Give an experiment labels, or take them away from it."""
     with reading(call.options):
         labels = {f"{call.options.verb.name}_labels": call.options.labels}
-        change = ask_for(ChangeDetails, **labels)
+        change = ask_for(ChangeDetails, experiment_id=call.options.id, **labels)
     return _change_details(call, change)
 
 
 def _change_details(call: Call, change: ChangeDetails) -> str:
-    view = call.client.change_details(call.options.id, change)
+    view = call.client.change(change)
     done = []
     if change.name is not None:
         done.append(f"renamed to “{view.name}”")
@@ -146,7 +152,7 @@ def _describe_retention(
     given: argparse.Namespace, before: Sequence[Checkpoint], deleted: Sequence[Checkpoint]
 ) -> str:
     gone = {checkpoint.uuid for checkpoint in deleted}
-    stay = [c for c in before if c.uuid not in gone and c.path.is_dir()]
+    stay = [c for c in before if c.uuid not in gone and c.files]
     per_trial = given.save_trial_best + given.save_trial_latest
     of_trials = Counter(checkpoint.view.trial_id for checkpoint in stay)
     most_kept = given.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())
@@ -212,5 +218,5 @@ def change(call: Call) -> str:
 
 def kill(call: Call) -> str:
     """End a trial now; its experiment goes on."""
-    view = call.client.kill_trial(call.options.id)
+    view = call.client.change(KillTrial(trial_id=call.options.id))
     return f"Trial {view.id} of experiment {view.experiment_id}: {describe_trial(view)}."

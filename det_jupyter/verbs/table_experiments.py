@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from det_jupyter.verbs.arguments import (
+    BY_METRIC,
     CONFIG,
+    COPIED,
     DESCRIPTIONS,
     ID,
     IDS,
@@ -27,7 +29,6 @@ from det_jupyter.verbs.arguments import (
     trial_number,
     whole,
     yaml_value,
-    yes_or_no,
 )
 from det_jupyter.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
 
@@ -117,8 +118,7 @@ _BEST = argument("--best", type=at_least_one, metavar="N", help="only the best o
 _POLLING = argument("--polling-interval", type=positive, help=SUPPRESS)
 _OF_BEST = (
     argument("--top-n", type=at_least_one, default=1, metavar="N", help="how many (1)"),
-    argument("--sort-by", metavar="METRIC", help="by this validation metric"),
-    argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
+    *BY_METRIC,
 )
 _SOURCE = one_of(
     argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
@@ -182,7 +182,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("code", "print the code that it was made with",
          verbs.taking_out.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,
-         (ID, OUTPUT, *_OF_BEST)),
+         (ID, *COPIED, *_OF_BEST)),
     Verb("download-model-def", "copy the code and the folder that it was made with",
          verbs.taking_out.download_code, (ID, OUTPUT)),
     Verb("why", "print why it does not run, and what would start it",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from det_jupyter.verbs.arguments import (
+    BY_METRIC,
+    COPIED,
     DESCRIPTIONS,
     FILE,
     ID,
     LOGS,
-    OUTPUT,
     POOL,
     PRIORITY,
     TABLE,
     TEMPLATE,
     TRIAL,
     WEIGHT,
+    WORKLOADS,
     YES,
     at_least_one,
     experiment_number,
@@ -210,10 +212,11 @@ TRIAL_GROUP = Group(
     members=(
         Verb("describe", "print tables of it and of what it did",
              verbs.describing.describe_trial,
-             (TRIAL, *DESCRIPTIONS, flag("--metrics-summary", help="the last value of each"))),
+             (TRIAL, *DESCRIPTIONS, *WORKLOADS,
+              flag("--metrics-summary", help="the last value of each"))),
         Verb("logs", "print what its ranks printed", verbs.logs.show_trial_logs, (TRIAL, *LOGS)),
         Verb("download", "copy a checkpoint of it", verbs.checkpoints.download_of_trial,
-             (TRIAL, OUTPUT, _OF_TRIAL)),
+             (TRIAL, *COPIED, _OF_TRIAL, *BY_METRIC)),
         Verb("kill", "end it now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
         Verb("profile", "record some of its batches with torch.profiler",
              verbs.steering.profile, (TRIAL, *_PROFILE)),
@@ -230,7 +233,7 @@ CHECKPOINT_GROUP = Group(
              verbs.checkpoints.list_of_experiment, (ID, *TABLE), aliases=("ls",)),
         Verb("describe", "print where it is from and what is in it",
              verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON"))),
-        Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, OUTPUT)),
+        Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, *COPIED)),
         Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES, _GLOB),
              aliases=("rm",)),
     ),
@@ -265,7 +268,7 @@ OTHERS: tuple[Verb | Group, ...] = (
 _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
 _RESOURCES = "`{det} slots` shows who is on which slot"
-
+_NO_MODELS = "there is no registry of models: `{det} checkpoint download` copies a checkpoint"
 _NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
 
 OF_DET = {
@@ -289,7 +292,7 @@ OF_DET = {
     "cmd": _TASKS,
     "deploy": "the master starts when something needs it, or by `{cli} master start`",
     "d": "the master starts when something needs it, or by `{cli} master start`",
-    "model": "there is no registry of models: `{det} checkpoint download` copies a checkpoint",
+    **dict.fromkeys(("model", "m"), _NO_MODELS),
     "resources": _RESOURCES,
     "res": _RESOURCES,
 }

@@ -19,7 +19,7 @@ import yaml
 from det_jupyter.client.tables import csv_text, plain_table
 from det_jupyter.errors import UsageError
 from det_jupyter.verbs.arguments import FORMS
-from det_jupyter.words import shortened
+from det_jupyter.words import count, shortened
 
 MOST_ROWS = 50
 _PAGE = 200  # rows of `--pages 1`, as in Determined
@@ -75,6 +75,7 @@ class Listing:
             rows=[self.rows[place] for place in chosen],
             data=[self.data[place] for place in chosen] if self.data else (),
             below=[self.below[place] for place in chosen] if self.below else (),
+            if_empty=_none_of(len(self.rows)) if self.rows else self.if_empty,
             num_unknown=self.num_unknown + num_left,
         )
 
@@ -152,6 +153,10 @@ def written(listing: Listing, given: Namespace) -> str:
         write: Callable[[], str] = getattr(listing, form)
         return write().rstrip("\n")
     return listing.text(None if given.all or page_of(given) is not None else MOST_ROWS)
+
+
+def _none_of(num_rows: int) -> str:
+    return f"--offset and --limit leave none of {count(num_rows, 'row')}."
 
 
 def to_yaml(document: Any) -> str:

@@ -1,6 +1,6 @@
 """Messages between our programs: the only types that they share, besides records.
 
-    client  ->  master     CreateExperiment                         answers: *View
+    client  ->  master     CreateExperiment, changes (changes.py)   answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
     master  ->  agent      AgentCommand: StartGang, SignalGang, ExtendGang, KillGang, ...
     agent   ->  rank       GangSpec + RankPlace = RankSpec (through the zygote, or a file)
@@ -10,28 +10,46 @@ Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would
 """
 
 from det_jupyter.wire.capsule import Capsule, CapturedName, CodeView, ContextRef
+from det_jupyter.wire.changes import (
+    LIFE,
+    Activate,
+    AnyChange,
+    Archive,
+    Cancel,
+    ChangeDetails,
+    ChangeQueue,
+    ChangeRequest,
+    ChangeResources,
+    ChangeSearch,
+    ChangeTrial,
+    Delete,
+    DropCheckpoints,
+    Kill,
+    KillTrial,
+    MoveInQueue,
+    OfExperiment,
+    OfTrial,
+    Pause,
+    ProfileTrial,
+    QueueChange,
+    SetPools,
+    SetRetention,
+    SwitchSlots,
+    Unarchive,
+)
 from det_jupyter.wire.cluster import (
     AgentStatus,
-    ChangeQueue,
-    ChangeResources,
     ClusterView,
-    ContinueExperiment,
-    DeleteCheckpoints,
     DeviceProcess,
     Estimate,
     HolderView,
     JobEntry,
-    MoveInQueue,
     PoolStatus,
-    QueueChange,
     QueueEntry,
     Reason,
     Remedy,
     RemedyVerb,
-    SetPools,
-    SetRetention,
     SlotStatus,
-    SwitchSlots,
     TaskEntry,
 )
 from det_jupyter.wire.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
@@ -74,7 +92,6 @@ from det_jupyter.wire.logs import (
 from det_jupyter.wire.orders import (
     Change,
     ChangeOrder,
-    ChangeTrial,
     Order,
     Profile,
     ProfileOrder,
@@ -96,8 +113,7 @@ from det_jupyter.wire.ranks import (
     ZygoteReport,
 )
 from det_jupyter.wire.requests import (
-    ChangeDetails,
-    ChangeSearch,
+    ContinueExperiment,
     ContinueTrial,
     CreateExperiment,
     EffectiveConfig,

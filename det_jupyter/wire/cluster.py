@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, StrictBool
-
-from det_jupyter.bounds import Count, Moment, ProcessId, StrictCount, StrictWhole, Words
+from det_jupyter.bounds import Count, Moment, ProcessId, Words
 from det_jupyter.wire.states import State, Wire
 from det_jupyter.wire.views import SlotView
 
@@ -224,81 +222,3 @@ class ClusterView(Wire):
     queue: list[QueueEntry]  # in order, pool by pool
     num_waiting: int
     at: float
-
-
-# ---- requests ----
-
-
-class ChangeResources(Wire):
-    """A request to change what an experiment may have, while it runs; None: as it is.
-
-    `max_slots`: "none" lifts the limit.
-    """
-
-    priority: StrictWhole | None = None
-    weight: float | None = Field(default=None, allow_inf_nan=False)
-    max_slots: StrictWhole | Literal["none"] | None = None
-    resource_pool: str | None = None
-
-
-class MoveInQueue(Wire):
-    """A request to have an experiment right ahead of, or right behind, another one."""
-
-    ahead_of: StrictWhole | None = None
-    behind: StrictWhole | None = None
-
-
-class QueueChange(Wire):
-    """A change of one experiment, as a part of a `ChangeQueue`."""
-
-    experiment_id: StrictWhole
-    # What the user wrote it as; problems with it begin so.
-    where: Annotated[str, Field(max_length=1000)]
-    request: ChangeResources | MoveInQueue
-
-
-class ChangeQueue(Wire):
-    """A request to make all of these changes, or none; each is judged after those before it."""
-
-    changes: Annotated[list[QueueChange], Field(max_length=1000)]
-    dry_run: StrictBool = False  # make none; only find out what is wrong with them
-
-
-class SwitchSlots(Wire):
-    """A request to give slots of an agent out no more, or again."""
-
-    slots: list[StrictWhole] | None = None  # their ids; None: all of the agent
-    enabled: StrictBool  # whether they may be given out
-    # Let the gangs that are there finish; else they are asked to leave at once.
-    drain: StrictBool = False
-
-
-class SetPools(Wire):
-    """A request to have these pools, instead of all that there were: the file's `pools` key."""
-
-    pools: Annotated[list[dict[str, Any]], Field(max_length=1000)]
-
-
-class ContinueExperiment(Wire):
-    """A request to go on with an experiment that is over, under its own number."""
-
-    config: dict[str, Any] = {}  # laid over its configuration; only for `single`
-
-
-class DeleteCheckpoints(Wire):
-    """A request to delete checkpoints, or some of their files: of all of them, or of none."""
-
-    uuids: Annotated[list[str], Field(min_length=1)]
-    globs: list[str] = []  # of the files; none: all
-
-
-class SetRetention(Wire):
-    """A request to keep these checkpoints of an experiment, and to delete the others.
-
-    With `dry_run` nothing is deleted; the answer lists what would be.
-    """
-
-    save_experiment_best: StrictCount
-    save_trial_best: StrictCount
-    save_trial_latest: StrictCount
-    dry_run: StrictBool = False

@@ -114,6 +114,7 @@ class RegisterAgent(Wire):
     session: str
     hostname: str
     pid: int
+    birth: Words = ""  # of its process (system/processes.py)
     slots: Annotated[list[SlotView], AfterValidator(_numbered)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
@@ -128,6 +129,8 @@ class Knock(Wire):
     protocol: int
     version: str
     pid: int
+    birth: str = ""
+    hostname: str = ""
 
 
 class Offsets(Wire):
@@ -160,6 +163,8 @@ class RankProcess(Wire):
 
     rank: Rank
     pid: ProcessId
+    birth: Words = ""  # system/processes.py
+    host: Words = ""  # name of its computer
     connection_file: str
     output_file: str
 

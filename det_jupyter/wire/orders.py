@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from det_jupyter.bounds import Count, Moment, Rank, StrictCount, StrictWhole, Words
+from det_jupyter.bounds import Count, Moment, Rank, StrictCount, Words
 from det_jupyter.lengths import Length
 from det_jupyter.wire.states import Wire
 
@@ -53,11 +53,11 @@ class Change(Wire):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if self.lr is not None and self.lr_factor is not None:
-            raise ValueError("got lr and lr_factor, expected one of them")
+            raise ValueError("change: got lr and lr_factor, expected one of them")
         if self.optimizer is not None and self.lr is None and self.lr_factor is None:
-            raise ValueError("got optimizer alone, expected lr or lr_factor too")
+            raise ValueError("change: got optimizer alone, expected lr or lr_factor too")
         if self.lr is None and self.lr_factor is None and self.min_validation_period is None:
-            raise ValueError("got nothing to change")
+            raise ValueError("change: got nothing to change")
         return self
 
 
@@ -80,15 +80,6 @@ class ChangeOrder(Wire):
 
 
 Order = Annotated[ProfileOrder | ChangeOrder, Field(discriminator="kind")]
-
-
-class ChangeTrial(Wire):
-    """A request to change a running trial; as `Change`, with a length in any form."""
-
-    lr: Rate | None = None
-    lr_factor: Rate | None = None
-    optimizer: StrictCount | None = None
-    min_validation_period: dict[str, StrictWhole] | StrictWhole | None = None
 
 
 class TraceView(Wire):

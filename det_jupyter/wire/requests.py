@@ -141,27 +141,10 @@ class PreviewView(Wire):
     notices: list[str] = []
 
 
-class ChangeSearch(Wire):
-    """A request to give a running search other limits; None: as it is."""
+class ContinueExperiment(Wire):
+    """A request to go on with an experiment that is over, under its own number."""
 
-    max_trials: StrictWhole | None = None
-    max_length: dict[str, StrictWhole] | StrictWhole | None = None
-    max_concurrent_trials: StrictWhole | None = None
-    hyperparameters: dict[str, Any] | None = None
-
-
-Label = Annotated[str, Field(min_length=1, max_length=100)]
-
-
-class ChangeDetails(Wire):
-    """A request to describe an experiment anew, whatever its state; None: as it is."""
-
-    name: str | None = None
-    description: Annotated[str, Field(max_length=20_000)] | None = None
-    # Labels that it gets; those that it has already stay.
-    add_labels: Annotated[list[Label], Field(max_length=100)] = []
-    # Labels that it loses; those that it does not have do not matter.
-    remove_labels: Annotated[list[Label], Field(max_length=100)] = []
+    config: dict[str, Any] = {}  # laid over its configuration; only for `single`
 
 
 class ContinueTrial(Wire):

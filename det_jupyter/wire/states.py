@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 8
+PROTOCOL = 9
 
 
 class Wire(BaseModel):

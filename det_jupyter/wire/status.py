@@ -38,6 +38,12 @@ Status = Literal[
 ]
 STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
 STATUS_WORDS["stopped"] = "Stopped early"
+# What says more than the status.
+UNUSUAL: dict[State, str] = {
+    State.STOPPING_KILLED: "being killed",
+    State.DELETING: "being deleted",
+    State.DELETE_FAILED: "not deleted",
+}
 ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "error")
 
 _ENDED: dict[State, Status] = {
@@ -75,6 +81,20 @@ def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials
 def with_alarm(word: str, *, is_alarm: bool) -> str:
     """Return the word for a status, and that its training diverges."""
     return f"{word}, diverged" if is_alarm else word
+
+
+def in_words(state: State) -> str:
+    """Return what an experiment or trial is, for a sentence.
+
+    >>> states = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED, State.ERROR)
+    >>> [in_words(state) for state in states]
+    ['active', 'stopping', 'being killed', 'over (error)']
+    """
+    if state in UNUSUAL:
+        return UNUSUAL[state]
+    if state in _ENDED:
+        return f"over ({_ENDED[state]})"
+    return state.lower() if state in (State.ACTIVE, State.PAUSED) else "stopping"
 
 
 def api_name(status: Status) -> str:

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.direction import Direction
 from det_jupyter.lengths import Length
+from det_jupyter.system.processes import Process
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.orders import ProfileView, TrialChangeView
 from det_jupyter.wire.states import AllocationState, State, Wire
@@ -33,11 +34,18 @@ class RankView(Wire):
 
     rank: int
     pid: int
+    birth: str = ""
+    host: str = ""
     slot: SlotView
     connection_file: str
     output_file: str
     backend: str = ""
     device: str = ""
+
+    @property
+    def process(self) -> Process:
+        """Its process, on the computer of its agent."""
+        return Process(self.pid, self.birth, self.host)
 
 
 class AllocationView(Wire):
@@ -270,9 +278,15 @@ class MasterInfo(Wire):
     token: str = ""
     pid: int
     started_at: float
-    birth: str = ""  # tells a process that was given its pid later from it (system/processes.py)
+    birth: str = ""
+    host: str = ""  # name of its computer
     version: str
     protocol: int
     python: str
     data_dir: str
     checkpoint_storage: str = ""  # folder in the place of a storage without a backend here
+
+    @property
+    def process(self) -> Process:
+        """Its process, and thereby where it is."""
+        return Process(self.pid, self.birth, self.host)

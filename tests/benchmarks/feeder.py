@@ -30,6 +30,7 @@ from det_jupyter.system import paths
 from det_jupyter.wire import (
     PROTOCOL,
     GangStarted,
+    Kill,
     MasterInfo,
     RankProcess,
     RegisterAgent,
@@ -141,7 +142,7 @@ def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
         for number in range(num_experiments):
             view = client.create(make_request(name=f"experiment {number}", **config))
             if number >= LIVING:
-                client.command(view.id, "kill")
+                client.change(Kill(experiment_id=view.id))
         print(f"{num_experiments} experiments made in {time.perf_counter() - started:.0f} s")
         agent.start_gangs(SLOTS)
         yield agent

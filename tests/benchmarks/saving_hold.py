@@ -25,7 +25,7 @@ from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 
 _ROUNDS = 5
 _LAYER_MB = 10
@@ -39,7 +39,7 @@ def make_saver(folder: Path, size_mb: int) -> tuple[Saver, Callable[[], None]]:
     layers = [nn.Linear(100, rows, bias=False) for _ in range(size_mb // _LAYER_MB * 10)]
     model = context.wrap_model(nn.ModuleList(layers))
     context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-    storage = CheckpointContext(LocalStorage(folder), RecordList(), distributed, {})
+    storage = CheckpointContext(DirectoryStorage(folder), RecordList(), distributed, {})
     saver = Saver(storage, Parts(context=context, callbacks=Callbacks({})), Origin(trial_class=""))
     x = torch.randn(8, 100)
 

@@ -50,7 +50,7 @@ def run_machine(num_agents: int, num_waiting: int) -> dict[str, Any]:
         size: submitted(slots=size, hyperparameters={"global_batch_size": 64}) for size in SIZES
     }
     submits_s: list[float] = []
-    while timed.machine.pools["default"].num_waiting < num_waiting:
+    while timed.machine.queue.num_waiting < num_waiting:
         size = rng.choices([*SIZES], [*SIZES.values()])[0]
         submits_s.append(timed.tell([asked[size]]))
     exits_s = end_some(timed, rng)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
+from tests.scheduler_pool import Pool
 
 NUM_REASONS = 256
 
@@ -58,7 +59,7 @@ class BusyFacts:
     def gone(self) -> list[AgentSlots]:
         return []
 
-    def other_pools(self) -> Mapping[str, Pool]:
+    def other_pools(self) -> Mapping[str, Snapshot]:
         return {}
 
 
@@ -68,12 +69,12 @@ def run_reasons(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
     facts = BusyFacts(pool)
     waiting = [request.id for request in pool.waiting(NUM_REASONS)]
     began = time.thread_time()
-    why_waiting(pool, waiting[0], facts, survey(pool, facts))
+    why_waiting(Survey(pool.snapshot(), facts), waiting[0])
     first_s = time.thread_time() - began
-    gathered, times = survey(pool, facts), []
+    gathered, times = Survey(pool.snapshot(), facts), []
     for request_id in waiting:
         began = time.thread_time()
-        why_waiting(pool, request_id, facts, gathered)
+        why_waiting(gathered, request_id)
         times.append(time.thread_time() - began)
     return {
         "policy": name,

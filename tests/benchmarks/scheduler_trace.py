@@ -32,9 +32,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 from typing import Any
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Decisions, Group, PoolRules, Request
 from tests.benchmarks.scheduler_worlds import SIZES
+from tests.scheduler_pool import Pool
 
 NUM_GROUPS = 16
 NUM_AGENTS = 32

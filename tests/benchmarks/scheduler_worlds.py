@@ -13,7 +13,6 @@ import time
 from collections import deque
 from dataclasses import replace
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -22,6 +21,7 @@ from det_jupyter.scheduler.model import (
     PoolRules,
     Request,
 )
+from tests.scheduler_pool import Pool
 
 POLICIES = {
     "priority": PoolRules(),

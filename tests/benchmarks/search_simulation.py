@@ -135,7 +135,11 @@ def run_optuna(sampler: str, trials: int) -> dict[str, Any]:
     section = make_section("random", trials) | {"name": "optuna", "sampler": sampler}
     document = {"entrypoint": "SomeTrial", "hyperparameters": SPACE, "searcher": section}
     config = parse_config(document, default_seed=1)
-    whole, search, samplers = config.to_document(), Search(config), Samplers()
+    whole, search, samplers = (
+        config.to_document(),
+        Search(config.searcher, config.hyperparameters, 1),
+        Samplers(),
+    )
     history: list[TrialHistory] = []
     asked_s: list[float] = []
     waiting = deque(search.start())

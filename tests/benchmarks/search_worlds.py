@@ -59,7 +59,8 @@ def make_search(name: str, trials: int) -> Search:
     """Return a search with so many trials."""
     searcher = make_section(name, trials)
     document = {"entrypoint": "SomeTrial", "hyperparameters": SPACE, "searcher": searcher}
-    return Search(parse_config(document, default_seed=1))
+    config = parse_config(document, default_seed=1)
+    return Search(config.searcher, config.hyperparameters, 1)
 
 
 def metric_of(quality: float, trained: int) -> float:

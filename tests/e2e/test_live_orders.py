@@ -102,9 +102,9 @@ def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_pat
     assert folder.name == str(experiment.id)
     experiment.pause()
     wait_until(lambda: trial.view.allocation is None, "it has left its slots")
-    with pytest.raises(Conflict, match=r"cannot be profiled: it is PAUSED"):
+    with pytest.raises(Conflict, match=r"cannot be profiled: it is paused"):
         trial.profile()
-    with pytest.raises(Conflict, match=r"is PAUSED and cannot be changed"):
+    with pytest.raises(Conflict, match=r"is paused and cannot be changed"):
         trial.change(lr=1)
     experiment.kill()
     experiment.wait(30)

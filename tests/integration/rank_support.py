@@ -33,6 +33,7 @@ from det_jupyter.records import (
     RunEnded,
     parse_line,
 )
+from det_jupyter.storage import reading
 from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.system.rundir import RunDir, run_dir
 from det_jupyter.wire import (
@@ -236,8 +237,9 @@ class Gang:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the first model's weights in the newest checkpoint."""
-        path = Path(self.last_checkpoint().path) / "state_dict.pt"
-        models: list[dict[str, torch.Tensor]] = torch.load(path, weights_only=True)["models"]
+        with reading(self.last_checkpoint().path) as folder:
+            state = torch.load(folder / "state_dict.pt", weights_only=True)
+        models: list[dict[str, torch.Tensor]] = state["models"]
         return models[0]
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 
 
 @contextmanager
-def stored(storage: LocalStorage, uuid: str) -> Iterator[Path]:
+def stored(storage: DirectoryStorage, uuid: str) -> Iterator[Path]:
     """Give an empty folder to fill; on leaving, its content becomes the checkpoint."""
     draft = storage.begin(uuid)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from det_jupyter.system.processes import birth_of
+from det_jupyter.system.rundir import RUN_VARIABLE
 from det_jupyter.wire import KillGang, Leave, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
@@ -355,3 +357,22 @@ def test_stopping_everything_ends_an_agent_whose_master_was_killed(
         code, printed = command.run("stop", "--everything")
         assert (code, processes_of(home)) == (0, []), printed
         assert command.run("stop", "--everything") == (0, "Nothing runs.\n")
+
+
+def test_what_a_killed_agent_has_left_is_named_by_status_and_ended_on_request(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    run = files_of(home, "1.1.1").path
+    command = MasterProcess(home)
+    with subprocess.Popen(["sleep", "3600"], env=os.environ | {RUN_VARIABLE: str(run)}) as daemon:
+        try:
+            code, printed = command.run("status")
+            assert code == 3
+            assert f"Processes of trials run without an agent (pid {daemon.pid});" in printed
+            code, printed = command.run("stop", "--everything")
+            assert (code, printed) == (0, "Ended: ranks without an agent. Nothing runs now.\n")
+            assert daemon.wait(timeout=30) == -signal.SIGKILL
+        finally:
+            daemon.kill()
+    assert "without an agent" not in command.run("status")[1]

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.service.links import Links
@@ -80,7 +81,7 @@ def keep_until_lost(bench: Bench) -> None:
     seq = bench.service.machine.state.seq
 
     async def keep_for_a_while() -> None:
-        supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=False, lost_s=0.0)
+        supervisor = AgentSupervisor(bench.service, LocalEngine(starts=False), lost_s=0.0)
         keeping = asyncio.create_task(supervisor.run())
         async with asyncio.timeout(60):
             while bench.service.machine.state.seq == seq:
@@ -111,7 +112,7 @@ TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
 
 def keep_until(bench: Bench, condition: Callable[[], bool]) -> None:
     async def keep() -> None:
-        supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=True, lost_s=0.0)
+        supervisor = AgentSupervisor(bench.service, LocalEngine(), lost_s=0.0)
         keeping = asyncio.create_task(supervisor.run())
         async with asyncio.timeout(60):
             while not condition():

@@ -28,7 +28,7 @@ from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule
 
@@ -67,7 +67,7 @@ def save(root: Path, origin: Origin, width: int) -> CheckpointSaved:
     model = context.wrap_model(torch.nn.Linear(width, 1))
     torch.nn.init.constant_(model.weight, 5.0)  # type: ignore[arg-type]  # a Linear's
     records = RecordList()
-    storage = CheckpointContext(LocalStorage(root), records, distributed, {})
+    storage = CheckpointContext(DirectoryStorage(root), records, distributed, {})
     saver = Saver(storage, Parts(context=context, callbacks=Callbacks({})), origin)
     saver.begin(steps_completed=1)
     saver.finish()
@@ -146,7 +146,7 @@ def test_what_was_captured_is_linked_and_not_copied(
         carried = Path(record.path) / "code" / "files" / digest
         assert carried.samefile(blobs.path(digest))
         assert record.size_bytes < 100_000  # without the 1.2 MB that it shares
-    LocalStorage(tmp_path / "checkpoints").delete(first.uuid)
+    DirectoryStorage(tmp_path / "checkpoints").delete(first.uuid)
     assert blobs.path(digest).stat().st_size >= 1_200_000
 
 

@@ -13,14 +13,13 @@ import torch
 from torch import nn
 
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
-from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints import saver as saving
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.state import STATE_FILE, Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.stored import stored
 
@@ -74,7 +73,7 @@ class Chief:
         model: Any = context.wrap_model(nn.Linear(4, 4))
         nn.init.constant_(model.weight, 1.0)
         parts = Parts(context=context, callbacks=Callbacks({"own": Callback()}))
-        storage = CheckpointContext(LocalStorage(self._root), RecordList(), distributed, {})
+        storage = CheckpointContext(DirectoryStorage(self._root), RecordList(), distributed, {})
         saver = saving.Saver(storage, parts, Origin(trial_class="m:T"))
         self.say(saver.begin(steps_completed=1))
         saver.finish()
@@ -110,11 +109,11 @@ def test_a_chief_killed_while_saving_leaves_the_older_checkpoint_whole(
     (lines,) = run(kill_a_chief, 1, tmp_path, moment)
     assert "there" in lines
     first, second = [line for line in lines if line != "there"]
-    storage = LocalStorage(tmp_path)
-    state = read_state(storage.find(first))
+    storage = DirectoryStorage(tmp_path)
+    with storage.reading(first) as folder:
+        state = read_state(folder)
     assert torch.equal(state["models"][0]["weight"], torch.ones(4, 4))
-    with pytest.raises(CheckpointError):
-        storage.find(second)
+    assert storage.files(second) == {}
     with stored(storage, "next") as path:
         (path / STATE_FILE).write_bytes(b"")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first, "next"])

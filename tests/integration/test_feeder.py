@@ -19,6 +19,7 @@ from det_jupyter.autostart import find_master
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
 from det_jupyter.master.stopping import end_everything
+from det_jupyter.wire import Delete
 from det_jupyter.wire.pages import MOST_UNACKED, PAGE_PROTOCOL
 from tests.feeder_pages import FeederProcess, Page, feeder_process
 from tests.processes import DetHome, det_home, wait_until
@@ -259,7 +260,7 @@ def test_a_deleted_experiment_ends_its_topics_with_a_sentence(client: Client, pa
     page.follow(2, "experiment", experiment_id=gone.id)
     page.until(lambda: gone.id in lines_of(page))
     page.last(2)
-    client.order(gone.id, "delete")
+    client.change(Delete(experiment_id=gone.id))
     page.until(lambda: page.errors)
     assert page.errors == [{"op": "error", "id": 2, "error": f"experiment {gone.id} was deleted"}]
     page.until(lambda: gone.id not in lines_of(page))

@@ -194,8 +194,8 @@ def test_a_chief_that_dies_while_it_saves_leaves_the_older_checkpoint(
         + f"""
 def infer_and_die():
     import os, signal
-    from det_jupyter.storage.local import LocalDraft
-    commit, saved = LocalDraft.commit, []
+    from det_jupyter.storage.directory import DirectoryDraft
+    commit, saved = DirectoryDraft.commit, []
     def dying(draft):
         saved.append(draft)
         if len(saved) == 3 and "{moment}" == "before":
@@ -203,7 +203,7 @@ def infer_and_die():
         commit(draft)
         if len(saved) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-    LocalDraft.commit = dying
+    DirectoryDraft.commit = dying
     infer()
 """
     )

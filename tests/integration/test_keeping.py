@@ -20,14 +20,13 @@ from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.chores.cleanup import remove_leftovers
 from det_jupyter.master.chores.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.machine.core.requests import CheckpointsUnwanted, DeleteRequested
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
+from det_jupyter.storage.directory import DirectoryStorage
 from det_jupyter.storage.globs import check_globs, must_match
-from det_jupyter.storage.local import LocalStorage
 from det_jupyter.system import paths
-from det_jupyter.wire import MasterInfo, State
+from det_jupyter.wire import Delete, DropCheckpoints, MasterInfo, State
 from tests.integration.master_support import (
     AGENT,
     Bench,
@@ -80,7 +79,7 @@ def busy_writer(root: Path) -> Iterator[None]:
     is_over = threading.Event()
 
     def write(name: str) -> None:
-        storage = LocalStorage(root)
+        storage = DirectoryStorage(root)
         for number in count():
             if is_over.is_set():
                 return
@@ -100,7 +99,7 @@ def busy_writer(root: Path) -> Iterator[None]:
 def checkpoints_of(folder: Path | None, **places: Path) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
-        folder=str(folder) if folder else None,
+        location=str(folder) if folder else None,
         paths={uuid: str(path) for uuid, path in places.items()},
         cause=1,
     )
@@ -153,14 +152,14 @@ def test_patterns_that_lead_out_of_a_checkpoint_are_refused(glob: str) -> None:
 
 
 def test_patterns_that_match_nothing_are_refused_with_what_there_is(tmp_path: Path) -> None:
-    one = make_checkpoint(tmp_path, "one")
-    must_match("one", one, ["*.none", "deep/*"])
+    one, files = str(make_checkpoint(tmp_path, "one")), DirectoryStorage(tmp_path).files("one")
+    must_match(one, files, ["*.none", "deep/*"])
     with pytest.raises(
         NotFound, match=r"no file of checkpoint one matches \*\.none; it has .*deep/"
     ):
-        must_match("one", one, ["*.none"])
+        must_match(one, files, ["*.none"])
     with pytest.raises(NotFound, match="cannot find checkpoint two in"):
-        must_match("two", tmp_path / "two", ["*"])
+        must_match(str(tmp_path / "two"), DirectoryStorage(tmp_path).files("two"), ["*"])
 
 
 def test_without_a_storage_folder_of_its_own_a_checkpoint_is_in_our_data_folder(
@@ -186,14 +185,13 @@ def test_a_checkpoint_that_a_killed_rank_did_not_complete_is_removed(
     (root / ".part-cut-off").mkdir(parents=True)
     (root / ".part-cut-off" / "state.pt").touch()
     mine = make_checkpoint(root, "mine")
-    begun = LocalStorage(root).begin("begun")
+    begun = DirectoryStorage(root).begin("begun")
     (root / ".part-cut-again").mkdir()
     if is_deletion:
-        folder = str(root)
-        remove_files(
-            DeleteExperiment(experiment_id=1, trial_ids=(1,), folder=folder, paths={}, cause=1),
-            home,
+        command = DeleteExperiment(
+            experiment_id=1, trial_ids=(1,), location=str(root), paths={}, cause=1
         )
+        remove_files(command, home)
     else:
         remove_leftovers([str(root), str(tmp_path / "gone")], home)
     assert sorted(root.iterdir()) == [begun.path, mine]
@@ -262,7 +260,9 @@ def test_the_runs_of_an_experiment_are_removed_and_no_others(tmp_path: Path) -> 
     for run in ("1.1.1", "1.12.2", "11.1.1", "2.1.1"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "journal-0").write_text("{}")
-    command = DeleteExperiment(experiment_id=1, trial_ids=(1, 12), folder=None, paths={}, cause=1)
+    command = DeleteExperiment(
+        experiment_id=1, trial_ids=(1, 12), location=None, paths={}, cause=1
+    )
     assert remove_files(command, tmp_path) == Removed()
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["11.1.1", "2.1.1"]
 
@@ -321,7 +321,7 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     asyncio.run(bench.service.submit(make_request()))
     bench.report(gang_started("2.2.1"))
     finish(bench, batches(1, [0.4] * 5), validation(5, 0.2), saved(root, "b", 5), run="2.2.1")
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     assert bench.service.views.experiment(1).state is State.DELETING
     settle(bench)
     with pytest.raises(NotFound):
@@ -359,7 +359,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     metadata = root / "a" / "metadata.json"
     text = metadata.read_text()
     metadata.unlink()
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     settle(bench)
     view = bench.service.views.experiment(1)
     assert view.state is State.DELETE_FAILED
@@ -368,7 +368,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     )
     assert bench.logs() == ["hello"]  # what is told of it is still there
     metadata.write_text(text)
-    bench.service.apply(DeleteRequested(experiment_id=1))
+    bench.service.apply(Delete(experiment_id=1))
     settle(bench)
     assert bench.service.machine.state.experiments == {}
 
@@ -378,7 +378,7 @@ def test_a_master_that_was_killed_while_deleting_goes_on_when_it_is_back(
 ) -> None:
     with bench_with_trial(home / "det.sqlite3") as first:
         finish(first, saved(home / "checkpoints", "a", 5))
-        first.service.apply(DeleteRequested(experiment_id=1))
+        first.service.apply(Delete(experiment_id=1))
     second = Bench(home / "det.sqlite3")
     try:
         settle(second)
@@ -408,13 +408,13 @@ def test_deleted_files_of_a_checkpoint_are_told_with_the_size_of_the_others(
     root = home / "checkpoints"
     finish(bench, saved(root, "a", 10))
     (root / "a" / "notes.txt").write_text("123")
-    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["deep/**"]))
+    bench.service.apply(DropCheckpoints(uuids=["a"], globs=["deep/**"]))
     settle(bench)
     told = [data for kind, data in bench.feed() if kind == "checkpoint"]
     left = sum(path.stat().st_size for path in (root / "a").iterdir())
     assert told[-1]["state"] == "PARTIALLY_DELETED"
     assert (told[-1]["size_bytes"], told[-1]["globs"]) == (left, [])
-    bench.service.apply(CheckpointsUnwanted(uuids=["a"], globs=["*"]))
+    bench.service.apply(DropCheckpoints(uuids=["a"], globs=["*"]))
     settle(bench)
     assert bench.service.machine.state.checkpoints["a"].state == "DELETED"
     assert list(root.iterdir()) == []

@@ -154,8 +154,11 @@ def test_changes_of_the_queue_are_made_together_or_not_at_all(http: httpx.Client
 
     def change(priority: int, ahead_of: int, **options: Any) -> httpx.Response:
         changes = [
-            {"experiment_id": second, "where": "--priority", "request": {"priority": priority}},
-            {"experiment_id": second, "where": "--ahead-of", "request": {"ahead_of": ahead_of}},
+            {"where": where, "request": {"kind": kind, "experiment_id": second, **values}}
+            for where, kind, values in (
+                ("--priority", "change_resources", {"priority": priority}),
+                ("--ahead-of", "move_in_queue", {"ahead_of": ahead_of}),
+            )
         ]
         return http.post("/queue", json={"changes": changes, **options})
 

@@ -197,7 +197,14 @@ def bodies() -> dict[str, Any]:
         "/checkpoints/delete": {"uuids": ["a"]},
         "/resources": {"priority": 5, "weight": 2.0, "max_slots": 3},
         "/move": {"ahead_of": 2},
-        "/queue": {"changes": [{"experiment_id": 1, "where": "x", "request": {"priority": 5}}]},
+        "/queue": {
+            "changes": [
+                {
+                    "where": "x",
+                    "request": {"kind": "change_resources", "experiment_id": 1, "priority": 5},
+                }
+            ]
+        },
         "/pools": {"pools": [{"name": "default", "agents": ["*"]}]},
         "/slots": {"slots": [0], "enabled": True},
         "/search": {"max_trials": 2, "max_length": {"batches": 200}},

@@ -29,6 +29,7 @@ from det_jupyter.system.locks import take_lock
 from det_jupyter.system.processes import birth_of, is_frozen
 from det_jupyter.system.programs import PrivateLog
 from det_jupyter.wire import PROTOCOL, MasterInfo, RunReport
+from tests.fake_engine import FakeEngine
 from tests.integration.master_support import (
     RUN,
     MasterProcess,
@@ -227,11 +228,11 @@ def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_ag
 ) -> None:
     monkeypatch.setenv("DET_JUPYTER_HOME", str(tmp_path))
     monkeypatch.setattr(serve, "Store", {}.pop)  # a KeyError
-    agent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    engine = FakeEngine(tmp_path / "agents.json")
+    engine.keep(())
     with pytest.raises(SystemExit, match=r"det.sqlite3 cannot be used \(KeyError: "):
-        serve._open_service(agent)
-    agent.communicate(timeout=60)
-    assert agent.returncode == -signal.SIGTERM
+        serve._open_service(engine)
+    wait_until(lambda: not engine.is_running(), "the agents have ended", 60)
 
 
 def test_killed_in_the_middle_it_loses_and_doubles_nothing(master: MasterProcess) -> None:
@@ -282,6 +283,11 @@ def test_running_trials_outlive_a_master_that_is_asked_to_stop(master: MasterPro
     submit(info)
     assert agent.next_command()["kind"] == "start_gang"
     agent.report(gang_started())
+    code, printed = master.run("status")
+    assert code == 0
+    assert "”: starting, 0%." in printed
+    _, output = master.run("status", "--json")
+    assert [each["state"] for each in json.loads(output)["experiments"]] == ["STARTING"]
     status, output = master.run("stop")
     assert (status, output) == (0, "The master has stopped.\n")
     assert master.wait() == 0

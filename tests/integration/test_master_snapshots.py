@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.master.machine.core.events import Event
-from det_jupyter.master.machine.core.requests import ActivateRequested, PauseRequested
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.service.log_patterns import Matcher
 from det_jupyter.master.service.publishing import Told
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.wire import StartGang
+from det_jupyter.wire import Activate, Pause, StartGang
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -67,8 +66,8 @@ def test_a_snapshot_of_an_older_version_has_times_elapsed_that_make_sense(tmp_pa
     """It has how long slots were held by each trial, and nothing of the experiment."""
     world = World()
     world.tell(registered(slots=4), submitted(slots=2), *running())
-    world.tell(PauseRequested(experiment_id=1), exited())
-    world.tell(ActivateRequested(experiment_id=1), *running("1.1.2"))
+    world.tell(Pause(experiment_id=1), exited())
+    world.tell(Activate(experiment_id=1), *running("1.1.2"))
     held_s = world.experiment().held_s
     world.tell(*completed(100, "1.1.2"), exited("1.1.2"))
     whole = world.experiment().held_s

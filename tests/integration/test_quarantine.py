@@ -21,7 +21,7 @@ import pytest
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine import machine
-from det_jupyter.master.machine.core import events, requests
+from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
@@ -30,26 +30,20 @@ from det_jupyter.master.machine.rules import placing
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
-from det_jupyter.scheduler.deciding.order import Shape
-from det_jupyter.scheduler.deciding.passes import Pass
-from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Decisions, Request
+from det_jupyter.scheduler.decide import Pass
+from det_jupyter.scheduler.model import Request
 from det_jupyter.wire import (
     AgentReport,
     AgentReports,
-    Change,
-    ChangeDetails,
     ChangeResources,
     DevicesSeen,
     GangExited,
     GangStarted,
-    MoveInQueue,
-    Profile,
     QueueChange,
     RankProcess,
     RunReport,
     State,
-    SwitchSlots,
+    changes,
 )
 from tests.integration.master_support import (
     AGENT,
@@ -153,40 +147,41 @@ OF_AGENTS: list[Event] = [
     events.AgentAway(agent_id=AGENT),
     events.AgentLost(agent_id=AGENT),
     events.DevicesReported(agent_id=AGENT, processes={}),
-    requests.PoolsSet(pools=[]),
+    changes.SetPools(pools=[]),
     events.ClockStepped(by_s=5.0),
 ]
-REQUESTS: list[requests.Request] = [
-    requests.PauseRequested(experiment_id=A),
-    requests.ActivateRequested(experiment_id=A),
-    requests.CancelRequested(experiment_id=A),
-    requests.KillTrialRequested(trial_id=A),
-    requests.ProfileRequested(trial_id=A, profile=Profile()),
-    requests.TrialChangeRequested(trial_id=A, change=Change(lr=0.5)),
-    requests.SearchChangeRequested(experiment_id=A, max_length=parse_length(LENGTH)),
-    requests.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
-    requests.DetailsChangeRequested(experiment_id=A, change=ChangeDetails(name="other")),
-    requests.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
-    requests.QueueChangesRequested(
-        changes=[QueueChange(experiment_id=A, where="", request=ChangeResources(priority=3))]
+REQUESTS: list[events.Request] = [
+    changes.Pause(experiment_id=A),
+    changes.Activate(experiment_id=A),
+    changes.Cancel(experiment_id=A),
+    changes.KillTrial(trial_id=A),
+    changes.ProfileTrial(trial_id=A),
+    changes.ChangeTrial(trial_id=A, lr=0.5),
+    changes.ChangeSearch(experiment_id=A, max_length=parse_length(LENGTH)),
+    changes.ChangeResources(experiment_id=A, priority=3),
+    changes.ChangeDetails(experiment_id=A, name="other"),
+    changes.MoveInQueue(experiment_id=A, ahead_of=B),
+    changes.ChangeQueue(
+        changes=[QueueChange(where="", request=ChangeResources(experiment_id=A, priority=3))]
     ),
-    requests.SlotsSwitched(agent_id=AGENT, switch=SwitchSlots(enabled=False, slots=[0])),
-    requests.ArchiveRequested(experiment_id=A, is_archived=True),
-    requests.DeleteRequested(experiment_id=A),
-    requests.ContinueRequested(experiment_id=A, config={}),
-    requests.CheckpointsUnwanted(uuids=["none"]),
-    requests.RetentionSet(
+    changes.SwitchSlots(agent_id=AGENT, enabled=False, slots=[0]),
+    changes.Archive(experiment_id=A),
+    changes.Unarchive(experiment_id=A),
+    changes.Delete(experiment_id=A),
+    events.ContinueRequested(experiment_id=A, config={}),
+    changes.DropCheckpoints(uuids=["none"]),
+    changes.SetRetention(
         experiment_id=A, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
     ),
 ]
 SUBMITTED = "experiment_submitted"
-KILL = requests.KillRequested(experiment_id=A)
+KILL = changes.Kill(experiment_id=A)
 
 
 def test_every_kind_of_event_is_tried_here() -> None:
     union = get_args(get_args(Event)[0])
     tried = {type(event) for event in [*NEWS, *OF_AGENTS, *REQUESTS, KILL]}
-    assert set(union) == tried | {requests.ExperimentSubmitted, NewsSetAside}
+    assert set(union) == tried | {events.ExperimentSubmitted, NewsSetAside}
 
 
 def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
@@ -288,7 +283,7 @@ def test_news_of_agents_whose_handler_raises_end_nothing(
 
 @pytest.mark.parametrize("event", REQUESTS, ids=lambda event: event.kind)
 def test_a_request_whose_handler_raises_is_refused_and_changes_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, event: requests.Request
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, event: events.Request
 ) -> None:
     before = bench.service.machine.dump()
     raise_at(monkeypatch, event.kind)
@@ -383,9 +378,9 @@ def test_a_stored_event_that_cannot_be_read_stops_no_start(
 
 
 def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Bench) -> None:
-    bench.service.apply(requests.MoveRequested(experiment_id=A, move=MoveInQueue(behind=B)))
+    bench.service.apply(changes.MoveInQueue(experiment_id=A, behind=B))
     live(bench, B)
-    damage(bench, "events", '{"experiment_id": 1}', "json LIKE '%move_requested%'")
+    damage(bench, "events", '{"experiment_id": 1}', "json LIKE '%move_in_queue%'")
     for _ in range(2):
         check_others(bench)
     again = Bench(bench.store.path)
@@ -509,38 +504,16 @@ def break_pass(
     """Have passes of the scheduler raise where they would start such a request."""
     start = Pass._start
 
-    def start_or_raise(taken: Pass, shape: Shape, request: Request) -> bool:
+    def start_or_raise(taken: Pass, request: Request) -> bool:
         if is_broken(taken, request):
             raise ZeroDivisionError("no such place")
-        return start(taken, shape, request)
+        return start(taken, request)
 
     monkeypatch.setattr(Pass, "_start", start_or_raise)
 
 
 def submit(bench: Bench) -> None:
     asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": 1})))
-
-
-def test_a_pass_that_fails_in_a_spoiled_pool_is_made_again_in_a_new_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    submit(bench)
-    spoiled = {id(bench.service.machine.pools["default"])}
-    decide = Pool.decide
-
-    def decide_or_raise(pool: Pool, now: float) -> Decisions:
-        if id(pool) in spoiled:
-            raise ZeroDivisionError("it is not what the state says")
-        return decide(pool, now)
-
-    monkeypatch.setattr(Pool, "decide", decide_or_raise)
-    live(bench, A)
-    assert [record.exc_info is not None for record in caplog.records if "pass" in record.message]
-    assert bench.service.machine.state.trials[3].holds_slots
-    assert bench.service.problems == []
-    assert bench.store.quarantine.rows() == []
-    live(bench, B)
-    check_others(bench, num_trials=3)
 
 
 def test_an_experiment_that_no_pass_can_look_at_is_given_up_and_the_others_go_on(

@@ -20,6 +20,7 @@ import pytest
 
 from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, mark_of
 from det_jupyter.system.ports import free_port
+from tests.processes import wait_until
 
 BEGIN = """
 import json, os, sys, time
@@ -276,35 +277,62 @@ def test_ranks_of_two_jobs_that_start_together_do_not_meet(
         assert [job.answers() for job in begun] == [[{"jobs": [name] * 2}] * 2 for name in "ab"]
 
 
-@pytest.mark.parametrize(
-    ("make", "parents", "message"),
-    [
-        ("", ("", ""), "rank 0 of 2 (pid {chief} on "),  # one process starts both
-        (", force_tcp=True, pub_port=PORT", "ab", "has met the rank 0 of another job at 127.0."),
-    ],
-)
-def test_a_job_that_cannot_be_told_from_another_is_refused(
-    lab: Lab, make: str, parents: Any, message: str
-) -> None:
-    code = f"{IN_TURN}d = DistributedContext(**place, join_timeout_s=1.5{make})\ntime.sleep(2)"
-    code = code.replace("PORT", str(free_port()))
-    begun = [
-        lab.job(code, 2, name=name, parent=parent)
-        for name, parent in zip("ab", parents, strict=True)
-    ]
+def test_a_rank_that_meets_the_rank_0_of_another_job_is_refused_by_name(lab: Lab) -> None:
+    options = f"join_timeout_s=1.5, force_tcp=True, pub_port={free_port()}"
+    code = f"{IN_TURN}d = DistributedContext(**place, {options})\ntime.sleep(2)"
+    begun = [lab.job(code, 2, name=name, parent=name) for name in "ab"]
     with begun[0], begun[1]:
-        chief = begun[0].pids[0]
         errors = begun[0].errors(), begun[1].errors()
-    assert message.format(chief=chief) in errors[1][0]
-    if parents == "ab":
-        assert errors[0] == ["", ""]
-        assert message in errors[1][1]
-        return
-    assert "give this job a pub_port of its own" in errors[1][0]
-    assert errors[0][0] == errors[1][1] == ""
-    met = f"Here these ranks have met: rank 0 (pid {chief} on "
-    assert met in errors[0][1]
-    assert f"rank 1 (pid {begun[1].pids[1]} on " in errors[0][1]
+    assert errors[0] == ["", ""]
+    for error in errors[1]:
+        assert "has met the rank 0 of another job at 127.0." in error
+
+
+def test_ranks_of_two_jobs_that_nothing_tells_apart_do_not_train_together(lab: Lab) -> None:
+    code = """
+job = os.path.basename(os.getcwd())
+while f"{job}{rank}" in ("a1", "b0") and not os.path.exists("../met"):
+    time.sleep(0.01)
+d = DistributedContext(**place, join_timeout_s=10)
+open("../met", "w").close()
+while True:
+    d.barrier()
+    time.sleep(0.01)
+"""
+    begun = [lab.job(code, 2, name=name) for name in "ab"]
+    with begun[0], begun[1]:
+        (a0, a1), (b0, b1) = (job.errors() for job in begun)
+        pids = [job.pids for job in begun]
+    met = f"these ranks have met: rank 0 (pid {pids[0][0]} on "
+    for error in (a0, a1, b0, b1):
+        assert met in error
+        assert f"rank 1 (pid {pids[1][1]} on " in error
+        assert "ranks of two jobs may be mixed" in error
+    assert f"rank 1 of 2 (pid {pids[0][1]} on " in a1
+    assert f"rank 0 of 2 (pid {pids[1][0]} on " in b0
+
+
+def test_a_job_that_is_started_while_another_one_trains_does_not_disturb_it(lab: Lab) -> None:
+    trains = """
+d = DistributedContext(**place)
+answer()
+while not d.broadcast(os.path.exists("enough")):
+    time.sleep(0.01)
+answer(has_ended=True)
+"""
+    late = "d = DistributedContext(**place, join_timeout_s=1.5)"
+    with lab.job(trains, 2, name="a") as first:
+        answers = [first.folder / f"answer-{rank}" for rank in (0, 1)]
+        wait_until(lambda: all(map(Path.exists, answers)), "the ranks of the first job have met")
+        with lab.job(late, 2, name="b") as second:
+            chief, other = second.errors()
+        (first.folder / "enough").touch()
+        assert first.answers() == [{"has_ended": True}] * 2
+    owner = f"rank 0 of 2 (pid {first.pids[0]} on "
+    assert owner in chief
+    assert "has the place of this job; give this job a pub_port of its own" in chief
+    assert "rank 0 of 2 has not come to" in other
+    assert f"Here these ranks have met: rank 0 (pid {first.pids[0]} on " in other
 
 
 def test_ranks_that_nothing_brings_together_are_told_of_each_other(lab: Lab) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.master.sampling.asking import Samplers, find_problems
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import ExitReason
+from det_jupyter.searcher.optuna import OptunaSearcher
 from tests.problems import said
 from tests.unit.searcher.searcher_world import World, make_config
 

@@ -29,13 +29,13 @@ from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import LocalDraft, LocalStorage
+from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.unit.pytorch.thread_ranks import ThreadRank
 from tests.unit.pytorch.thread_ranks import run_ranks as run_thread_ranks
 
 
-class Gate(LocalStorage):
+class Gate(DirectoryStorage):
     """A storage whose drafts are on the disk only when the test lets them."""
 
     def __init__(self, root: Path) -> None:
@@ -44,14 +44,14 @@ class Gate(LocalStorage):
         self.problem: OSError | None = None
         self.threads: list[str] = []
 
-    def begin(self, uuid: str) -> LocalDraft:
+    def begin(self, uuid: str) -> DirectoryDraft:
         return GatedDraft(self, super().begin(uuid))
 
 
-class GatedDraft(LocalDraft):
+class GatedDraft(DirectoryDraft):
     """See Gate."""
 
-    def __init__(self, gate: Gate, inner: LocalDraft) -> None:
+    def __init__(self, gate: Gate, inner: DirectoryDraft) -> None:
         self.path = inner.path
         self._gate = gate
         self._inner = inner
@@ -295,7 +295,7 @@ def test_a_failure_on_one_rank_is_raised_by_all(
         context.wrap_reducer(Unsaveable(is_here=is_here and place == "reducer"))
         callbacks = Callbacks({"diary": Failing(place, is_here=is_here)})
         saver = Saver(
-            CheckpointContext(LocalStorage(tmp_path), RecordList(), rank, {}),
+            CheckpointContext(DirectoryStorage(tmp_path), RecordList(), rank, {}),
             Parts(context=context, callbacks=callbacks),
             Origin(trial_class="module:Trial"),
         )
@@ -316,7 +316,7 @@ def test_a_checkpoint_is_two_exchanges_to_begin_and_one_to_finish(tmp_path: Path
     def save(rank: ThreadRank) -> tuple[int, int]:
         context = PyTorchTrialContext(distributed=rank, device=torch.device("cpu"))
         saver = Saver(
-            CheckpointContext(LocalStorage(tmp_path), RecordList(), rank, {}),
+            CheckpointContext(DirectoryStorage(tmp_path), RecordList(), rank, {}),
             Parts(context=context, callbacks=Callbacks({})),
             Origin(trial_class="module:Trial"),
         )
@@ -351,7 +351,7 @@ def save_or_restore(distributed: DistributedContext, root: Path, source: str) ->
     reducer = context.wrap_reducer(sum, "total")
     parts = Parts(context=context, callbacks=Callbacks({"heard": heard}))
     records = RecordList()
-    storage = CheckpointContext(LocalStorage(root), records, context.distributed, {})
+    storage = CheckpointContext(DirectoryStorage(root), records, context.distributed, {})
     saver = Saver(storage, parts, Origin(trial_class="m:T"))
     found: dict[str, Any] = {}
     if source == "new":

@@ -55,7 +55,9 @@ def data(records: int) -> torch.utils.data.TensorDataset:
     return torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
 
 
-def fit(folder: Path, trial_class: type[Tiny] = Tiny, **arguments: Any) -> tuple[Tiny, list[Any]]:
+def fit(
+    folder: Path | str, trial_class: type[Tiny] = Tiny, **arguments: Any
+) -> tuple[Tiny, list[Any]]:
     """Return the trained trial and the records of its training."""
     with pytorch.init(hparams=HPARAMS, seed=7, checkpoint_storage=folder) as context:
         trial = trial_class(context)
@@ -97,16 +99,19 @@ def test_periods_and_containers_say_when_things_happen(
     assert "batch 5  checkpoint" in shown
 
 
+@pytest.mark.parametrize("kind", ["directory", "zip"])
 def test_a_training_that_goes_on_from_a_checkpoint_is_the_one_that_was_not_broken_off(
-    tmp_path: Path,
+    tmp_path: Path, zip_location: str, kind: str
 ) -> None:
-    straight, _ = fit(tmp_path)
-    first, records = fit(tmp_path, max_length=Batch(6))
+    storage = zip_location if kind == "zip" else str(tmp_path)
+    straight, _ = fit(storage)
+    first, records = fit(storage, max_length=Batch(6))
     saved = next(record for record in records if isinstance(record, CheckpointSaved))
-    second, _ = fit(tmp_path, latest_checkpoint=saved.uuid)
+    assert saved.path == f"{storage}/{saved.uuid}"
+    second, _ = fit(storage, latest_checkpoint=saved.uuid)
     assert first.seen + second.seen == straight.seen
     assert all(map(torch.equal, weights(second), weights(straight)))
-    third, records = fit(tmp_path, latest_checkpoint=saved.path, max_length=Batch(6))
+    third, records = fit(storage, latest_checkpoint=saved.path, max_length=Batch(6))
     assert third.seen == []  # it is there already
 
 

@@ -199,6 +199,15 @@ class Sidebar:
         node = self.node.locator(f"#det-jupyter-sidebar-{section}")
         return float(node.evaluate("node => node.getBoundingClientRect().height"))
 
+    def cut_titles(self) -> list[str]:
+        """Return the titles of sections that have no room."""
+        titles = self.node.locator(".lm-AccordionPanel-titleLabel")
+        cut: list[str] = titles.evaluate_all(
+            """titles => titles.filter(title => title.scrollWidth > title.clientWidth)
+              .map(title => title.textContent)"""
+        )
+        return cut
+
     def row(self, experiment_id: int) -> Locator:
         """Return the row of an experiment."""
         return self.node.locator(f".det-row[data-experiment-id='{experiment_id}']:visible")

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
+from det_jupyter.wire import Kill
 from tests.browser.lab import KERNELS_ALONE
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
@@ -105,7 +106,7 @@ def book(submitted: LabPage, lab: Lab, module_trials: Trials) -> Path:
     """The notebook, saved while its second experiment trains; the kernel lives."""
     for view in module_trials.client.experiments():
         if view.name == "first":
-            module_trials.client.command(view.id, "kill")
+            module_trials.client.change(Kill(experiment_id=view.id))
     see_live(submitted.page, "Completed", "Running")
     path = lab.folder / "book.ipynb"
     save(submitted, path, "Completed", "Running")
@@ -179,7 +180,7 @@ def test_waiting_experiment_says_why_until_it_starts(submitted: LabPage, client:
     expect(section.locator(".det-queue-row[data-own]")).to_contain_text("this experiment")
 
     first = next(view.id for view in client.experiments() if view.name == "first")
-    client.command(first, "kill")
+    client.change(Kill(experiment_id=first))
     expect(waiting.locator(".det-badge")).to_have_text("Running")
     expect(section.locator("summary")).to_have_text("Slots and queue 2 slots: 2 used")
     expect(section).not_to_have_attribute("open", "")

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from det_jupyter.client import Client
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
+from det_jupyter.wire import Activate
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
 from tests.lab.trials import SOURCE, Trials
@@ -129,7 +130,7 @@ def test_notebook_7_draws_live_outputs_from_the_server(
     running = client.experiments()[-1].id
     notebook.notebook.see(3).get_by_role("button", name="Pause").click()
     wait_until(lambda: client.experiment(running).state == "PAUSED", "it is paused")
-    client.command(running, "activate")
+    client.change(Activate(experiment_id=running))
     notebook.begin("det:open-experiment")
     notebook.dialog.get_by_role("searchbox").fill(f"#{running}")
     expect(notebook.dialog.get_by_role("row")).to_have_count(1)

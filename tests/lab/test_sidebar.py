@@ -91,6 +91,8 @@ def test_a_waiting_experiment_says_why_and_a_button_helps(ui: LabPage, trials: T
     expect(row).to_contain_text("Queued")
     expect(row.locator(".det-row-wait")).to_contain_text("first")
     expect(ui.status).to_contain_text("1 running · 1 waiting · 2/2")
+    expect(ui.sidebar.node.get_by_title("1 running · 1 waiting")).to_have_text("2")
+    assert ui.sidebar.cut_titles() == []
     remedy = row.locator(".det-row-remedy button").first
     expect(remedy).to_be_visible()
     remedy.click()
@@ -296,12 +298,15 @@ def test_a_failure_is_notified_with_the_way_to_its_logs(
 
 
 def test_a_run_that_diverges_is_a_failure_everywhere(ui: LabPage, trials: Trials) -> None:
-    hparams = {"global_batch_size": 16, "pause_s": 0.02, "lr": 1e30}
+    hparams = {"global_batch_size": 16, "pause_s": 0.03, "lr": 1e30}
     experiment = trials.run(name="wild", batches=300, hyperparameters=hparams)
     row = ui.sidebar.open().row(experiment.id)
     expect(row).to_contain_text("Running, diverged")
     expect(row).to_contain_text("loss is")
     expect(ui.toasts.filter(has_text="diverged: loss is")).to_be_visible()
+    ui.page.evaluate("() => window.jupyterapp.shell.activateById('jp-running-sessions')")
+    expect(ui.page.locator(".jp-DetRunning-trial.jp-mod-error")).to_contain_text("diverged")
+    ui.sidebar.open()
     with pytest.raises(RankFailed, match=r"loss is (NaN|infinite) since batch \d"):
         experiment.wait(60)
     expect(row).to_contain_text("Error")

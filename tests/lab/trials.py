@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import Capsule, ExperimentQuery, ExperimentRow, State
+from det_jupyter.wire import Capsule, Delete, ExperimentQuery, ExperimentRow, Kill, State
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, submit, wait_for_steps
 
@@ -70,7 +70,7 @@ class Trials:
     def end_all(self) -> None:
         """Kill all that have not ended."""
         for row in self._going():
-            self.client.command(row.id, "kill")
+            self.client.change(Kill(experiment_id=row.id))
         wait_until(lambda: not self._going(), "all have ended")
 
     def _going(self) -> list[ExperimentRow]:
@@ -81,4 +81,4 @@ class Trials:
         self.end_all()
         for view in self.client.experiments():
             if view.id > self._newest_before:
-                self.client.order(view.id, "delete")
+                self.client.change(Delete(experiment_id=view.id))

@@ -9,20 +9,18 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
-from det_jupyter.system.processes import birth_of, exit_status_of
+from det_jupyter.system.processes import Process, birth_of, exit_status_of
 from det_jupyter.system.run_processes import end_all_of
 from det_jupyter.system.rundir import RunDir
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.01
-_GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class StartFailed(Exception):
@@ -48,11 +46,12 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """An entry of ranks.json; the birth tells the process from a later one with its pid."""
+    """An entry of ranks.json: a rank and its process."""
 
     rank: int
     pid: int
     birth: str = ""  # older versions have another field, and their ranks are ignored
+    host: str = ""
 
 
 _RECORDS = TypeAdapter(list[ProcessRecord])
@@ -73,10 +72,7 @@ async def until_gone(pid: int) -> None:
 
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended, reaped or not."""
-    try:
-        return psutil.Process(pid).status() in _GONE
-    except psutil.Error:  # it does not exist, or belongs to another user by now
-        return True
+    return birth_of(pid) is None
 
 
 def exit_code_of(pid: int) -> int | None:
@@ -89,8 +85,9 @@ def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
     """Write the processes that the next agent has to end if this one is killed."""
     records = []
     for rank, pid in pids.items():
-        if birth := birth_of(pid):
-            records.append(ProcessRecord(rank=rank, pid=pid, birth=birth))
+        process = Process.of(pid)
+        if process.birth:
+            records.append(ProcessRecord(rank=rank, **asdict(process)))
     paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
 
 
@@ -111,4 +108,4 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
 
 
 def _lives(record: ProcessRecord) -> bool:
-    return birth_of(record.pid) == record.birth
+    return Process(record.pid, record.birth, record.host).is_alive

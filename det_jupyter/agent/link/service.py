@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.system.processes import Process
 from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent, RunReport
 
 logger = logging.getLogger(__name__)
@@ -125,13 +125,14 @@ class Service:
                 self._linked_until = time.monotonic()
 
     def _registration(self) -> RegisterAgent:
-        runs = self._runs.values()
+        runs, us = self._runs.values(), Process.of(os.getpid())
         return RegisterAgent(
             protocol=PROTOCOL,
             version=__version__,
             session=self._session,
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
+            hostname=us.host,
+            pid=us.pid,
+            birth=us.birth,
             slots=self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},

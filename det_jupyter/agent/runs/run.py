@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from det_jupyter.errors import LaunchError, NotFound
 from det_jupyter.lengths import Length
 from det_jupyter.printed import read_end
 from det_jupyter.system import paths
+from det_jupyter.system.processes import Process
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
 from det_jupyter.wire import GangExited, GangPlan, GangStarted, PassOrders, RankProcess
 
@@ -112,7 +113,7 @@ class Run:
             ranks=[
                 RankProcess(
                     rank=rank,
-                    pid=pid,
+                    **asdict(Process.of(pid)),
                     connection_file=str(self.dir.connection_file(rank)),
                     output_file=str(self.dir.output(rank)),
                 )

@@ -7,13 +7,14 @@ in proportion to what it cost, and no source more often than every 10 s.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import psutil
+
 from det_jupyter.agent.runs.runner import LivingGang
-from det_jupyter.agent.sampler.rank_tree import RankTree, pss_bytes
+from det_jupyter.agent.sampler.rank_tree import RankTree
 from det_jupyter.agent.sampler.rates import Reading
 from det_jupyter.measures import PROCESS
 
@@ -24,9 +25,19 @@ _DISK = ("disk_read", "disk_write")
 _SHARE = 0.0005  # of a core
 _AGAIN_S = 10.0
 NO_PERMISSION = "no permission to read the memory map of this process"
-NO_ROLLUP = "the kernel does not sum up memory maps (/proc/PID/smaps_rollup)"
+NO_PSS = "the kernel does not count shared memory (/proc/PID/smaps)"
 
 Members = Mapping[str, Sequence[int]]  # source -> pids
+
+
+def pss_bytes(pid: int) -> int:
+    """Return the memory of a process, pages shared by N processes counted as 1/N.
+
+    Raises:
+        psutil.Error: It is gone, or another user's.
+        AttributeError, OSError: The kernel does not count it.
+    """
+    return int(psutil.Process(pid).memory_full_info().pss)
 
 
 class SharedMemory:
@@ -77,13 +88,12 @@ class SharedMemory:
     def _pss(self, source: str, pid: int) -> int:
         try:
             return self._read(pid)
-        except PermissionError:
+        except psutil.AccessDenied:
             self.problems[source] = NO_PERMISSION
-        except FileNotFoundError:
-            if os.path.exists(f"/proc/{pid}"):
-                self.problems[source] = NO_ROLLUP
-        except OSError:  # it has ended
+        except psutil.NoSuchProcess:
             pass
+        except (AttributeError, OSError):
+            self.problems[source] = NO_PSS
         return 0
 
 

@@ -8,6 +8,7 @@ job are refused, and so is a job with the name of one that lives (claim.py).
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from det_jupyter.core.ranks.claim import Claim
+from det_jupyter.core.ranks.claim import Claim, Started, contest
 from det_jupyter.core.ranks.handshake import introduce, own_name
 from det_jupyter.core.ranks.host import Host
 from det_jupyter.core.ranks.link import Link
@@ -24,10 +25,14 @@ from det_jupyter.core.ranks.place import Place
 from det_jupyter.core.ranks.star import StarExchange
 from det_jupyter.errors import LaunchError, WaitTimeout
 
+logger = logging.getLogger(__name__)
+
 _LONGEST_PATH = 100  # of a socket, in bytes; the system's limit is 104 to 108
 _POLL_S = 0.005
 # The chief does not listen yet, or not any more: a job before this one.
 _NOT_THERE = (ConnectionError, FileNotFoundError, EOFError, BlockingIOError)
+_LOOK_S = 0.5  # of waiting for rank 0, before it is seen whether others have met it
+_QUIET_S = 30.0  # of the same, before it is logged
 _OTHER_CHIEF_S = 3.0  # for its answer, if a process listens at our place already
 
 
@@ -51,17 +56,25 @@ def connect(
         ValueError, WaitTimeout, PeerRefused, RankEnded, DistNetworkError: See `meet`.
     """
     with ExitStack() as held:
-        claim = None
+        claim, check = None, _nothing
         if meeting.claim is not None and place.rank == 0:
             claim = _claim(meeting, place, meeting.claim)
             held.callback(claim.release)
         links = meet(meeting, place, timeout_s=join_s)
         if claim is not None:
-            others = (link.name for link in links if link is not None)
-            claim.tell(", ".join([f"rank 0 ({own_name()})", *others]))
+            others = [link for link in links if link is not None]
+            names = [f"rank 0 ({own_name()})", *(link.name for link in others)]
+            started = [Started.own(), *(link.started for link in others if link.started)]
+            claim.tell(", ".join(names), started)
+            if place.local_size == place.size:
+                check = claim.check
         if ranks is None:
             ranks = range(place.size)
-        return StarExchange(links, place.rank, ranks, wait_s, held.pop_all().close)
+        return StarExchange(links, place.rank, ranks, wait_s, held.pop_all().close, check)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _claim(meeting: Meeting, place: Place, path: Path) -> Claim:
@@ -70,7 +83,14 @@ def _claim(meeting: Meeting, place: Place, path: Path) -> Claim:
         return Claim.of(path, owner)
     except LaunchError:
         _ask_other_chief(meeting, place)  # if it waits: it has to fail, too
+        _contest(meeting, place)
         raise
+
+
+def _contest(meeting: Meeting, place: Place) -> None:
+    """Contest the claim of ranks that have met without this one, if they may be of two jobs."""
+    if meeting.claim is not None and place.local_size == place.size:
+        contest(meeting.claim, f"rank {place.rank} of {place.size} ({own_name()})")
 
 
 def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | None]:
@@ -148,15 +168,18 @@ def _listen(meeting: Meeting, place: Place) -> socket.socket:
 
 
 def _ask_other_chief(meeting: Meeting, place: Place) -> None:
-    """Return if no process answers at our place."""
+    """Return if no process answers at our place, or not any more: its ranks have just met."""
     deadline = time.monotonic() + _OTHER_CHIEF_S
-    refused = suppress(ConnectionRefusedError, FileNotFoundError, TimeoutError, EOFError)
+    # A RuntimeError is of `rank_ended`.
+    refused = suppress(ConnectionError, FileNotFoundError, TimeoutError, EOFError, RuntimeError)
     with refused, closing(_connect(meeting)) as sock:
         introduce(sock, place, meeting, deadline)
 
 
 def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> Link:
     """Return the connection with the chief, once all have come."""
+    looks_at = time.monotonic() + _LOOK_S
+    warns_at = time.monotonic() + _QUIET_S
     while True:
         with suppress(*_NOT_THERE):
             sock = _connect(meeting)
@@ -165,11 +188,20 @@ def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) ->
             except BaseException:
                 sock.close()
                 raise
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > looks_at:
+            looks_at = now + _LOOK_S
+            _contest(meeting, place)
+        text = f"distributed: rank 0 of {place.size} has not come to {meeting}"
+        if now > deadline:
             raise WaitTimeout(
-                f"distributed: rank 0 of {place.size} has not come to {meeting} within "
-                f"{timeout_s:g} s; rank {place.rank} waits for it there. {meeting.advice()}"
+                f"{text} within {timeout_s:g} s; rank {place.rank} waits for it there. "
+                f"{meeting.advice()}"
             )
+        if now > warns_at:
+            warns_at = deadline
+            left_s = deadline - now
+            logger.warning("%s yet. %s (waiting for %.0f s more)", text, meeting.advice(), left_s)
         time.sleep(_POLL_S)
 
 

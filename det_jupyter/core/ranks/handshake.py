@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from det_jupyter.core.ranks.claim import Started
 from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.link import Link
 from det_jupyter.core.ranks.meeting import Meeting
@@ -59,7 +60,8 @@ def introduce(sock: socket.socket, place: Place, meeting: Meeting, deadline: flo
         )
     own = secrets.token_bytes(16)
     job = {"job": meeting.job.key, "origin": meeting.job.origin}
-    words = {"place": asdict(place), "name": own_name(), "nonce": own.hex(), **job}
+    process = {"name": own_name(), "started": asdict(Started.own())}
+    words = {"place": asdict(place), "nonce": own.hex(), **process, **job}
     sock.sendall(signed(secret, b"hello" + nonce, words))
     late = max(deadline, time.monotonic() + remaining_s + _VERDICT_S)
     try:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from det_jupyter.core.ranks.claim import Started
 from det_jupyter.core.ranks.ended import rank_ended
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
@@ -46,6 +47,7 @@ class _Visitor:
     came: bytearray = field(default_factory=bytearray)
     place: Place | None = None
     name: str = ""
+    started: Started | None = None
     own: bytes = b""
 
 
@@ -183,6 +185,8 @@ class Host:
             visitor.own, visitor.name = bytes.fromhex(words["nonce"]), str(words["name"])
             place = Place.of({name: words["place"][name] for name in FIELDS})
             key, origin = str(words["job"]), str(words["origin"])
+            pid, birth = words["started"]["pid"], words["started"]["birth"]
+            visitor.started = Started(int(pid), str(birth))
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # without a secret anyone may have sent it
         if not self._meeting.job.includes(key):
@@ -227,7 +231,7 @@ class Host:
             nonces = member.nonce + member.own
             keys = keys_of(member.sock, self._meeting.secret, nonces, (b"down", b"up"))
             name = f"rank {member.place.rank} ({member.name})"
-            links[member.place.rank] = Link(member.sock, name, keys)
+            links[member.place.rank] = Link(member.sock, name, keys, member.started)
         return links
 
     def _send_verdict(self, visitor: _Visitor, kind: str, text: str) -> None:

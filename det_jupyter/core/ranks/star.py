@@ -17,18 +17,19 @@ import select
 import struct
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from det_jupyter.core.ranks.ended import rank_ended
-from det_jupyter.core.ranks.link import Buffer, Kind, Link, PeerGone
+from det_jupyter.core.ranks.link import Buffer, Frame, Kind, Link
 from det_jupyter.core.ranks.place import are_late
 from det_jupyter.errors import WaitTimeout
 
 if TYPE_CHECKING:  # loaded only for reductions
     import torch
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("<Q")
@@ -46,6 +47,7 @@ class StarExchange:
             with the first. None where there is none. They belong to this object.
         ranks: The ranks of the group, for messages.
         on_close: Called when the connections are closed, or this object is not used any more.
+        check: Called at the start of each collective; what it raises ends the collectives.
     """
 
     def __init__(
@@ -55,13 +57,18 @@ class StarExchange:
         ranks: Sequence[int],
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._links = {place: link for place, link in enumerate(links) if link is not None}
         self._index = index
         self._ranks = ranks
         self._timeout_s = timeout_s
+        self._check = check
+        self._grace_s = _CHIEF_GRACE_S if index else 0.0
         self._number = 0
         self._broken: Exception | None = None
+        for link in self._links.values():
+            link.limit(timeout_s + self._grace_s)
         self._finalizer = weakref.finalize(self, on_close)
         _OPEN.add(self)
 
@@ -133,6 +140,7 @@ class StarExchange:
         self._deadline = time.monotonic() + self._timeout_s
         self._name = f"{kind.name.lower()} number {self._number}"
         try:
+            self._check()
             yield
         except BaseException as error:
             self._give_up(error)
@@ -143,8 +151,7 @@ class StarExchange:
         if not self._index:
             reason = f"{'late' if isinstance(error, WaitTimeout) else 'ended'} {text}".encode()
             for link in self._links.values():
-                with suppress(PeerGone):
-                    link.post_last(Kind.END, reason)
+                link.send_last(Kind.END, reason)
         self._broken = (
             error
             if isinstance(error, Exception)
@@ -153,69 +160,64 @@ class StarExchange:
         self.close()
 
     def _send_up(self, kind: Kind, payload: bytes) -> None:
-        try:
+        with suppress(RuntimeError):  # of `rank_ended`
             self._send(kind, {0: [payload]})
-        except RuntimeError:  # of `rank_ended`
-            with suppress(PeerGone):  # the chief may have sent the reason
-                while (frame := self._links[0].receive()) is not None:
-                    self._check_frame(0, kind, frame)
-            raise
+            return
+        self._receive_down(kind)  # raises the reason, if the chief has sent it, or the same error
 
     def _send(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
-        for place, payload in payloads.items():
-            self._links[place].post(kind, self._number, payload)
-        self._wait(set(payloads), lambda place: self._links[place].send(), select.POLLOUT)
+        sends = {
+            place: self._links[place].send(kind, self._number, payload)
+            for place, payload in payloads.items()
+        }
+        for _ in self._run(sends, select.POLLOUT):
+            pass
 
     def _collect(self, kind: Kind, own: bytes) -> list[Buffer]:
         """Return the payloads of all to which there are links, and this rank's own."""
         parts: list[Buffer] = [own] * len(self._ranks)
-
-        def receives(place: int) -> bool:
-            frame = self._links[place].receive()
-            if frame is None:
-                return False
-            parts[place] = self._check_frame(place, kind, frame)
-            return True
-
-        self._wait(set(self._links), receives, select.POLLIN)
+        receives = {place: link.receive() for place, link in self._links.items()}
+        for place, frame in self._run(receives, select.POLLIN):
+            parts[place] = self._checked(place, kind, frame)
         return parts
 
     def _receive_down(self, kind: Kind) -> Buffer:
         return self._collect(kind, b"")[0]
 
-    def _wait(self, places: set[int], is_done: Callable[[int], bool], event: int) -> None:
-        """Call `is_done` for each until it returns True, whenever its socket is ready."""
-        left = {place for place in sorted(places) if not self._attempt(place, is_done)}
-        if not left:
-            return
+    def _run(
+        self, transfers: Mapping[int, Generator[None, None, T]], event: int
+    ) -> Iterator[tuple[int, T]]:
+        """Continue each whenever its connection is ready; yield the results as they come."""
         poll, by_fd = select.poll(), {}
-        for place in left:
+        for place in transfers:
             descriptor = self._links[place].fileno()
             by_fd[descriptor] = place
             poll.register(descriptor, event)
-        grace_s = _CHIEF_GRACE_S if self._index else 0.0
         warns_at = time.monotonic() + _QUIET_S
         while by_fd:
             now = time.monotonic()
-            left_s = self._deadline + grace_s - now
+            left_s = self._deadline + self._grace_s - now
             if left_s <= 0:
                 raise WaitTimeout(self._who_is_late(by_fd.values(), self._timeout_s))
             if now >= warns_at:
                 logger.warning("%s", self._who_is_late(by_fd.values(), _QUIET_S))
-                warns_at = self._deadline + grace_s
+                warns_at = self._deadline + self._grace_s
             for descriptor, _ in poll.poll(min(left_s, warns_at - now, 2**20) * 1000 + 1):
-                if self._attempt(by_fd[descriptor], is_done):
+                place = by_fd[descriptor]
+                try:
+                    next(transfers[place])
+                except StopIteration as end:
                     poll.unregister(descriptor)
                     del by_fd[descriptor]
-
-    def _attempt(self, place: int, is_done: Callable[[int], bool]) -> bool:
-        try:
-            return is_done(place)
-        except PeerGone:
-            raise rank_ended(
-                f"distributed: {self._links[place].name} has ended, or closed its context, before "
-                f"{self._name}; if it has failed, its own error has the cause"
-            ) from None
+                    yield place, end.value
+                except BlockingIOError:
+                    raise WaitTimeout(self._who_is_late([place], self._timeout_s)) from None
+                except (OSError, EOFError):
+                    raise rank_ended(
+                        f"distributed: {self._links[place].name} has ended, or closed its "
+                        f"context, before {self._name}; if it has failed, its own error has the "
+                        "cause"
+                    ) from None
 
     def _who_is_late(self, places: Iterable[int], waited_s: float) -> str:
         if self._index:
@@ -230,9 +232,7 @@ class StarExchange:
             "where that is: all ranks must call the same collectives"
         )
 
-    def _check_frame(
-        self, place: int, kind: Kind, frame: tuple[int, int, memoryview]
-    ) -> memoryview:
+    def _checked(self, place: int, kind: Kind, frame: Frame) -> Buffer:
         theirs, number, payload = frame
         if theirs == Kind.END:
             why, _, text = bytes(payload).decode().partition(" ")

@@ -24,9 +24,10 @@ from importlib import import_module
 from pathlib import Path
 
 from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
-from det_jupyter.config.storages import folder_of
+from det_jupyter.config.storages import location_of
+from det_jupyter.errors import CheckpointError
 from det_jupyter.master.service.service import Service
-from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.storage import open_storage
 from det_jupyter.system import paths
 from det_jupyter.wire import Capsule
 
@@ -55,8 +56,8 @@ async def clean_up(service: Service) -> None:
                 experiments = list(service.machine.state.experiments.values())
                 capsules = [experiment.capsule for experiment in experiments]
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
-                places = {folder_of(e.config["checkpoint_storage"]) for e in experiments}
-                await asyncio.to_thread(remove_leftovers, places, paths.data_dir())
+                locations = {location_of(e.config["checkpoint_storage"]) for e in experiments}
+                await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
             swept = max(swept, known)
         except Exception:  # a full disk, say: the next minute comes
             logger.exception("tidying up failed")
@@ -116,11 +117,11 @@ def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
         logger.info("removed %d blobs and folders of code that nothing refers to", count)
 
 
-def remove_leftovers(places: Iterable[str | None], data_dir: Path) -> None:
-    """Remove what killed ranks have left of checkpoints, in these folders and our own."""
-    for root in {default_root(place, data_dir) for place in [None, *places]}:
-        with suppress(OSError):  # it is on a drive that is gone, say
-            LocalStorage(root).remove_leftovers()
+def remove_leftovers(locations: Iterable[str | None], data_dir: Path) -> None:
+    """Remove what killed ranks have left of checkpoints, in these storages and our own."""
+    for location in {None, *locations}:
+        with suppress(CheckpointError, OSError):  # it is on a drive that is gone, say
+            open_storage(location, data_dir).remove_leftovers()
 
 
 def _remove_if_old(path: Path, before: float) -> bool:

@@ -1,42 +1,33 @@
 """Removes files and rows, as the machine says; the outcome goes back to it as an event.
 
 Files are removed in another thread, one command after the other. A checkpoint is removed only if
-it is what the machine takes it for:
-
-    nothing there                                    gone already
-    <storage folder>/<uuid>, a folder of its own     removed
-      with a metadata.json that names this uuid
-    anything else                                    left alone, and reported
-
-Of a command with patterns, only the files that these match; the folder goes with the last of them.
-Links are never followed. Each command may be repeated: what was removed is gone already.
+its record names the place that the experiment's storage has for it, and the storage only removes
+what is a checkpoint of this name; anything else is left alone, and reported. Each command may be
+repeated: what was removed is gone already.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from det_jupyter.errors import CheckpointError
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.service import Service
-from det_jupyter.storage import LocalStorage
-from det_jupyter.storage.globs import METADATA, files_of, matching
+from det_jupyter.storage import CheckpointStorage, open_storage, path_of
+from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.directory import remove_tree
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import runs_root
 from det_jupyter.wire import State
 
 logger = logging.getLogger(__name__)
 
-_DOOMED = ".part-deleted-"  # the next checkpoint written there removes leftovers of this name
 _PROBLEMS_SHOWN = 3
 _PAUSE_S = 1.0
 
@@ -100,88 +91,40 @@ def _in_short(problems: list[str]) -> str:
 
 def remove_files(command: Deletion, data_dir: Path) -> Removed:
     """Remove the files that a command names."""
-    root = Path(command.folder) if command.folder else data_dir / "checkpoints"
     removed = Removed()
-    if command.folder and command.paths and not root.is_dir():
-        removed.problems.append(f"cannot find the storage folder {root}; is it mounted?")
-    else:
-        globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
-        _remove_checkpoints(root, command.paths, globs, removed)
+    globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
+    try:
+        storage = open_storage(command.location, data_dir)
+        for uuid, path in command.paths.items():
+            _remove_checkpoint(storage, uuid, path, globs, removed)
+        if isinstance(command, DeleteExperiment):
+            storage.remove_leftovers()  # its last rank may have been killed as it saved
+    except CheckpointError as error:
+        removed.problems.append(str(error))
     if isinstance(command, DeleteExperiment):
-        LocalStorage(root).remove_leftovers()  # its last rank may have been killed as it saved
         for folder in _folders_of(command.experiment_id, data_dir):
             _remove_folder(folder, removed)
     return removed
 
 
-def _remove_checkpoints(
-    root: Path, places: Mapping[str, str], globs: Sequence[str], removed: Removed
+def _remove_checkpoint(
+    storage: CheckpointStorage, uuid: str, path: str, globs: Sequence[str], removed: Removed
 ) -> None:
-    for uuid, path in places.items():
-        try:
-            problem = _find_problem(root, uuid, Path(path))
-            if problem is not None:
-                removed.problems.append(problem)
-            elif globs and (left_bytes := _remove_some(Path(path), globs)):
-                removed.left_bytes[uuid] = left_bytes
-            else:
-                _remove_checkpoint(root, uuid, Path(path))
-                removed.uuids.append(uuid)
-        except OSError as error:
-            removed.problems.append(f"cannot remove checkpoint {path}: {error.strerror}")
-
-
-def _find_problem(root: Path, uuid: str, path: Path) -> str | None:
-    """Return why a folder is left alone, if it is no checkpoint."""
-    if not uuid or uuid.startswith(".") or "/" in uuid or path != root / uuid:
-        return f"left {path} alone: it is not checkpoint {uuid!r} in the storage folder {root}"
-    if not _is_checkpoint(path, uuid) and os.path.lexists(path):
-        return f"left {path} alone: it is not the folder of a checkpoint of this name"
-    return None
-
-
-def _remove_some(folder: Path, globs: Sequence[str]) -> int:
-    """Remove the files that patterns match, and folders that are empty then.
-
-    Return the size of what is left in bytes, metadata.json included; 0 if nothing else is left.
-    """
-    for name in matching(files_of(folder), globs):
-        (folder / name).unlink(missing_ok=True)
-    for inner, _, _ in os.walk(folder, topdown=False):
-        with suppress(OSError):  # it is not empty
-            os.rmdir(inner)
-    left = files_of(folder)
-    return sum((folder / name).lstat().st_size for name in left) if left != [METADATA] else 0
-
-
-def _remove_checkpoint(root: Path, uuid: str, path: Path) -> None:
-    """Remove a checkpoint.
-
-    Raises:
-        OSError: It cannot be removed, or not all of it.
-    """
-    doomed = root / f"{_DOOMED}{uuid}"
-    with suppress(FileNotFoundError):  # gone already, or just now
-        path.rename(doomed)  # so that a reader never finds half of it
-    if doomed.is_dir() and not doomed.is_symlink():
-        _remove_tree(doomed)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
-    while os.path.lexists(folder):
-        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
-            shutil.rmtree(folder)
-
-
-def _is_checkpoint(path: Path, uuid: str) -> bool:
-    if path.is_symlink() or not path.is_dir():
-        return False
+    if not is_name(uuid) or path != path_of(storage, uuid):
+        removed.problems.append(
+            f"left {path} alone: it is not checkpoint {uuid!r} in the storage {storage.location}"
+        )
+        return
     try:
-        metadata = json.loads((path / METADATA).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(metadata, dict) and metadata.get("uuid") == uuid
+        left_bytes = storage.delete(uuid, globs)
+    except CheckpointError as error:
+        if str(error) not in removed.problems:  # all have the same if the storage is out of reach
+            removed.problems.append(str(error))
+        return
+    if left_bytes:
+        removed.left_bytes[uuid] = left_bytes
+    else:
+        removed.uuids.append(uuid)
 
 
 def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
@@ -196,6 +139,6 @@ def _remove_folder(folder: Path, removed: Removed) -> None:
     if folder.is_symlink() or not folder.is_dir():
         return
     try:
-        _remove_tree(folder)
+        remove_tree(folder)
     except OSError as error:
         removed.problems.append(f"cannot remove the folder {folder}: {error.strerror}")

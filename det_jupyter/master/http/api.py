@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from det_jupyter._version import __version__
 from det_jupyter.master.http.answers import Room, add_refusals
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.routes_changes import change_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
 from det_jupyter.master.http.routes_logs import log_routes
@@ -44,7 +45,8 @@ def create_app(
     add_refusals(app, room, service)
     app.include_router(master_routes(service, info, request_stop, room), prefix=API)
     for routes in (
-        search_routes,  # before those with any verb
+        change_routes,
+        search_routes,
         cluster_routes,
         experiment_routes,
         result_routes,

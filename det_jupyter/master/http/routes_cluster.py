@@ -1,4 +1,4 @@
-"""Routes for pools, slots and queues: what holds them, why trials wait, and changes."""
+"""Routes for pools, slots and queues: what holds them, and why trials wait."""
 
 from __future__ import annotations
 
@@ -7,32 +7,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
-from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.config.pools import DEFAULT_POOL
+from det_jupyter.errors import Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.requests import (
-    MoveRequested,
-    PoolsSet,
-    QueueChangesRequested,
-    ResourcesChangeRequested,
-    SlotsSwitched,
-)
-from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
-from det_jupyter.master.service.pools_file import read_pools, write_pools
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.views.cluster import agent_status, job_entries
+from det_jupyter.master.views.cluster import job_entries
 from det_jupyter.wire import (
-    AgentStatus,
-    ChangeQueue,
-    ChangeResources,
     ClusterView,
-    ExperimentView,
     JobEntry,
-    MoveInQueue,
     PoolStatus,
     Reason,
-    SetPools,
-    SwitchSlots,
     TaskEntry,
     Wire,
 )
@@ -50,14 +35,9 @@ Limit = Annotated[int, Query(ge=0, le=_MOST)]
 
 
 def cluster_routes(service: Service) -> APIRouter:
-    """Return the routes; to be asked before those for experiments, whose verbs are any word."""
+    """Return the routes."""
     routes = new_routes()
-    _add_questions(routes, service)
-    _add_changes(routes, service)
-    return routes
 
-
-def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/cluster", response_model=ClusterView)
     async def cluster(limit: Limit = _FRONT, experiment_id: Whole | None = None) -> Response:
         """Return all pools, what holds which slots, and the fronts of the queues."""
@@ -83,13 +63,12 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
         slots: Annotated[Whole, Query(ge=0)], pool: str = "", is_single_agent: bool = False
     ) -> Response:
         """Return why a pool cannot run trials with this many slots, if it cannot."""
-        pools, name = service.machine.pools, pool or DEFAULT_POOL
-        if name not in pools.configs:
-            known = ", ".join(pools.configs)
+        state, name = service.machine.state, pool or DEFAULT_POOL
+        if name not in state.pool_configs:
+            known = ", ".join(state.pool_configs)
             unknown = Problem("", f"there is no pool {name!r}, but {known}")
             return JsonResponse(Possibility(problem=unknown))
-        said = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
-        problem = Problem("resources.slots_per_trial", said) if said else None
+        problem = find_pool_problem(state, name, slots, is_single_agent=is_single_agent)
         return JsonResponse(Possibility(problem=problem))
 
     @routes.get("/pools", response_model=list[PoolStatus])
@@ -97,46 +76,4 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
         """Return the pools with their agents and slots."""
         return JsonResponse(service.views.pools())
 
-
-def _add_changes(routes: APIRouter, service: Service) -> None:
-    @routes.put("/pools", response_model=list[PoolStatus])
-    async def set_pools(request: SetPools) -> Response:
-        """Replace all pools by these."""
-        parsed = parse_pools({"pools": request.pools})
-        before = read_pools()  # raises if the file is being edited and wrong: nothing changes
-        pools = [pool.model_dump(mode="json") for pool in parsed.pools]
-        service.apply(PoolsSet(pools=pools))
-        write_pools(pools, before)
-        service.file_problems = []
-        return JsonResponse(service.views.pools())
-
-    @routes.post("/experiments/{experiment_id}/resources", response_model=ExperimentView)
-    async def resources(experiment_id: Whole, change: ChangeResources) -> Response:
-        """Give an experiment another priority, weight, limit or pool."""
-        service.apply(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/move", response_model=ExperimentView)
-    async def move(experiment_id: Whole, move: MoveInQueue) -> Response:
-        """Put an experiment ahead of or behind another one."""
-        service.apply(MoveRequested(experiment_id=experiment_id, move=move))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/queue", response_model=list[ExperimentView])
-    async def change_queue(request: ChangeQueue) -> Response:
-        """Make all changes or none; return the experiment of each."""
-        machine = service.machine
-        if not request.dry_run:
-            service.apply(QueueChangesRequested(changes=request.changes))
-        elif problems := find_queue_problems(machine.state, machine.pools, request.changes):
-            raise ConfigError(problems)
-        return JsonResponse(
-            [service.views.experiment(change.experiment_id) for change in request.changes]
-        )
-
-    @routes.post("/agents/{agent_id}/slots", response_model=AgentStatus)
-    async def slots(agent_id: str, switch: SwitchSlots) -> Response:
-        """Disable or enable slots of an agent."""
-        service.apply(SlotsSwitched(agent_id=agent_id, switch=switch))
-        agent = service.machine.state.agents[agent_id]
-        return JsonResponse(agent_status(service.machine, agent, service.links.is_connected))
+    return routes

@@ -1,13 +1,11 @@
-"""Routes for experiments, to make, find, continue, change and end them, and for templates."""
+"""Routes for experiments, to make, find and continue them, and for templates."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
@@ -15,19 +13,9 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.bounds import Whole
 from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig, read_changes
-from det_jupyter.errors import Conflict
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    ArchiveRequested,
-    CancelRequested,
-    ContinueRequested,
-    DeleteRequested,
-    KillRequested,
-    PauseRequested,
-    Request,
-    RetentionSet,
-)
+from det_jupyter.master.http.routes_changes import must_have_folder
+from det_jupyter.master.machine.core.events import ContinueRequested
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
@@ -35,12 +23,9 @@ from det_jupyter.master.machine.rules.configurations import (
     effective_config,
 )
 from det_jupyter.master.machine.rules.continuing import check_continuable
-from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.log_patterns import check_patterns
 from det_jupyter.master.service.service import Service
-from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
-    CheckpointView,
     CodeView,
     ContinueExperiment,
     CreateExperiment,
@@ -48,22 +33,9 @@ from det_jupyter.wire import (
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
-    SetRetention,
     SetTemplate,
-    State,
     TemplateView,
 )
-
-Verb = Literal["pause", "activate", "cancel", "kill", "archive", "unarchive", "delete"]
-_REQUESTS: Mapping[Verb, Callable[..., Request]] = {
-    "pause": PauseRequested,
-    "activate": ActivateRequested,
-    "cancel": CancelRequested,
-    "kill": KillRequested,
-    "archive": partial(ArchiveRequested, is_archived=True),
-    "unarchive": partial(ArchiveRequested, is_archived=False),
-    "delete": DeleteRequested,
-}
 
 
 def experiment_routes(service: Service) -> APIRouter:
@@ -96,31 +68,11 @@ def experiment_routes(service: Service) -> APIRouter:
         experiment = service.machine.state.experiment(experiment_id)
         changes = read_changes(body.config)
         check_continuable(experiment, changes)
-        _must_have_folder(experiment)
+        must_have_folder(experiment)
         config = _overridden(experiment, changes)
         await check_patterns(config)
         document = config.to_document() if changes else experiment.config
         service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
-    async def retain(experiment_id: Whole, body: SetRetention) -> Response:
-        """Keep other checkpoints from now on; return those that are deleted, or would be."""
-        experiment = service.machine.state.experiment(experiment_id)
-        numbers = body.model_dump(exclude={"dry_run"})
-        storage = experiment.settings.checkpoint_storage.model_copy(update=numbers)
-        machine = service.machine
-        unneeded = find_unneeded(machine.state, machine.indexes, experiment, storage)
-        if not body.dry_run:
-            service.apply(RetentionSet(experiment_id=experiment_id, **numbers))
-        return JsonResponse([machine.state.checkpoints[uuid] for uuid in unneeded])
-
-    @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
-    async def command(experiment_id: Whole, verb: Verb) -> Response:
-        """Ask for a change of state; safe to repeat, but for archive and unarchive."""
-        if verb == "activate":
-            _must_have_folder(service.machine.state.experiment(experiment_id), State.PAUSED)
-        service.apply(_REQUESTS[verb](experiment_id=experiment_id))
         return JsonResponse(service.views.experiment(experiment_id))
 
     _add_code_and_config(routes, service)
@@ -169,17 +121,6 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
         view = service.find_template(name)
         service.store.delete_template(name)
         return JsonResponse(view)
-
-
-def _must_have_folder(experiment: Experiment, *states: State) -> None:
-    """Refuse to start ranks in a folder that is gone: each would fail, and the experiment end.
-
-    Of an experiment in another state than these, if any are given, the request itself is refused.
-    """
-    # With a context directory they work in a copy of it.
-    problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
-    if problem is not None and (not states or experiment.state in states):
-        raise Conflict(f"experiment {experiment.id}: {problem}")
 
 
 def _overridden(experiment: Experiment, override: dict[str, Any]) -> ExperimentConfig:

@@ -12,13 +12,14 @@ from det_jupyter.wire import (
     AgentCommand,
     AgentReports,
     AgentView,
+    ExperimentView,
     Knock,
     MasterInfo,
     Offsets,
     RegisterAgent,
-    State,
     Wire,
 )
+from det_jupyter.wire.status import api_name, experiment_status
 
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
@@ -34,7 +35,7 @@ class ActiveExperiment(Wire):
 
     id: int
     name: str
-    state: State
+    state: str  # RUNNING, QUEUED, and so on (wire/status.py)
     progress: float
     num_trials: int
 
@@ -47,6 +48,11 @@ class Status(Wire):
     experiments: list[ActiveExperiment]
     num_experiments: int  # over or not
     problems: list[str] = []  # with files that people write for us
+
+
+def _state_of(view: ExperimentView) -> str:
+    gangs = [trial.allocation.state for trial in view.trials if trial.allocation is not None]
+    return api_name(experiment_status(view.state, gangs, len(view.trials)))
 
 
 def master_routes(
@@ -65,7 +71,10 @@ def master_routes(
     async def status() -> Response:
         """Return the master, its agents, and the experiments that are not over."""
         views = service.views.experiments(only_active=True)
-        active = [ActiveExperiment.built_from(v, num_trials=len(v.trials)) for v in views]
+        active = [
+            ActiveExperiment.built_from(v, state=_state_of(v), num_trials=len(v.trials))
+            for v in views
+        ]
         full = await room.problem()
         return JsonResponse(
             Status(

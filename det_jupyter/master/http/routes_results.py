@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -11,15 +10,12 @@ from fastapi import APIRouter, Query, Response
 from det_jupyter.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
-from det_jupyter.master.machine.core.requests import CheckpointsUnwanted
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
-from det_jupyter.storage.globs import check_globs, must_match
 from det_jupyter.wire import (
     CheckpointView,
     Curve,
-    DeleteCheckpoints,
     FeedItem,
     TimingsView,
     TrialView,
@@ -96,17 +92,6 @@ def _add_checkpoints(routes: APIRouter, service: Service) -> None:
             key=lambda c: (c.created_at, c.steps_completed),
         )
         return JsonResponse(own)
-
-    @routes.post("/checkpoints/delete", response_model=list[CheckpointView])
-    async def delete_checkpoints(body: DeleteCheckpoints) -> Response:
-        """Delete checkpoints, or some of their files: of all of them or of none."""
-        found = service.machine.state.checkpoints
-        check_globs(body.globs)
-        for one in [found[uuid] for uuid in body.uuids if uuid in found and body.globs]:
-            if one.state != "DELETED":  # a drive may be slow
-                await asyncio.to_thread(must_match, one.uuid, Path(one.path), body.globs)
-        service.apply(CheckpointsUnwanted(uuids=body.uuids, globs=body.globs))
-        return JsonResponse([found[uuid] for uuid in dict.fromkeys(body.uuids)])
 
     @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
     async def checkpoint(uuid: str) -> Response:

@@ -1,4 +1,4 @@
-"""Routes for searches: what one would train, changing one, and training one of its trials on."""
+"""Routes for searches: what one would train, and training one of its trials on."""
 
 from __future__ import annotations
 
@@ -6,52 +6,38 @@ import asyncio
 import secrets
 
 from fastapi import APIRouter, Response
-from pydantic import ValidationError
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.direction import Direction
-from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.errors import ConfigError
 from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.requests import (
-    DetailsChangeRequested,
-    ExperimentSubmitted,
-    KillTrialRequested,
-    ProfileRequested,
-    SearchChangeRequested,
-    TrialChangeRequested,
-)
-from det_jupyter.master.machine.on.users import find_pool_problem
-from det_jupyter.master.machine.rules.configurations import checked_length, complete, continuation
+from det_jupyter.master.machine.core.events import ExperimentSubmitted
+from det_jupyter.master.machine.rules.configurations import complete, continuation
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
+from det_jupyter.schema.seeds import MAX_SEED
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 from det_jupyter.wire import (
-    Change,
-    ChangeDetails,
-    ChangeSearch,
-    ChangeTrial,
     ContinueTrial,
     ExperimentView,
     ImportanceView,
     PreviewRequest,
     PreviewView,
-    Profile,
-    TrialView,
 )
 
 _MOST_SOURCES = 5  # earlier experiments that are looked at for how fast they trained
 
 
 def search_routes(service: Service) -> APIRouter:
-    """Return the routes; to be asked before those for experiments, whose verbs are any word."""
+    """Return the routes."""
     routes = new_routes()
 
     @routes.post("/preview", response_model=PreviewView)
@@ -63,39 +49,6 @@ def search_routes(service: Service) -> APIRouter:
     async def importance(experiment_id: Whole) -> Response:
         """Return how much each hyperparameter of a search sets its best trials apart."""
         return JsonResponse(await _importance(service, experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/search", response_model=ExperimentView)
-    async def change(experiment_id: Whole, body: ChangeSearch) -> Response:
-        """Give a running search other limits."""
-        changes = body.model_dump()
-        if body.max_length is not None:
-            changes["max_length"] = checked_length(body.max_length, "searcher.max_length")
-        service.apply(SearchChangeRequested(experiment_id=experiment_id, **changes))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/details", response_model=ExperimentView)
-    async def describe(experiment_id: Whole, body: ChangeDetails) -> Response:
-        """Change name, description or labels; safe to repeat."""
-        service.apply(DetailsChangeRequested(experiment_id=experiment_id, change=body))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/trials/{trial_id}/kill", response_model=TrialView)
-    async def kill(trial_id: Whole) -> Response:
-        """End one trial now; its experiment goes on. Safe to repeat."""
-        service.apply(KillTrialRequested(trial_id=trial_id))
-        return JsonResponse(service.views.trial(trial_id))
-
-    @routes.post("/trials/{trial_id}/profile", response_model=TrialView)
-    async def profile(trial_id: Whole, body: Profile) -> Response:
-        """Record a profile of a running trial; the answer comes with its view."""
-        service.apply(ProfileRequested(trial_id=trial_id, profile=body))
-        return JsonResponse(service.views.trial(trial_id))
-
-    @routes.post("/trials/{trial_id}/change", response_model=TrialView)
-    async def change_trial(trial_id: Whole, body: ChangeTrial) -> Response:
-        """Change a trial while it trains; its view says when that took effect."""
-        service.apply(TrialChangeRequested(trial_id=trial_id, change=_change(body)))
-        return JsonResponse(service.views.trial(trial_id))
 
     @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
     async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
@@ -116,16 +69,6 @@ async def _importance(service: Service, experiment_id: int) -> ImportanceView:
     direction = Direction.of_config(experiment.config)
     space = experiment.config["hyperparameters"]
     return await asyncio.to_thread(find_importance, space, searcher["metric"], direction, samples)
-
-
-def _change(body: ChangeTrial) -> Change:
-    period = body.min_validation_period
-    length = None if period is None else checked_length(period, "min_validation_period")
-    try:
-        return Change(**body.model_dump() | {"min_validation_period": length})
-    except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(Problem("change", said)) from None
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
@@ -158,11 +101,13 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         request.config, template, default_seed=seed, storage=service.default_storage
     )
     await check_sampler(config)
-    pools = service.machine.pools
-    pool = config.resources.resource_pool or DEFAULT_POOL
-    if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
-        raise ConfigError(problem)
-    planned = plan(config)
+    state, resources = service.machine.state, config.resources
+    pool = resources.resource_pool or DEFAULT_POOL
+    if pool in state.pool_configs:
+        slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
+        if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
+            raise ConfigError(problem)
+    planned = plan(config.searcher, config.hyperparameters)
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):
@@ -170,7 +115,10 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
             break
         records = read_metrics(service.store.path, source)
         finder.look_at(source, await asyncio.to_thread(list, records))
-    ranges, noticed = sample_ranges(config), notices(config.to_document())
+    ranges = sample_ranges(
+        config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
+    )
+    noticed = notices(config.to_document())
     return preview_view(planned, ranges, noticed, finder, slots=slots, places=places)
 
 

@@ -21,10 +21,11 @@ Rules
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
     commanded again.
  4. A trial has one allocation at a time. News of another allocation changes nothing.
- 5. After each event, no trial waits that may start (scheduling.py); why.py gives the reason of
-    each that waits.
- 6. What an event costs does not grow with the number of trials: the live pools (pools.py) hold
-    what waits and runs, the indexes what is not over, and searches stay in memory (turn.py).
+ 5. After each event, no trial waits that may start (`_place_waiting`); why.py gives the reason
+    of each that waits.
+ 6. What an event costs does not grow with the number of trials that are over: look-ups hold what
+    waits, runs and is not over (queue.py, indexes.py), and searches stay in memory (turn.py).
+    Where something changed that the scheduler decides by, it grows with what waits and runs.
 
 Prior art: distributed's scheduler state machine; its transition methods are here tables, and
 handlers by the source of the event.
@@ -36,11 +37,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.machine.core import events, requests
+from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
-from det_jupyter.master.machine.core.events import Event
+from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.queue import Queue
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.core.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.on import (
@@ -56,33 +57,39 @@ from det_jupyter.master.machine.on import (
     users,
 )
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
-from det_jupyter.master.machine.rules.scheduling import place_waiting
+from det_jupyter.master.machine.rules.placing import carry_out
 from det_jupyter.master.machine.rules.searching import ask
-from det_jupyter.wire import GangExited, GangStarted
-from det_jupyter.words import error_line
+from det_jupyter.scheduler.decide import PassFailed, decide
+from det_jupyter.scheduler.model import Decisions
+from det_jupyter.scheduler.snapshot import Snapshot
+from det_jupyter.wire import GangExited, GangStarted, changes
+from det_jupyter.words import error_line, printable
+
+_LONGEST_REASON = 300  # characters
 
 HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from users
-    requests.ExperimentSubmitted: users.on_submitted,
-    requests.PauseRequested: users.on_pause_requested,
-    requests.ActivateRequested: users.on_activate_requested,
-    requests.CancelRequested: users.on_end_requested,
-    requests.KillRequested: users.on_end_requested,
-    requests.DetailsChangeRequested: details.on_details_change_requested,
-    requests.ResourcesChangeRequested: queue.on_resources_change_requested,
-    requests.MoveRequested: queue.on_move_requested,
-    requests.QueueChangesRequested: queue.on_queue_changes_requested,
-    requests.SlotsSwitched: pools.on_slots_switched,
-    requests.PoolsSet: pools.on_pools_set,
-    requests.ArchiveRequested: ended.on_archive_requested,
-    requests.DeleteRequested: ended.on_delete_requested,
-    requests.ContinueRequested: ended.on_continue_requested,
-    requests.RetentionSet: ended.on_retention_set,
-    requests.CheckpointsUnwanted: ended.on_checkpoints_unwanted,
-    requests.SearchChangeRequested: searches.on_search_change_requested,
-    requests.KillTrialRequested: searches.on_kill_trial_requested,
-    requests.ProfileRequested: orders.on_profile_requested,
-    requests.TrialChangeRequested: orders.on_trial_change_requested,
+    events.ExperimentSubmitted: users.on_submitted,
+    changes.Pause: users.on_pause,
+    changes.Activate: users.on_activate,
+    changes.Cancel: users.on_end,
+    changes.Kill: users.on_end,
+    changes.ChangeDetails: details.on_change_details,
+    changes.ChangeResources: queue.on_change_resources,
+    changes.MoveInQueue: queue.on_move_in_queue,
+    changes.ChangeQueue: queue.on_change_queue,
+    changes.SwitchSlots: pools.on_switch_slots,
+    changes.SetPools: pools.on_set_pools,
+    changes.Archive: ended.on_archive,
+    changes.Unarchive: ended.on_archive,
+    changes.Delete: ended.on_delete,
+    events.ContinueRequested: ended.on_continue_requested,
+    changes.SetRetention: ended.on_set_retention,
+    changes.DropCheckpoints: ended.on_drop_checkpoints,
+    changes.ChangeSearch: searches.on_change_search,
+    changes.KillTrial: searches.on_kill_trial,
+    changes.ProfileTrial: orders.on_profile_trial,
+    changes.ChangeTrial: orders.on_change_trial,
     # from samplers
     events.HparamsSampled: searches.on_hparams_sampled,
     events.TrialJudged: searches.on_trial_judged,
@@ -116,7 +123,7 @@ class Machine:
     def __init__(self, state: MachineState | None = None) -> None:
         self.state = state or MachineState()
         self.indexes = Indexes(self.state)
-        self.pools = Pools(self.state)
+        self.queue = Queue(self.state)
         self.searches = Searches()
         self._changes = Changes()
         self._failures: list[Exception] = []
@@ -131,11 +138,11 @@ class Machine:
             HandlerFailed: Anything else. The state may be half changed: `take_over` another one.
         """
         self.state.seq += 1
-        turn = Turn(self.state, self.indexes, self.pools, self.searches, now)
+        turn = Turn(self.state, self.indexes, self.queue, self.searches, now)
         self._changes, self._failures = turn.changes, turn.failures
         try:
             HANDLERS[type(event)](turn, event)
-            place_waiting(turn)
+            _place_waiting(turn)
         except HandlerFailed:
             raise
         except Exception as error:
@@ -149,7 +156,7 @@ class Machine:
     def take_over(self, other: Machine) -> None:
         """Take the state of another machine, which is not to be used any more."""
         self.state, self.indexes = other.state, other.indexes
-        self.pools, self.searches = other.pools, other.searches
+        self.queue, self.searches = other.queue, other.searches
         self._changes, self._failures = Changes(), []
 
     def changes(self) -> Changes:
@@ -157,7 +164,7 @@ class Machine:
         return self._changes
 
     def failures(self) -> list[Exception]:
-        """Return what passes of the scheduler raised in the last event; see scheduling.py."""
+        """Return what passes of the scheduler raised in the last event."""
         return self._failures
 
     def dump(self) -> str:
@@ -170,10 +177,58 @@ class Machine:
 
     def pending(self) -> list[Command]:
         """Return the questions to samplers and pruners that were not answered yet."""
-        turn = Turn(self.state, self.indexes, self.pools, self.searches, now=0.0)
+        turn = Turn(self.state, self.indexes, self.queue, self.searches, now=0.0)
         for experiment in self.state.living_experiments():
             ask(turn, experiment, self.searches.of(experiment).pending())
         return turn.commands
+
+
+def _place_waiting(turn: Turn) -> None:
+    """Decide anew about every pool, if something has changed, and carry it out."""
+    if turn.queue.version == turn.queue.decided:
+        return
+    for name in turn.state.pool_configs:
+        carry_out(turn, _decide(turn, name))
+    turn.queue.decided = turn.queue.version
+
+
+def _decide(turn: Turn, name: str) -> Decisions:
+    """Decide about a pool: an experiment that makes a pass raise must not stop the others.
+
+    If a pass works without the experiment that it looked at, that one is given up. Else nothing
+    starts in this pool until something changes; then it is tried again.
+    """
+    while True:
+        snapshot = turn.queue.snapshot(name)
+        try:
+            decisions = decide(snapshot, turn.now)
+        except PassFailed as failed:
+            error = failed.__cause__
+            assert isinstance(error, Exception)
+            turn.failures.append(error)
+            what = printable(error_line(error))[:_LONGEST_REASON]
+            culprit = _find_culprit(snapshot, failed.request_id, turn.now)
+            if culprit is None:
+                turn.queue.stuck[name] = what
+                return Decisions()
+            what = f"a pass of the scheduler ({what})"
+            on_news_set_aside(turn, NewsSetAside(experiment_id=culprit, what=what, is_fatal=True))
+        else:
+            turn.queue.stuck.pop(name, None)
+            return decisions
+
+
+def _find_culprit(snapshot: Snapshot, request_id: str, now: float) -> int | None:
+    """Return the experiment that a failed pass looked at, if one without it works."""
+    if not request_id:
+        return None
+    group = snapshot.waiting[request_id].group
+    waiting = (one.id for one in snapshot.waiting.values() if one.group == group)
+    try:
+        decide(snapshot.without(*waiting), now)
+    except PassFailed:
+        return None
+    return group
 
 
 __all__ = ["Changes", "Command", "Machine", "ToAgent", "TruncateMetrics"]

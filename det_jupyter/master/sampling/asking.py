@@ -26,7 +26,6 @@ from threading import Lock
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.sampling.optuna_parts import (
     PRUNER,
@@ -36,6 +35,7 @@ from det_jupyter.master.sampling.optuna_parts import (
     find_part_problems,
 )
 from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
+from det_jupyter.searcher.optuna import OptunaSearcher
 from det_jupyter.words import error_text
 
 _MOST_STUDIES = 8  # in memory; others are made anew when they are asked again

@@ -72,7 +72,7 @@ class Publisher:
         self._now = now
         self._sentence = sentence
         self._told = told
-        self._pools_before = machine.pools.version
+        self._queue_before = machine.queue.version
         self._moved: set[int] = set()  # trials with progress that is not in the feed yet
 
     def read_progress_anew(self) -> None:
@@ -135,7 +135,7 @@ class Publisher:
             self._publish_trial(trial_id, is_passing=True)
         for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
             self._publish_experiment(experiment_id, is_passing=True)
-        if self._machine.pools.version != self._pools_before:
+        if self._machine.queue.version != self._queue_before:
             self._store.feed.add_item(
                 "cluster", self._now, experiment_id=0, trial_id=None, text="{}", is_passing=True
             )

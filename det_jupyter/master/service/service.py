@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
-from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.core.commands import (
     ConsultSampler,
@@ -24,8 +23,12 @@ from det_jupyter.master.machine.core.commands import (
     Deletion,
     ToAgent,
 )
-from det_jupyter.master.machine.core.events import AgentRegistered, Event
-from det_jupyter.master.machine.core.requests import ExperimentSubmitted, Request
+from det_jupyter.master.machine.core.events import (
+    AgentRegistered,
+    Event,
+    ExperimentSubmitted,
+    Request,
+)
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.service.feed import Bell
@@ -39,6 +42,8 @@ from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.service.views import Views
+from det_jupyter.schema.seeds import MAX_SEED
+from det_jupyter.system.processes import Process
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
@@ -208,11 +213,13 @@ class Service:
         """
         if isinstance(registration, Knock) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
+            pid = registration.pid
+            on = Process(pid, registration.birth, registration.hostname).on_host
             self._refusals[agent_id] = (
-                f"agent {agent_id} (process {registration.pid}) is det_jupyter "
+                f"agent {agent_id} (process {pid}{on}) is det_jupyter "
                 f"{registration.version} (protocol {registration.protocol}), and this master "
                 f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
-                f"of this version takes over; `kill {registration.pid}` ends it with them now"
+                f"of this version takes over; `kill {pid}`{on} ends it with them now"
             )
             raise ProtocolMismatch(self._refusals[agent_id])
         self._refusals.pop(agent_id, None)
@@ -265,7 +272,7 @@ class Service:
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
         strangers = self._refusals.keys() - self.machine.state.agents.keys()
         refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
-        stuck = self.machine.pools.stuck
+        stuck = self.machine.queue.stuck
         undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
         of_files = [f"not followed: {problem}" for problem in self.file_problems]
         return [*of_files, *dict.fromkeys(of_agents), *refused, *undecided]

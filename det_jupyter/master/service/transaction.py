@@ -25,8 +25,7 @@ from det_jupyter.master.machine.core.commands import (
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.requests import KillRequested, Request
+from det_jupyter.master.machine.core.events import Event, NewsSetAside, Request
 from det_jupyter.master.machine.core.turn import HandlerFailed
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.giving_up import experiment_of
@@ -36,7 +35,7 @@ from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiments import Sentence
-from det_jupyter.wire import GangExited
+from det_jupyter.wire import GangExited, Kill
 from det_jupyter.words import error_line, printable
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Transaction:
         failed = self._try(event)
         if failed is None:
             return
-        if isinstance(event, KillRequested):  # it shall end, whatever is wrong with it
+        if isinstance(event, Kill):  # it shall end, whatever is wrong with it
             self._set_aside_event(event, failed, event.experiment_id)
             return
         if isinstance(failed.__cause__, DetError):  # a refusal that came late

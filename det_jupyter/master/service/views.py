@@ -11,11 +11,17 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.links import Links
 from det_jupyter.master.service.publishing import KnownProgress
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.cluster import cluster_view, pool_statuses, task_entries
+from det_jupyter.master.views.cluster import (
+    agent_status,
+    cluster_view,
+    pool_statuses,
+    task_entries,
+)
 from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
 from det_jupyter.master.views.finding import find_experiments
 from det_jupyter.master.views.why import Whys
 from det_jupyter.wire import (
+    AgentStatus,
     AgentView,
     ClusterView,
     ExperimentQuery,
@@ -121,6 +127,11 @@ class Views:
 
     def pools(self) -> list[PoolStatus]:
         return pool_statuses(self._machine, self._links.is_connected)
+
+    def agent(self, agent_id: str) -> AgentStatus:
+        """Return an agent with what holds its slots."""
+        agent = self._machine.state.agents[agent_id]
+        return agent_status(self._machine, agent, self._links.is_connected)
 
     def agents(self) -> list[AgentView]:
         return [

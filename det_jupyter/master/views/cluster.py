@@ -9,8 +9,6 @@ from det_jupyter.config.pools import PoolConfig
 from det_jupyter.master.machine.core.state import Agent, Allocation, Experiment, Trial
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.experiments import held_on
-from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Policy
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,
@@ -43,31 +41,24 @@ def cluster_view(
     """
     entries = [
         entry
-        for name, pool in machine.pools.items()
-        for entry in _front(machine, name, pool, why, limit, experiment_id)
+        for name in machine.state.pool_configs
+        for entry in _front(machine, name, why, limit, experiment_id)
     ]
     return ClusterView(
         pools=pool_statuses(machine, is_connected),
         queue=entries,
-        num_waiting=sum(pool.num_waiting for _, pool in machine.pools.items()),
+        num_waiting=machine.queue.num_waiting,
         at=now,
     )
 
 
 def _front(
-    machine: Machine, name: str, pool: Pool, why: Why, limit: int, experiment_id: int | None
+    machine: Machine, name: str, why: Why, limit: int, experiment_id: int | None
 ) -> Iterator[QueueEntry]:
-    for position, request in enumerate(pool.waiting(limit)):
-        yield _queue_entry(machine, name, position, machine.pools.trial_of(request.id), why)
-    if experiment_id not in pool.groups or pool.num_waiting <= limit:
-        return
-    assert experiment_id is not None
-    behind = (
-        (pool.position(trial.allocation.id), trial)
-        for trial in machine.indexes.living(experiment_id)
-        if trial.allocation is not None and pool.is_waiting(trial.allocation.id)
-    )
-    for position, trial in islice(((p, t) for p, t in behind if p >= limit), limit):
+    order = machine.queue.snapshot(name).order
+    behind = (place for place in range(limit, len(order)) if order[place].group == experiment_id)
+    for position in (*range(min(limit, len(order))), *islice(behind, limit)):
+        trial = machine.state.trial_of(order[position].id)
         yield _queue_entry(machine, name, position, trial, why)
 
 
@@ -93,14 +84,14 @@ def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatu
     """Return the ledger: pools, their agents, their slots and what holds them."""
     return [
         _pool_status(machine, name, config, is_connected)
-        for name, config in machine.pools.configs.items()
+        for name, config in machine.state.pool_configs.items()
     ]
 
 
 def _pool_status(
     machine: Machine, name: str, config: PoolConfig, is_connected: IsConnected
 ) -> PoolStatus:
-    pool = machine.pools[name]
+    pool = machine.queue.snapshot(name)
     return PoolStatus(
         name=name,
         description=config.description,
@@ -109,13 +100,11 @@ def _pool_status(
         default_priority=config.scheduler.default_priority,
         share_devices=config.share_devices,
         agents=[
-            agent_status(machine, agent, is_connected)
-            for agent in machine.state.agents.values()
-            if machine.pools.pool_of_agent(agent.id) == name
+            agent_status(machine, agent, is_connected) for agent in machine.state.agents_of(name)
         ],
         num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
         num_free=sum(len(pool.free(agent_id)) for agent_id in pool.agents),
-        num_waiting=pool.num_waiting,
+        num_waiting=len(pool.waiting),
     )
 
 
@@ -123,7 +112,7 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
     """Return an agent in the ledger."""
     held = list(held_on(agent.id, machine.indexes))
     holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
-    pool = machine.pools.configs[machine.pools.pool_of_agent(agent.id)]
+    pool = machine.state.pool_configs[machine.state.pool_of_agent(agent.id)]
     return AgentStatus.built_from(
         agent,
         pool=pool.pool_name,
@@ -168,7 +157,7 @@ def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
 def job_entries(machine: Machine) -> list[JobEntry]:
     """Return the experiments that are not over, in the order in which they are served."""
     living = machine.state.living_experiments()
-    living.sort(key=lambda e: (machine.pools.pool_of(e), e.priority, e.position, e.id))
+    living.sort(key=lambda e: (machine.state.pool_of(e), e.priority, e.position, e.id))
     entries: list[JobEntry] = []
     ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before
     for experiment in living:
@@ -179,7 +168,7 @@ def job_entries(machine: Machine) -> list[JobEntry]:
 
 
 def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) -> JobEntry:
-    name = machine.pools.pool_of(experiment)
+    name = machine.state.pool_of(experiment)
     trials = machine.indexes.living(experiment.id)
     num_running = sum(trial.holds_slots for trial in trials)
     num_waiting = sum(
@@ -187,7 +176,7 @@ def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) 
         for trial in trials
     )
     slots = experiment.slots_per_trial
-    has_order = machine.pools[name].rules.policy is Policy.PRIORITY
+    has_order = machine.state.pool_configs[name].scheduler.type == "priority"
     return JobEntry.built_from(
         experiment,
         experiment_id=experiment.id,
@@ -209,9 +198,9 @@ def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
         for trial in machine.indexes.holding(agent_id)
     }
     entries = [_task_entry(machine, trial, None) for trial in holding.values()]
-    for _, pool in machine.pools.items():
-        for request in pool.waiting(limit):
-            trial = machine.pools.trial_of(request.id)
+    for name in machine.state.pool_configs:
+        for request in machine.queue.snapshot(name).order[:limit]:
+            trial = machine.state.trial_of(request.id)
             entries.append(_task_entry(machine, trial, why(trial).sentence))
     return entries
 
@@ -220,16 +209,16 @@ def _task_entry(machine: Machine, trial: Trial, waiting_for: str | None) -> Task
     experiment = machine.state.experiments[trial.experiment_id]
     allocation = trial.allocation
     assert allocation is not None
-    pools = machine.pools
+    state = machine.state
     return TaskEntry(
         trial_id=trial.id,
         experiment_id=experiment.id,
         experiment_name=experiment.name,
         allocation_id=allocation.id,
         state=str(allocation.state),
-        pool=pools.pool_of_agent(allocation.agent_id)
+        pool=state.pool_of_agent(allocation.agent_id)
         if allocation.agent_id
-        else pools.pool_of(experiment),
+        else state.pool_of(experiment),
         agent_ids=list(dict.fromkeys(allocation.agent_ids)),
         slots=experiment.slots_per_trial,
         priority=experiment.priority,

@@ -17,7 +17,8 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.json_numbers import to_number
-from det_jupyter.searcher.preview import Ends, Preview, Range
+from det_jupyter.searcher.planning import Ends
+from det_jupyter.searcher.preview import Preview, Range
 from det_jupyter.wire import (
     AgentView,
     Pace,

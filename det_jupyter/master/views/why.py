@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
+from det_jupyter.master.machine.core.queue import agent_slots
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.experiments import Progress
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
 from det_jupyter.words import moment
 
@@ -123,14 +124,12 @@ class Whys:
         )
 
     def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
-        pools = self._machine.pools
-        name = pools.pool_of(self._machine.state.experiments[trial.experiment_id])
+        state = self._machine.state
+        name = state.pool_of(state.experiments[trial.experiment_id])
         if name not in self._surveys:
-            self._surveys[name] = survey(pools[name], self._facts(name))
-        found = self._surveys[name]
-        reason = why_waiting(pools[name], allocation.id, found.facts, found)
-        agents = self._machine.state.agents.values()
-        problems = [a.problem for a in agents if a.problem and pools.pool_of_agent(a.id) == name]
+            self._surveys[name] = Survey(self._machine.queue.snapshot(name), self._facts(name))
+        reason = why_waiting(self._surveys[name], allocation.id)
+        problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
         if not problems:
             return reason
         sentence = "; ".join([reason.sentence, *problems])
@@ -159,7 +158,7 @@ class _Facts:
     own_user: str
 
     def trial_of(self, request_id: str) -> int:
-        return self.machine.pools.trial_of(request_id).id
+        return self.machine.state.trial_of(request_id).id
 
     def title_of(self, experiment_id: int) -> Title:
         experiment = self.machine.state.experiments[experiment_id]
@@ -167,7 +166,7 @@ class _Facts:
 
     def end_of(self, request_id: str) -> Estimate | None:
         """Return when a gang is expected to give its slots back, by its trial's progress."""
-        trial = self.machine.pools.trial_of(request_id)
+        trial = self.machine.state.trial_of(request_id)
         allocation = trial.allocation
         if allocation is None or allocation.first_step_at is None:
             return None
@@ -185,7 +184,7 @@ class _Facts:
 
     def leaves_by(self, request_id: str) -> float | None:
         """Return until when a gang that was asked to leave may take, UTC seconds."""
-        trial = self.machine.pools.trial_of(request_id)
+        trial = self.machine.state.trial_of(request_id)
         if trial.allocation is None or trial.allocation.asked_at is None:
             return None
         config = self.machine.state.experiments[trial.experiment_id].config
@@ -201,26 +200,33 @@ class _Facts:
 
     def queues_again(self, request_id: str) -> bool:
         """Return whether the trial of a gang that leaves will queue again."""
-        trial = self.machine.pools.trial_of(request_id)
+        trial = self.machine.state.trial_of(request_id)
         return trial.state is State.ACTIVE and not trial.is_resting
 
-    def other_pools(self) -> Mapping[str, Pool]:
-        return {name: pool for name, pool in self.machine.pools.items() if name != self.pool_name}
+    def other_pools(self) -> Mapping[str, Snapshot]:
+        names = (name for name in self.machine.state.pool_configs if name != self.pool_name)
+        return {name: self.machine.queue.snapshot(name) for name in names}
 
     def withheld(self) -> Mapping[str, Withheld]:
-        pools = self.machine.pools
-        agents = [self.machine.state.agents[agent_id] for agent_id in pools[self.pool_name].agents]
-        shares = pools.configs[self.pool_name].share_devices
+        state = self.machine.state
+        shares = state.pool_configs[self.pool_name].share_devices
         return {
             agent.id: Withheld(
                 disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
             )
-            for agent in agents
+            for agent in state.agents_of(self.pool_name)
             if agent.disabled or agent.occupied
         }
 
     def gone(self) -> Sequence[AgentSlots]:
-        return self.machine.pools.lost_agents(self.pool_name)
+        state = self.machine.state
+        config = state.pool_configs[self.pool_name]
+        away = (agent for agent in state.agents.values() if agent.is_away)
+        return [
+            agent_slots(agent.model_copy(update={"is_away": False}), config)
+            for agent in (*state.lost_agents.values(), *away)
+            if state.pool_of_agent(agent.id) == self.pool_name
+        ]
 
 
 def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:

@@ -9,7 +9,7 @@ from typing import Any
 
 from det_jupyter.calls import find_function_problem
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
-from det_jupyter.config.older import in_words_of_today
+from det_jupyter.config.migrate import migrate
 from det_jupyter.errors import Problem
 from det_jupyter.needs import Function, find_batch_size_reader, method_of
 from det_jupyter.notebook.capture.capture import find_entrypoint_problem
@@ -45,7 +45,7 @@ def find_batch_size_problems(
 
     It is no part of the configuration's own checks: a function needs none.
     """
-    document, _ = in_words_of_today(document, {})
+    document = migrate(document).document
     resources, hparams = document.get("resources"), document.get("hyperparameters")
     slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
     is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None

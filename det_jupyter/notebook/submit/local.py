@@ -11,12 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.entrypoints import Captured, Command, Imported, Program, meaning_of
 from det_jupyter.errors import Problem
 from det_jupyter.notebook.submit.checks import find_class_problems
 from det_jupyter.notebook.submit.contexts import SCRIPTS
 from det_jupyter.notebook.submit.submitting import print_notices, read_draft
+from det_jupyter.schema.hyperparameters import sample_hparams
 
 
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:

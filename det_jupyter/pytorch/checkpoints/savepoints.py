@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.core import CheckpointContext
@@ -24,6 +23,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.run.rules import Start
+from det_jupyter.storage import reading
 from det_jupyter.wire import CheckpointRef
 
 
@@ -59,8 +59,8 @@ class Savepoints:
         """The last checkpoint of this run, once it is finished; None if there was none."""
         if not self._uuid:
             return None
-        with self._storage.restore_path(self._uuid) as path:
-            return CheckpointRef(uuid=self._uuid, path=str(path), steps_completed=self._saved_at)
+        path = self._storage.path_of(self._uuid)
+        return CheckpointRef(uuid=self._uuid, path=path, steps_completed=self._saved_at)
 
     def restore(self) -> None:
         """Load what the run begins with, generators excepted. Collective.
@@ -72,13 +72,15 @@ class Savepoints:
         if checkpoint := self._start.checkpoint:
             where = f"checkpoint {checkpoint.uuid}"
             is_chief = context.distributed.is_chief
-            self._state = state = read_state(Path(checkpoint.path), is_checked=is_chief)
+            with reading(checkpoint.path) as folder:
+                self._state = state = read_state(folder, is_checked=is_chief)
             self._parts.callbacks.on_checkpoint_load_start(state)
             restore_models(context, state, where)
             restore_training(self._parts, state, where)
         elif source := self._start.warm_start:  # another trial's: its weights, and nothing else
             where = f"searcher: checkpoint {source.uuid}"
-            restore_models(context, read_state(Path(source.path)), where)
+            with reading(source.path) as folder:
+                restore_models(context, read_state(folder), where)
 
     def restore_generators(self) -> str | None:
         """Set the generators, last of all, since what is restored may draw from them.

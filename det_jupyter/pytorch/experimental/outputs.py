@@ -16,7 +16,8 @@ is never opened again, or in a part that no checkpoint lists. No run writes into
 another, so each checkpoint stays valid, whichever one a later run continues from. The cost of a
 checkpoint is that of the interval's output, however much there is already.
 
-A folder that no checkpoint pins is removed when the next run begins.
+A folder that no checkpoint pins is removed when the next run begins. <root> is the folder of the
+storage; a storage that is no folder is refused.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from det_jupyter.core import CheckpointContext, DistributedContext, read_metadat
 from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.core.together import run_on_chief
 from det_jupyter.errors import CheckpointError
+from det_jupyter.storage import folder_at
 
 METADATA = "batch_inference"  # what is ours in a checkpoint's metadata
 REDUCERS = "reducers"
@@ -149,6 +151,12 @@ def open_workspace(
     It is a checkpoint that is never committed: it vanishes at the end, and, if the chief is
     killed, with the next checkpoint that is begun.
     """
+    location = checkpoints.location
+    if folder_at(location) is None:
+        raise CheckpointError(
+            f"torch_batch_process: checkpoint_storage: got {location}, expected a folder: the "
+            "files that processors write stay beside the checkpoints"
+        )
     described = {"steps_completed": steps_completed}
     draft = checkpoints.begin(described) if distributed.is_chief else None
     try:

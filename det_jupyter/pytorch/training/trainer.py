@@ -36,6 +36,7 @@ from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class
+from det_jupyter.storage import folder_at, reading
 from det_jupyter.wire import CheckpointRef
 
 
@@ -192,15 +193,17 @@ class Trainer:
         )
 
     def _find(self, checkpoint: str | Path) -> CheckpointRef:
-        path = Path(checkpoint).expanduser()
-        if not path.is_dir() and len(path.parts) > 1:
-            raise ConfigError(f"fit: latest_checkpoint: there is no folder {path}")
-        if not path.is_dir():  # a name, as `fit` prints it
-            with self._core.checkpoint.restore_path(str(checkpoint)) as path:
-                pass
-        metadata = core.read_metadata(path)
+        where = str(checkpoint)
+        if (folder := folder_at(where)) is not None:
+            where = str(folder)
+            if not folder.is_dir() and len(folder.parts) > 1:
+                raise ConfigError(f"fit: latest_checkpoint: there is no folder {folder}")
+            if not folder.is_dir():  # a name, as `fit` prints it
+                where = self._core.checkpoint.path_of(str(checkpoint))
+        with reading(where) as folder:
+            metadata = core.read_metadata(folder)
         return CheckpointRef(
-            uuid=metadata["uuid"], path=str(path), steps_completed=metadata["steps_completed"]
+            uuid=metadata["uuid"], path=where, steps_completed=metadata["steps_completed"]
         )
 
     def _origin(self, seed: int) -> Origin:

@@ -1,186 +1,146 @@
-"""Slots that exist and are not given out: which of them to enable, or whom to ask for them."""
+"""Slots that exist and are not given out: which to enable, and which processes to end."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from operator import itemgetter
 
+from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons.facts import Withheld
-from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Room, slots_on
+from det_jupyter.scheduler.reasons.grammar import listed, shown, stranger
+from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
-from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
-from det_jupyter.words import count, lasting, size
+from det_jupyter.words import count
 
-IDLE_S = 60.0  # a process that uses its device now and then is not idle
+_IDLE_S = 60.0  # a process that uses its device now and then is not idle
 _AGENTS = 16  # that are looked at
 
 Test = Callable[[Sequence[AgentSlots]], bool]
 
 
-def device_remedies(situation: Situation, test: Test | None = None) -> Iterator[Remedy]:
+def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
     """Yield what would give the request slots that are withheld now: at most one of each kind.
 
     Args:
-        situation: As it is.
+        wait: The pool as the request meets it.
         test: Whether agents that offer this are enough; None: whether it starts then.
     """
-    test = test or (lambda agents: situation.starts(Change(agents=tuple(agents))))
-    for maker in (_enable, _free):
-        for agent_id, withheld in situation.withheld[:_AGENTS]:
-            if (remedy := maker(situation, agent_id, withheld, test)) is not None:
+    test = test or (lambda agents: wait.starts(Change(agents=tuple(agents))))
+    for find in (_enable, _free):
+        for agent_id in list(wait.withheld)[:_AGENTS]:
+            if (remedy := find(wait, wait.survey.board.seats[agent_id], test)) is not None:
                 yield remedy
                 break
 
 
-def disabled_only(withheld: Withheld) -> tuple[int, ...]:
-    """Return the slots that enabling would make usable."""
-    return tuple(slot for slot in withheld.disabled if slot not in withheld.occupied)
-
-
-def occupied_only(withheld: Withheld) -> tuple[int, ...]:
-    """Return the slots that only strangers keep from use."""
-    return tuple(slot for slot in sorted(withheld.occupied) if slot not in withheld.disabled)
-
-
-def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
-    if situation.request.slots == 0:
-        is_open = situation.survey.rooms[agent_id].agent.is_open
-        if is_open or not withheld.disabled or not test(_with_slots(situation, agent_id, ())):
-            return None
-        return _enabled(agent_id, withheld.disabled)
-    held = held_on(situation, agent_id)
-    slots = sorted(disabled_only(withheld), key=lambda slot: (slot in held, slot))
-    found = _fewest(situation, agent_id, slots, test)
-    return None if found is None else _enabled(agent_id, found)
-
-
-def _enabled(agent_id: str, slots: Collection[int]) -> Remedy:
-    return Remedy(
-        verb="enable_slots",
-        target=[agent_id],
-        values={"slot_ids": sorted(slots)},
-        text=f"enable {count(len(slots), 'slot')} of agent {shown(agent_id)} again",
-    )
-
-
-def held_on(situation: Situation, agent_id: str) -> set[int]:
+def held_slots(seats: Seats) -> set[int]:
     """Return the slots that gangs hold on an agent, those that are given out no more too."""
-    gangs = situation.survey.pool.on_agent(agent_id)
-    return {slot for gang in gangs for slot in slots_on(gang, agent_id)}
+    return {slot for gang in seats.gangs.values() for slot in gang.slots_on(seats.id)}
 
 
-def draining(situation: Situation) -> list[Room]:
+def draining(wait: Wait) -> list[Seats]:
     """Return the agents with disabled slots that a gang still holds."""
     return [
-        situation.survey.rooms[agent_id]
-        for agent_id, withheld in situation.withheld
-        if held_on(situation, agent_id).intersection(withheld.disabled)
+        seats
+        for seats in wait.allowed
+        if seats.id in wait.withheld
+        and held_slots(seats).intersection(wait.withheld[seats.id].disabled)
     ]
 
 
-def strangers(situation: Situation) -> list[DeviceProcess]:
+def strangers(wait: Wait) -> list[DeviceProcess]:
     """Return the processes on devices that the request could use otherwise, each once an agent."""
     found: dict[tuple[str, int, str], DeviceProcess] = {}
-    for agent_id, withheld in sorted(situation.withheld, key=itemgetter(0)):
+    for agent_id, withheld in sorted(wait.withheld.items()):
         for slot in sorted(withheld.occupied):
             for process in withheld.occupied[slot]:
                 found.setdefault((agent_id, process.pid, process.command), process)
     return list(found.values())
 
 
-def _fewest(
-    situation: Situation, agent_id: str, slots: Sequence[int], test: Test
-) -> Sequence[int] | None:
-    """Return the fewest first slots that are enough; None if all of them are not."""
-    if not slots or not test(_with_slots(situation, agent_id, slots)):
+def _enable(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+    withheld, found = wait.withheld[seats.id], None
+    if wait.request.slots:
+        held = held_slots(seats)
+        slots = sorted(withheld.disabled_only, key=lambda slot: (slot in held, slot))
+        found = _fewest(seats, slots, test)
+    elif withheld.disabled and not seats.agent.is_open and test(_with_slots(seats, ())):
+        found = withheld.disabled
+    if found is None:
         return None
-    low, high = 1, len(slots)
-    while low < high:  # more slots are never worse, but for whole agents: checked at the end
-        middle = (low + high) // 2
-        if test(_with_slots(situation, agent_id, slots[:middle])):
-            high = middle
-        else:
-            low = middle + 1
-    return slots[:high]
+    return Remedy(
+        verb="enable_slots",
+        target=[seats.id],
+        values={"slot_ids": sorted(found)},
+        text=f"enable {count(len(found), 'slot')} of agent {shown(seats.id)} again",
+    )
 
 
-def _with_slots(situation: Situation, agent_id: str, slots: Collection[int]) -> list[AgentSlots]:
-    """Return an agent with more of its slots given out."""
-    agent = situation.survey.rooms[agent_id].agent
-    more = tuple(sorted({*agent.slots, *slots}))
-    return [replace(agent, slots=more, is_open=True)]
-
-
-def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
-    if situation.request.slots == 0:
+def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+    withheld, held = wait.withheld[seats.id], held_slots(seats)
+    if not wait.request.slots:
         return None
-    held = held_on(situation, agent_id)
-    slots = list(occupied_only(withheld))
-    slots.sort(key=lambda slot: (slot in held, _busy(withheld.occupied[slot]), slot))
-    found = _fewest(situation, agent_id, slots, test)
+    slots = sorted(
+        withheld.occupied_only,
+        key=lambda slot: (slot in held, _loss(withheld.occupied[slot]), slot),
+    )
+    found = _fewest(seats, slots, test)
     if found is None:
         return None
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
     # What they use besides comes free too, and a whole agent must not become too large.
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
-    if len(freed) > len(found) and not test(_with_slots(situation, agent_id, freed)):
+    if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
-    return _freed(situation, agent_id, found, list(users.values()))
+    return _freed(wait, seats.id, found, list(users.values()))
 
 
-def _busy(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
+def _loss(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
     """Rank devices by whose loss hurts least: few processes, idle for long."""
     since = [inf if p.idle_since is None else p.idle_since for p in processes]
     return (len(processes), max(since, default=0.0))
 
 
+def _fewest(seats: Seats, slots: Sequence[int], test: Test) -> Sequence[int] | None:
+    """Return the fewest first slots that are enough; None if all of them are not."""
+    if not slots or not test(_with_slots(seats, slots)):
+        return None
+    # More slots are never worse, but for whole agents: checked at the end.
+    nums = range(1, len(slots))
+    return slots[: 1 + bisect_left(nums, True, key=lambda n: test(_with_slots(seats, slots[:n])))]
+
+
+def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:
+    """Return an agent with more of its slots given out."""
+    more = tuple(sorted({*seats.agent.slots, *slots}))
+    return [replace(seats.agent, slots=more, is_open=True)]
+
+
 def _freed(
-    situation: Situation, agent_id: str, slots: Collection[int], users: Sequence[DeviceProcess]
+    wait: Wait, agent_id: str, slots: Sequence[int], users: Sequence[DeviceProcess]
 ) -> Remedy:
     """Return how to get devices back: what idles may be ended, the rest is asked for."""
-    facts = situation.survey.facts
-    own = [user for user in users if user.user in ("", facts.own_user)]
-    steps = [
-        _step([user for user in own if user.notebook], "shut down", facts.now),
-        _step([user for user in own if not user.notebook], "end", facts.now),
-    ]
-    for name in dict.fromkeys(user.user for user in users if user not in own):
-        theirs = [user for user in users if user.user == name]
-        steps.append(_step(theirs, f"ask {shown(name)} to end", facts.now))
+    facts = wait.facts
+    steps: dict[str, list[str]] = {"shut down": [], "end": []}
+    for user in users:
+        step = "shut down" if user.notebook else "end"
+        if user.user not in ("", facts.own_user):
+            step = f"ask {shown(user.user)} to end"
+        steps.setdefault(step, []).append(stranger(user, facts.now))
     busy = [
-        str(user.pid)
+        user.pid
         for user in users
-        if user.idle_since is None or facts.now - user.idle_since <= IDLE_S
+        if user.idle_since is None or facts.now - user.idle_since <= _IDLE_S
     ]
+    is_safe = not busy and steps.keys() == {"shut down", "end"} and not steps["shut down"]
+    to_do = " and ".join(f"{step} {listed(who)}" for step, who in steps.items() if who)
     may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
-    is_safe = len(own) == len(users) and not busy and not any(user.notebook for user in users)
     return Remedy(
         verb="end_processes" if is_safe else "ask_for_devices",
         target=[agent_id],
         values={"slot_ids": list(slots), "pids": [user.pid for user in users]},
-        text=f"{' and '.join(filter(None, steps))} on agent {shown(agent_id)}{may_be_busy}",
+        text=f"{to_do} on agent {shown(agent_id)}{may_be_busy}",
     )
-
-
-def _step(users: Sequence[DeviceProcess], verb: str, now: float) -> str:
-    return f"{verb} {listed([stranger(user, now) for user in users])}" if users else ""
-
-
-def stranger(process: DeviceProcess, now: float) -> str:
-    """Return who uses a device, in words: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
-    name = shown(process.command, 40) or "a process"
-    if process.notebook:
-        name = f"the kernel of {file_of(process.notebook)}"
-    facts = [f"pid {process.pid}"]
-    if process.user:
-        facts.append(shown(process.user))
-    if process.memory_bytes:
-        facts.append(size(process.memory_bytes))
-    if process.idle_since is not None:
-        facts.append(f"idle for {lasting(now - process.idle_since)}")
-    return f"{name} ({', '.join(facts)})"

@@ -1,4 +1,4 @@
-"""When a gang ends, from its progress, and when enough of them have ended.
+"""When a gang ends, from its progress; and when a waiting trial starts, if nothing is changed.
 
     first step                 now                          end
     |------- elapsed_s --------|------------ left ----------|
@@ -6,14 +6,27 @@
 
 What is left takes as long per unit as what was done did. How wrong that may be shrinks with what
 has been seen: at 2 % the end may be twice as far off, near the end a tenth further than said.
+
+The known ends are played through the pool (`whatif`) in the order in which they are expected, and
+once more in the order in which they come at the latest; each is played once for all that wait. A
+trial that starts on the way has no known end, so what waits for its slots has no known start. A
+trial that has others ahead of it may start as early as if it were alone in the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import inf
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from operator import attrgetter
 
+from det_jupyter.scheduler.model import Policy, Running
+from det_jupyter.scheduler.reasons.wait import Wait
+from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
 from det_jupyter.wire import Estimate
+from det_jupyter.words import count, moment
+
+_ENDS = 32  # that are played
 
 _LEAST_GAINED = 0.02
 _LEAST_SECONDS = 2.0
@@ -55,75 +68,93 @@ def estimate_end(
     )
 
 
-def end_of_enough(
-    ends: Iterable[tuple[Estimate | None, int]], missing: int, now: float
-) -> Estimate | None:
-    """Return when the ends so far have given back `missing` slots; None: unknown.
+def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
+    """Return when the request starts, and if that is not known, why."""
+    played = _play(wait, attrgetter("at")) if wait.is_complete else None
+    if played is None:
+        known = (gang for gang in _in_its_way(wait) if wait.survey.end_of(gang) is not None)
+        if (wait.is_complete and not wait.in_the_way) or not _starts_alone(wait, known):
+            return None, _why_unknown(wait)
+        why = "others go first, and how long they will run is not known yet"
+        if not wait.is_complete:
+            why = "it is far behind in the queue"
+        facts, soonest = wait.facts, _earliest(wait)
+        if soonest < facts.now + 60:
+            return None, why
+        return None, f"{why}; not before {moment(soonest, facts.now, facts.zone)}"
+    (at, basis), latest = played, None
+    if wait.pool.rules.policy is Policy.PRIORITY:
+        longest = _play(wait, attrgetter("latest"))
+        latest = max(at, longest[0]) if longest else None
+    earliest = min(_earliest(wait), at)
+    return Estimate(at=at, earliest=earliest, latest=latest, basis=basis), ""
 
-    A gang without an estimate may end at any moment, so it counts for `earliest` only.
 
-    Args:
-        ends: When each gang ends, if that is known, and how many slots that gives back.
-        missing: How many are needed.
-        now: UTC seconds; what was expected earlier is expected now.
+def _play(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[float, str] | None:
+    """Return when the request starts if gangs end at these times, and what that rests on."""
+    survey, now = wait.survey, wait.facts.now
+    known = [
+        (at, gang.request.id, gang, end.basis)
+        for gang in wait.pool.running.values()
+        if (end := survey.end_of(gang)) and (at := time_of(end)) is not None
+    ]
+    known = sorted(known)[:_ENDS]
+    num = wait.steps(Change(), *one_by_one(gang for _, _, gang, _ in known))
+    if num is None:
+        return None
+    if num == 1:
+        return now, "from what is free"
+    at, _, _, basis = known[num - 2]
+    return max(now, at), basis
+
+
+def _earliest(wait: Wait) -> float:
+    """Return when the request could start at the earliest, were it alone in the queue.
+
+    A gang without an estimate may end at any moment.
     """
-    ends = list(ends)
-    known = [(end, slots) for end, slots in ends if end is not None]
-    last = _reaching([(end.at, slots, end.basis) for end, slots in known], missing)
-    if last is None:
-        return None
-    earliest = [(end.earliest, slots, "") if end else (now, slots, "") for end, slots in ends]
-    latest = [(inf if end.latest is None else end.latest, slots, "") for end, slots in known]
-    return Estimate(
-        at=max(now, last[0]),
-        earliest=max(now, _reached(earliest, missing)),
-        latest=_finite(max(now, _reached(latest, missing))),
-        basis=last[1],
+    now = wait.facts.now
+    ends = [(gang, wait.survey.end_of(gang)) for gang in _in_its_way(wait)]
+    soonest = [(max(now, end.earliest) if end else now, gang) for gang, end in ends]
+
+    def starts_by(time: float) -> bool:
+        return _starts_alone(wait, [gang for at, gang in soonest if at <= time])
+
+    if starts_by(now):
+        return now
+    times = sorted({at for at, _ in soonest})
+    return times[bisect_left(times[:-1], True, key=starts_by)]
+
+
+def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
+    """Return whether it starts where it is nearest to fitting, were it alone in the queue."""
+    alone = replace(
+        wait.pool,
+        agents={seats.id: seats.agent for seats in wait.nearest},
+        waiting={wait.request.id: wait.request},
     )
+    left = alone.without(*(gang.request.id for gang in ended))
+    return WhatIf(left, wait.facts).steps(wait.request.id, [Change()]) is not None
 
 
-def _reaching(ends: list[tuple[float, int, str]], missing: int) -> tuple[float, str] | None:
-    given_back = 0
-    for at, slots, basis in sorted(ends):
-        given_back += slots
-        if given_back >= missing:
-            return at, basis
-    return None
+def _in_its_way(wait: Wait) -> list[Running]:
+    """Return the gangs where it is nearest to fitting, and those that count for its max_slots."""
+    own = wait.group.id if wait.group.max_slots is not None else None
+    mine = [gang for gang in wait.pool.running.values() if gang.request.group == own]
+    near = [gang for gang in wait.gangs_on(wait.nearest) if gang.request.group != own]
+    return mine + near
 
 
-def _reached(ends: list[tuple[float, int, str]], missing: int) -> float:
-    reached = _reaching(ends, missing)
-    return inf if reached is None else reached[0]
-
-
-def _finite(at: float) -> float | None:
-    return None if at == inf else at
-
-
-def first_of(estimates: Iterable[Estimate | None], now: float) -> Estimate | None:
-    """Return when the first of these happens; an unknown one may happen at once."""
-    estimates = list(estimates)
-    known = [estimate for estimate in estimates if estimate is not None]
-    if not known:
-        return None
-    soonest = min(known, key=lambda estimate: estimate.at)
-    return Estimate(
-        at=soonest.at,
-        earliest=min(estimate.earliest if estimate else now for estimate in estimates),
-        latest=_finite(min(inf if e.latest is None else e.latest for e in known)),
-        basis=soonest.basis,
-    )
-
-
-def both_of(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-    """Return when both have happened; None: unknown."""
-    if one is None or other is None:
-        return None
-    later = max(one, other, key=lambda estimate: estimate.at)
-    is_bounded = one.latest is not None and other.latest is not None
-    return Estimate(
-        at=later.at,
-        earliest=max(one.earliest, other.earliest),
-        latest=max(one.latest or 0.0, other.latest or 0.0) if is_bounded else None,
-        basis=later.basis,
-    )
+def _why_unknown(wait: Wait) -> str:
+    most = wait.group.max_slots
+    if most is not None and most < wait.request.slots:
+        return "it cannot run as things are"
+    unknown = [g for g in wait.gangs_on(wait.nearest) if wait.survey.end_of(g) is None]
+    if any(gang.is_leaving for gang in unknown):
+        return "how long it takes to leave is not known"
+    if len(unknown) == 1:
+        trial = wait.facts.trial_of(unknown[0].request.id)
+        return f"how long trial {trial} will run is not known yet"
+    if unknown:
+        return f"how long {count(len(unknown), 'trial')} in its way will run is not known yet"
+    return "it depends on what those in its way do"

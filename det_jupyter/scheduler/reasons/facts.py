@@ -1,4 +1,4 @@
-"""What a pool does not know and a reason tells: names, notebooks, ends, withheld slots."""
+"""What a snapshot of a pool does not have and a reason needs: names, ends, withheld slots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import DeviceProcess, Estimate
 
 
@@ -32,9 +32,19 @@ class Withheld:
     disabled: tuple[int, ...] = ()
     occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
 
+    @property
+    def disabled_only(self) -> list[int]:
+        """The slots that enabling would make usable."""
+        return [slot for slot in self.disabled if slot not in self.occupied]
+
+    @property
+    def occupied_only(self) -> list[int]:
+        """The slots that only strangers keep from use."""
+        return [slot for slot in sorted(self.occupied) if slot not in self.disabled]
+
 
 class Facts(Protocol):
-    """What the master knows and a pool does not. Asked while the pool stands still."""
+    """What the master adds to the snapshots of its pools. Asked while nothing changes."""
 
     @property
     def now(self) -> float:
@@ -50,7 +60,7 @@ class Facts(Protocol):
 
     @property
     def own_user(self) -> str:
-        """Whose processes a reader may end: the user that all of this runs as; "": not known."""
+        """Whose processes a reader may end: the user that all of this runs as; "": unknown."""
 
     def trial_of(self, request_id: str) -> int:
         """Return the trial that an allocation is a run of."""
@@ -59,7 +69,7 @@ class Facts(Protocol):
         """Return what an experiment is called."""
 
     def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back, if that is known."""
+        """Return when a running gang is expected to give its slots back; None: unknown."""
 
     def leaves_by(self, request_id: str) -> float | None:
         """Return until when a gang that leaves may take, UTC seconds; None: it is being killed."""
@@ -79,5 +89,5 @@ class Facts(Protocol):
         An agent of the pool that is named here is taken to offer nothing now.
         """
 
-    def other_pools(self) -> Mapping[str, Pool]:
+    def other_pools(self) -> Mapping[str, Snapshot]:
         """Return the other pools by name, in the order in which they are to be offered."""

@@ -1,142 +1,187 @@
-"""Why a pool cannot run a request as it is, and what would let it."""
+"""What the pool cannot run as it is: why, in one sentence, and what would let it.
+
+Where a remedy is not enough to start the request at once, it says that it waits for its turn then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
-from itertools import chain, combinations, islice
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
-from det_jupyter.scheduler.deciding.order import shape_of
-from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
-from det_jupyter.scheduler.reasons.possible import nearest_values, values_that_fit
-from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.devices import device_remedies, held_slots, strangers
+from det_jupyter.scheduler.reasons.grammar import (
+    listed,
+    named,
+    noun,
+    numbers,
+    shown,
+    stranger,
+    titled,
+    verb,
+)
+from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, starts_anew
+from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
+from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
-from det_jupyter.scheduler.reasons.words import listed, shown
-from det_jupyter.wire import Remedy
-
-_MOST = 4
-
-Cause = Literal[
-    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
-]
-_WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickly put right first
-
-
-def why_impossible(situation: Situation) -> tuple[Cause, ...]:
-    """Return why a pool cannot run the request: the least that would all have to be put right."""
-    if not situation.survey.rooms and not situation.survey.gone:
-        return ("no_agent",)
-    for num in range(1, len(_WITHHELD) + 1):
-        for causes in combinations(_WITHHELD, num):
-            if situation.is_possible_with(_put_right(situation, causes)):
-                return causes
-    return ("impossible",)
-
-
-def _put_right(situation: Situation, causes: Collection[Cause]) -> list[AgentSlots]:
-    """Return the agents that offer more if these causes are put right."""
-    agents, rooms = [], situation.survey.rooms
-    enable, free = "disabled" in causes, "occupied" in causes
-    for agent_id, withheld in situation.survey.withheld.items():
-        if agent_id in rooms:
-            left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
-            more = {*withheld.disabled, *withheld.occupied} - left
-            agent = rooms[agent_id].agent
-            slots = tuple(sorted({*agent.slots, *more}))
-            is_open = agent.is_open or (enable and bool(withheld.disabled))
-            agents.append(replace(agent, slots=slots, is_open=is_open))
-    return [*agents, *situation.survey.gone] if "agent_gone" in causes else agents
-
-
-def all_agents(situation: Situation) -> list[AgentSlots]:
-    """Return every agent of the pool as it could be, those gone included."""
-    rooms = situation.survey.rooms
-    whole = {agent.id: agent for agent in _put_right(situation, _WITHHELD[:2])}
-    here = [whole.get(room.agent.id, room.agent) for room in rooms.values()]
-    return [*here, *(agent for agent in situation.survey.gone if agent.id not in rooms)]
-
-
-def make_possible(situation: Situation, cause: Cause) -> list[Remedy]:
-    """Return what would start the request, or would at least let it wait for its turn."""
-    remedies: Iterator[Remedy]
-    if cause in ("disabled", "occupied"):
-        remedies = chain(_devices(situation), other_pool(situation))
-    elif cause == "agent_gone":
-        remedies = chain(_agents(situation), other_pool(situation))
-    elif cause == "no_agent":
-        start = Remedy(verb="add_agent", text="start an agent, or reconnect one")
-        remedies = chain([start], other_pool(situation))
-    else:
-        remedies = chain(_again(situation), other_pool(situation), _values(situation))
-    return list(islice(remedies, _MOST))
-
-
-def _devices(situation: Situation) -> Iterator[Remedy]:
-    at_once = list(device_remedies(situation))
-    verbs = {remedy.verb for remedy in at_once}
-    yield from at_once
-    for remedy in device_remedies(situation, situation.is_possible_with):
-        if remedy.verb not in verbs:
-            yield remedy.model_copy(update={"text": f"{remedy.text}; {_THEN}"})
-
+from det_jupyter.wire import HolderView, Remedy
+from det_jupyter.words import count
 
 _THEN = "then it waits for its turn"
 
-
-def _agents(situation: Situation) -> Iterator[Remedy]:
-    gone = situation.survey.gone
-    for agent in gone:
-        if situation.is_possible_with([agent]):
-            effect = "" if situation.starts(Change(agents=(agent,))) else f"; {_THEN}"
-            yield Remedy(
-                verb="add_agent",
-                target=[agent.id],
-                text=f"reconnect agent {shown(agent.id)}{effect}",
-            )
-            return
-    if situation.is_possible_with(gone):
-        names = listed([shown(agent.id) for agent in gone])
-        effect = "" if situation.starts(Change(agents=tuple(gone))) else f"; {_THEN}"
-        yield Remedy(
-            verb="add_agent",
-            target=[agent.id for agent in gone],
-            text=f"reconnect agents {names}{effect}",
-        )
+Clauses = Sequence[str]  # the last one says what has to be put right
 
 
-def is_kept_away(situation: Situation) -> bool:
-    """Return whether only agents that the trial avoids could run it."""
-    freely = shape_of(situation.request)._replace(blocked=frozenset())
-    return not situation.is_possible() and situation.survey.capacity.can_run(freely)
+def why_never(wait: Wait, holders: Sequence[HolderView]) -> str:
+    """Return why the pool cannot run a request, and all that has to be put right.
+
+    Args:
+        wait: The pool as the request meets it.
+        holders: The gangs that still hold slots which are disabled.
+    """
+    slots = count(wait.request.slots, "slot")
+    need = slots if wait.request.slots else "a place for a trial without slots"
+    clauses = {
+        "disabled": _disabled, "occupied": _occupied, "agent_gone": _gone, "no_agent": _no_agent,
+        "impossible": _impossible,
+    }  # fmt: skip
+    found = [clauses[cause](wait, holders) for cause in wait.causes]
+    facts = [clause for *some, _ in found for clause in some]
+    end = listed(end for *_, end in found)
+    if wait.causes[-1] not in ("no_agent", "impossible"):
+        end = f"can run when {end}"
+    return "; ".join(filter(None, [f"needs {need}", *facts, end]))
 
 
-def _again(situation: Situation) -> Iterator[Remedy]:
-    """Yield how a trial comes back to agents that a log policy has it avoid."""
-    if is_kept_away(situation):
-        yield Remedy(
-            verb="kill_and_continue",
-            target=[situation.request.group],
-            text=f"kill its experiment and continue it: it may run there again; {_THEN}",
-        )
+def _no_agent(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    pool = shown(wait.facts.pool_name)
+    return f"no agent of pool {pool} is connected", "starts when one comes that has them"
 
 
-def _values(situation: Situation) -> Iterator[Remedy]:
-    for value in values_to_ask(situation):
-        effect = (
-            "which starts at once" if starts_anew(situation, value) else f"which can run; {_THEN}"
-        )
-        yield ask_slots(situation, value, effect)
-
-
-def values_to_ask(situation: Situation) -> list[int]:
-    """Return the nearest sizes that the pool could run, those gone and withheld counted."""
-    request = situation.request
-    values = values_that_fit(
-        [agent for agent in all_agents(situation) if agent.id not in request.blocked],
-        situation.survey.pool.rules,
-        request.is_single_agent,
+def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    gone = wait.survey.gone
+    names = [f"{shown(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
+    are = verb(len(gone), "is")
+    return (
+        f"{named('agent', names)} {are} not connected",
+        f"{_it(wait, 'agent', len(gone))} {are} back",
     )
-    return nearest_values(request.slots, values)
+
+
+def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    users = strangers(wait)
+    occupied = {name: one.occupied for name, one in wait.withheld.items() if one.occupied}
+    whole = [agent for agent in wait.all_agents() if len(occupied) > 1 or agent.id in occupied]
+    total = count(sum(len(agent.slots) for agent in whole), "slot")
+    who = listed((stranger(user, wait.facts.now) for user in users), most=2)
+    where = f" of agent {shown(min(occupied))}" if len(occupied) == 1 else ""
+    num = sum(map(len, occupied.values()))
+    return (
+        f"{who} {verb(len(users), 'uses')} {num} of {total}{where}",
+        f"{_it(wait, 'program', len(users))} {verb(len(users), 'ends')}",
+    )
+
+
+def _disabled(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    disabled = {
+        name: sorted(one.disabled) for name, one in sorted(wait.withheld.items()) if one.disabled
+    }
+    num = sum(map(len, disabled.values()))
+    are = verb(num, "is")
+    given = sum(seats.size for seats in wait.allowed)
+    total = count(sum(len(agent.slots) for agent in wait.all_agents()), "slot")
+    given_out = f"{given or 'none'} of {total} may be given out"
+    names = [titled(holder.experiment_id, holder.experiment_name) for holder in holders]
+    runs = f"{listed(names, most=2)} still {verb(len(names), 'runs')} there" if names else ""
+    if len(disabled) == 1 and names:
+        [(agent_id, slots)] = disabled.items()
+        seats = wait.survey.board.seats[agent_id]
+        held = len(held_slots(seats).intersection(slots))
+        on = "" if held == num else f" on {held} of them"
+        return (
+            given_out if held < num or seats.size else "",
+            f"{count(num, 'slot')} of agent {shown(agent_id)} {are} draining: {runs}{on}",
+            f"{_it(wait, 'slot', num)} {are} enabled",
+        )
+    parts = [
+        f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {shown(agent_id)}"
+        for agent_id, slots in disabled.items()
+    ]
+    several = "enough of them" if len(wait.causes) == 1 else "enough of the slots"
+    which = _it(wait, "slot", num) if num == 1 else several
+    return given_out, f"{listed(parts, most=2)} {are} disabled", runs, f"{which} {are} enabled"
+
+
+def _it(wait: Wait, word: str, number: int) -> str:
+    """Return a pronoun, or the noun where a pronoun could mean several things."""
+    if len(wait.causes) == 1:
+        return "it" if number == 1 else "they"
+    return f"the {noun(number, word)}"
+
+
+def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    request, pool, agents = wait.request, shown(wait.facts.pool_name), wait.all_agents()
+    allowed = [agent for agent in agents if agent.id not in request.blocked]
+    blocked = sorted(shown(agent.id) for agent in agents if agent.id in request.blocked)
+    avoids = f"it avoids {named('agent', blocked)} because of a log policy" if blocked else ""
+    other = " other" if blocked else ""
+    again = "can run there again after a kill and a continue" if wait.is_kept_away else ""
+    if not allowed:
+        return avoids, f"pool {pool} has no{other} agent", again
+    if request.slots == 0:
+        return avoids, f"no{other} agent of pool {pool} takes trials without slots", "ask for 1"
+    near = listed(nearest_values(request.slots, wait.sizes), last="or")
+    advice = f"ask for {near} instead of {request.slots}" if near else "add slots"
+    on_one = " on one agent" if request.is_single_agent else ""
+    return (
+        avoids,
+        f"pool {pool} has {describe_agents(allowed)}{' besides' if avoids else ''}",
+        f"values that can run{on_one}: {numbers(wait.sizes) or 'none but 0'}",
+        f"{again}, or {advice}" if again else advice,
+    )
+
+
+def make_possible(wait: Wait) -> list[Remedy]:
+    """Return what would start the request, or would at least let it wait for its turn."""
+    cause, last = wait.causes[-1], iter(list[Remedy]())
+    if cause == "no_agent":
+        first = iter([Remedy(verb="add_agent", text="start an agent, or reconnect one")])
+    elif cause == "agent_gone":
+        first = _reconnect(wait)
+    elif cause == "impossible":
+        first, last = _again(wait), _other_sizes(wait)
+    else:
+        first = _give_out(wait)
+    return list(islice(chain(first, other_pool(wait), last), MOST))
+
+
+def _reconnect(wait: Wait) -> Iterator[Remedy]:
+    gone = wait.survey.gone
+    for agents in (*([agent] for agent in gone), gone):
+        if wait.is_possible_with(agents):
+            effect = "" if wait.starts(Change(agents=tuple(agents))) else f"; {_THEN}"
+            names = named("agent", [shown(agent.id) for agent in agents])
+            target: list[int | str] = [agent.id for agent in agents]
+            yield Remedy(verb="add_agent", target=target, text=f"reconnect {names}{effect}")
+            return
+
+
+def _again(wait: Wait) -> Iterator[Remedy]:
+    """Yield how a trial comes back to agents that a log policy has it avoid."""
+    if wait.is_kept_away:
+        text = f"kill its experiment and continue it: it may run there again; {_THEN}"
+        yield Remedy(verb="kill_and_continue", target=[wait.group.id], text=text)
+
+
+def _other_sizes(wait: Wait) -> Iterator[Remedy]:
+    for value in nearest_values(wait.request.slots, wait.sizes):
+        is_at_once = starts_anew(wait, value)
+        effect = "which starts at once" if is_at_once else f"which can run; {_THEN}"
+        yield ask_slots(wait, value, effect)
+
+
+def _give_out(wait: Wait) -> Iterator[Remedy]:
+    at_once = list(device_remedies(wait))
+    yield from at_once
+    for remedy in device_remedies(wait, wait.is_possible_with):
+        if remedy.verb not in {one.verb for one in at_once}:
+            yield remedy.model_copy(update={"text": f"{remedy.text}; {_THEN}"})

@@ -12,224 +12,260 @@ preemption, as soon as those have left that are asked to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
-from det_jupyter.scheduler.model import Group, Policy, Running
+from det_jupyter.scheduler.board import Seats
+from det_jupyter.scheduler.lane import moved_beside
+from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.elsewhere import fewer_slots, other_pool
-from det_jupyter.scheduler.reasons.pauses import pauses
-from det_jupyter.scheduler.reasons.reliefs import Relief
-from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.whatif import Change
-from det_jupyter.scheduler.reasons.words import about, experiments, listed, shown
+from det_jupyter.scheduler.reasons.grammar import about, named, shown, titled, verb
+from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
+from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
+from det_jupyter.scheduler.reasons.wait import Wait
+from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.wire import Remedy
-from det_jupyter.words import count, moment
+from det_jupyter.words import count
 
-_MOST = 4
-_NAMED = 3
+MOST = 4
 _LEVELS = 4  # priorities that are tried
+_POOLS = 8
+_TRIES = 8  # experiments that are paused alone
+_TOGETHER = 4  # experiments to pause at most
+_AGENTS = 2  # on which several are looked for
+_LAST = 10**9  # the number of an experiment that comes after all others
 
 
-def find_remedies(situation: Situation, found: Sequence[Relief]) -> list[Remedy]:
+def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
     """Return at most four remedies for a request that the pool could run.
 
     Args:
-        situation: As it is.
-        found: Which ends would start it.
+        wait: The pool as the request meets it.
+        reliefs: Which ends would start it.
     """
-    if not situation.is_complete:  # too far behind to be looked at
+    if not wait.is_complete:  # too far behind to be looked at
         return []
-    makers: tuple[Callable[[], Iterator[Remedy]], ...] = (
-        lambda: _waits(situation, found),
-        lambda: _kills(situation, found),
-        lambda: _more_max_slots(situation),
-        lambda: _moves(situation),
-        lambda: _priorities(situation),
-        lambda: device_remedies(situation),
-        lambda: other_pool(situation),
-        lambda: pauses(situation),
-        lambda: fewer_slots(situation),
+    found = chain(
+        *(_ends(wait, relief) for relief in reliefs[:1]),
+        _more_max_slots(wait),
+        _moves(wait),
+        _priorities(wait),
+        device_remedies(wait),
+        other_pool(wait),
+        _pauses(wait),
+        _fewer_slots(wait),
     )
-    return list(islice((remedy for maker in makers for remedy in maker()), _MOST))
+    return list(islice(found, MOST))
 
 
-def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
-    for relief in found[:1]:
-        yield Remedy(
-            verb="wait",
-            target=[] if relief.group_id is None else [relief.group_id],
-            values=_values(situation, relief),
-            text=f"wait until {_who(situation, relief)}{_when(situation, relief)}",
-        )
-
-
-def _values(situation: Situation, relief: Relief) -> dict[str, int | str | list[int]]:
-    trials_of = situation.survey.trials_of
+def _ends(wait: Wait, relief: Relief) -> Iterator[Remedy]:
+    """Yield to wait for ends, and what ends an experiment that leaves and does not get done."""
+    facts, kind, gangs, group_id = wait.facts, relief.kind, relief.gangs, relief.group_id
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
-        values["left"] = trials_of(relief.after)
-    if relief.agent_id is not None:
-        unit, amount = ("slots", relief.num_slots) if relief.num_slots else ("trials", relief.num)
-        return values | {"agent": relief.agent_id, f"num_{unit}": amount}
-    if not relief.is_all:
-        values["trials"] = trials_of(relief.gangs)
-    return values
+        values["left"] = wait.survey.trials_of(relief.after)
+    if kind in (Kind.SLOTS, Kind.SOME):
+        amount = (
+            {"num_slots": relief.num_slots} if kind is Kind.SLOTS else {"num_trials": relief.num}
+        )
+        values |= {"agent": relief.agent_id, **amount}
+    elif kind is not Kind.EXPERIMENT:
+        values["trials"] = wait.survey.trials_of(gangs)
+    when, end = "", wait.survey.end_of(gangs[0])
+    if kind is Kind.LEAVING:
+        when = latest_leaving(facts, gangs)
+    elif len(gangs) == 1 and end is not None and not relief.after:
+        when = f", {about(end, facts.now, facts.zone)}"
+    text = f"wait until {has_to_happen(wait, relief)}{when}"
+    target: list[int | str] = [] if group_id is None else [group_id]
+    yield Remedy(verb="wait", target=target, values=values, text=text)
+    if kind is not Kind.LEAVING or group_id in (None, wait.group.id):
+        return
+    is_killed = all(facts.leaves_by(gang.request.id) is None for gang in gangs)
+    if not is_killed and wait.starts(Change(goes=(group_id,))):
+        is_all = wait.pool.held(group_id) == sum(gang.request.slots for gang in gangs)
+        rest = "" if is_all else " with all its trials"
+        text = f"kill experiment {group_id}{rest}: what it has not saved is lost"
+        yield Remedy(verb="kill", target=target, text=text)
 
 
-def _when(situation: Situation, relief: Relief) -> str:
-    survey = situation.survey
-    if relief.is_leaving:
-        return latest_leaving(situation, relief)
-    ends = [survey.end_of(gang) for gang in relief.gangs]
-    if len(ends) > 1 or ends[0] is None or relief.after:
-        return ""
-    return f", {about(ends[0], survey.facts.now, survey.facts.zone)}"
-
-
-def _who(situation: Situation, relief: Relief) -> str:
-    first = f"{have_left(relief.after)} and " if relief.after else ""
-    if relief.is_leaving:
-        return have_left(relief.gangs)
-    if relief.is_named or relief.num_slots:
-        return f"{first}{some_back(situation, relief)}"
-    whose = f"experiment {relief.group_id}"
-    if relief.is_all:
-        return f"{first}{whose} ends"
-    whose = "its own experiment" if relief.group_id == situation.request.group else whose
-    if relief.agent_id is not None:
-        num = count(relief.num, "trial")
-        on = f" on agent {shown(relief.agent_id)}" if len(situation.survey.rooms) > 1 else ""
-        return f"{first}{num} of {whose}{on} have ended"
-    trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
-    return f"{first}trial {trial} of {whose} ends"
-
-
-def some_back(situation: Situation, relief: Relief) -> str:
-    """Say how many of those who hold slots on an agent have to give them back."""
-    if relief.is_named:
-        ids = situation.survey.trials_of(relief.gangs)
-        return f"trials {listed([str(trial) for trial in ids], most=4)} have ended"
-    where, num = f"on agent {shown(relief.agent_id or '')}", len(relief.gangs)
-    if relief.num == num == 1:
-        trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
-        return f"trial {trial} has ended"
-    if relief.num == num:
-        groups = sorted({gang.request.group for gang in relief.gangs})
-        more = {other.group for other in situation.survey.queue}
-        if len(groups) == num <= _NAMED and not more.intersection(groups):
-            return f"{experiments(groups)} have ended"
-        return f"the {num} trials {where} have ended"
-    if relief.num:
-        have = "has" if relief.num == 1 else "have"
-        return f"{relief.num} of the {num} trials {where} {have} ended"
-    be = "is" if relief.num_slots == 1 else "are"
-    return f"{count(relief.num_slots, 'more slot')} {where} {be} given back"
-
-
-def have_left(gangs: Iterable[Running]) -> str:
-    """Return `experiment 3 has left`, `experiments 3 and 4 have left`."""
-    groups = sorted({gang.request.group for gang in gangs})
-    return f"{experiments(groups)} {'has' if len(groups) == 1 else 'have'} left"
-
-
-def latest_leaving(situation: Situation, relief: Relief) -> str:
-    """Return `, at the latest about 15:20` for those who leave, if they have a limit."""
-    facts = situation.survey.facts
-    if not relief.is_leaving:
-        return ""
-    limits = [facts.leaves_by(gang.request.id) for gang in relief.gangs]
-    known = [limit for limit in limits if limit is not None]
-    if not known or len(known) < len(limits):
-        return ""
-    if max(known) <= facts.now:
-        return f", which was due at {moment(max(known), facts.now, facts.zone)}"
-    return f", at the latest about {moment(max(known), facts.now, facts.zone)}"
-
-
-def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
-    """Yield what ends one that leaves and does not get done with it."""
-    leaves_by = situation.survey.facts.leaves_by
-    for relief in found:
-        group_id = relief.group_id
-        if not relief.is_leaving or group_id is None or group_id == situation.request.group:
-            continue
-        if all(leaves_by(gang.request.id) is None for gang in relief.gangs):
-            continue  # it is being killed
-        if situation.starts(Change(goes=(group_id,))):
-            held = situation.survey.pool.held(group_id)
-            is_all = held == sum(gang.request.slots for gang in relief.gangs)
-            rest = "" if is_all else " with all its trials"
-            yield Remedy(
-                verb="kill",
-                target=[group_id],
-                text=f"kill experiment {group_id}{rest}: what it has not saved is lost",
-            )
-
-
-def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
-    group = situation.group
+def _more_max_slots(wait: Wait) -> Iterator[Remedy]:
+    group = wait.group
     if group.max_slots is None:
         return
-    mates = (other.slots for other in situation.in_the_way if other.group == group.id)
-    value = situation.survey.pool.held(group.id) + sum(mates) + situation.request.slots
-    if value > group.max_slots and _starts_as(situation, replace(group, max_slots=value)):
-        yield Remedy(
-            verb="set",
-            target=[group.id],
-            values={"max_slots": value},
-            text=f"raise max_slots of its experiment from {group.max_slots} to {value}",
-        )
+    mates = (other.slots for other in wait.in_the_way if other.group == group.id)
+    value = wait.pool.held(group.id) + sum(mates) + wait.request.slots
+    if value > group.max_slots and wait.starts(Change(groups=(replace(group, max_slots=value),))):
+        text = f"raise max_slots of its experiment from {group.max_slots} to {value}"
+        yield Remedy(verb="set", target=[group.id], values={"max_slots": value}, text=text)
 
 
-def _starts_as(situation: Situation, group: Group) -> bool:
-    return situation.starts(Change(groups=(group,)))
-
-
-def _moves(situation: Situation) -> Iterator[Remedy]:
+def _moves(wait: Wait) -> Iterator[Remedy]:
     """Try to move its experiment ahead of the first that is in its way."""
-    own, pool = situation.group, situation.survey.pool
-    others = (other.group for other in situation.in_the_way if other.group != own.id)
-    first = next(others, None)
-    if pool.rules.policy is not Policy.PRIORITY or first is None:
+    own, groups = wait.group, wait.pool.groups
+    first = next((other.group for other in wait.in_the_way if other.group != own.id), None)
+    if wait.pool.rules.policy is not Policy.PRIORITY or first is None:
         return
-    anchor = pool.groups[first]
-    before = [
-        group.position
-        for group in pool.groups.values()
-        if group.priority == anchor.priority and group.position < anchor.position
-    ]
-    position = (max(before) + anchor.position) / 2 if before else anchor.position - 1
-    if _starts_as(situation, replace(own, priority=anchor.priority, position=position)):
-        title = shown(situation.survey.facts.title_of(first).name)
-        yield Remedy(
-            verb="move",
-            target=[own.id],
-            values={"ahead_of": first},
-            text=f"move experiment {own.id} ahead of experiment {first} “{title}”",
+    moved = moved_beside(own, groups[first], groups.values(), is_ahead=True, newest=max(groups))
+    if wait.starts(Change(groups=tuple(moved))):
+        text = (
+            f"move experiment {own.id} ahead of {titled(first, wait.facts.title_of(first).name)}"
         )
+        yield Remedy(verb="move", target=[own.id], values={"ahead_of": first}, text=text)
 
 
-def _priorities(situation: Situation) -> Iterator[Remedy]:
+def _priorities(wait: Wait) -> Iterator[Remedy]:
     """Find the least urgent priority that makes room by preemption."""
-    pool, own = situation.survey.pool, situation.group
-    if pool.rules.policy is not Policy.PRIORITY or not pool.rules.preemption:
+    own, rules = wait.group, wait.pool.rules
+    if rules.policy is not Policy.PRIORITY or not rules.preemption:
         return
-    gangs = situation.gangs_on(situation.nearest)
-    levels = {pool.groups[g.request.group].priority for g in gangs if g.request.group != own.id}
+    gangs = [gang for gang in wait.gangs_on(wait.nearest) if gang.request.group != own.id]
+    levels = {wait.survey.board.priority(gang) for gang in gangs}
     for level in sorted((p for p in levels if 1 < p <= own.priority), reverse=True)[:_LEVELS]:
         # A new priority gives up a place that the experiment was moved to.
         then = replace(own, priority=level - 1, position=float(own.id))
-        outcome = situation.survey.whatif.after(Change(groups=(then,)))
-        if {situation.request.id} <= outcome.started.keys() & outcome.asked.keys():
-            yield Remedy(
-                verb="set",
-                target=[own.id],
-                values={"priority": level - 1},
-                text=(
-                    f"make its experiment more urgent: priority {level - 1} instead of "
-                    f"{own.priority}; less urgent trials are asked to save and leave"
-                ),
+        outcome = wait.survey.whatif.after(Change(groups=(then,)))
+        if wait.request.id in outcome.started & outcome.asked.keys():
+            text = (
+                f"make its experiment more urgent: priority {level - 1} instead of "
+                f"{own.priority}; less urgent trials are asked to save and leave"
             )
+            yield Remedy(verb="set", target=[own.id], values={"priority": level - 1}, text=text)
             return
+
+
+# Another request: elsewhere, or of fewer slots.
+
+
+def other_pool(wait: Wait) -> Iterator[Remedy]:
+    """Yield another pool where the request would start at once."""
+    own = wait.group
+    if wait.pool.held(own.id):
+        return
+    mine = (other for other in wait.survey.queue if other.group == own.id)
+    comes = Change(groups=(own,), requests=tuple(replace(other, promised=()) for other in mine))
+    for name, other in list(wait.facts.other_pools().items())[:_POOLS]:
+        if WhatIf(other, wait.facts).steps(wait.request.id, [comes]):
+            text = f"move its experiment to pool {shown(name)}, where there is room"
+            yield Remedy(verb="set", target=[own.id], values={"pool": name}, text=text)
+            return
+
+
+def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
+    """Find the largest divisor that fits: a batch that n slots share, they can share too."""
+    need = wait.request.slots
+    for value in range(need // 2, 0, -1):
+        if need % value == 0 and starts_anew(wait, value):
+            yield ask_slots(wait, value, "which starts at once")
+            return
+
+
+def starts_anew(wait: Wait, value: int) -> bool:
+    """Return whether the experiment, killed and submitted with another size, starts at once.
+
+    Only one that holds no slots is worth killing.
+    """
+    own = wait.group
+    if wait.pool.held(own.id):
+        return False
+    anew = replace(own, id=_LAST, position=float(_LAST))
+    smaller = replace(wait.request, group=_LAST, slots=value, blocked=frozenset(), promised=())
+    killed, comes = Change(goes=(own.id,)), Change(groups=(anew,), requests=(smaller,))
+    outcome = wait.survey.whatif.after(killed, comes)
+    return smaller.id in outcome.started and smaller.id not in outcome.asked
+
+
+def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
+    """Return the advice to submit it again with another number of slots."""
+    return Remedy(
+        verb="kill_and_submit",
+        target=[wait.group.id],
+        values={"slots_per_trial": value},
+        text=(
+            "instead: kill it and submit it again with "
+            f"resources.slots_per_trial {value}, {effect}"
+        ),
+    )
+
+
+# Others paused.
+
+
+def _pauses(wait: Wait) -> Iterator[Remedy]:
+    """Yield one experiment whose pause is enough, or the fewest that are enough together."""
+    gangs = wait.gangs_on(wait.nearest)
+    held = by_group(g for g in gangs if not g.is_leaving and not wait.is_less_urgent(g))
+    for other in wait.in_the_way[:_TRIES]:
+        held.setdefault(other.group, [])
+    held.pop(wait.group.id, None)
+    chosen = _one_to_pause(wait, held) or _several_to_pause(wait, held)
+    if chosen:
+        names = named("experiment", chosen, most=_TOGETHER)
+        if len(chosen) == 1:
+            names = titled(chosen[0], wait.facts.title_of(chosen[0]).name)
+        what = _what_they_do(wait, chosen, held)
+        yield Remedy(verb="pause", target=[*chosen], text=f"pause {names}, {what}")
+
+
+def _start_without(wait: Wait, ids: Sequence[int]) -> bool:
+    return wait.starts(*(Change(goes=(group_id,)) for group_id in ids))
+
+
+def _one_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int]:
+    """Return the least urgent experiment whose pause is enough, of these the smallest."""
+
+    def order(group_id: int) -> tuple[int, int, int]:
+        slots = sum(gang.request.slots for gang in held[group_id])
+        return (-wait.pool.groups[group_id].priority, slots, -group_id)
+
+    tries = sorted(held, key=order)[:_TRIES]
+    return next(([group_id] for group_id in tries if _start_without(wait, [group_id])), [])
+
+
+def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int]:
+    """Return the fewest found on one agent, or on those that a larger request takes whole."""
+    places = [wait.nearest] if wait.spans else [[seats] for seats in wait.nearest[:_AGENTS]]
+    ways = [_enough(wait, place, held) for place in places] if wait.request.slots else []
+    return min(filter(None, ways), key=len, default=[])
+
+
+def _enough(
+    wait: Wait, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
+) -> list[int]:
+    """Pause those that help most until the request starts; leave out those that need not."""
+    helps = {
+        group_id: sum(seats.back(gang) for seats in place for gang in gangs)
+        + sum(
+            wait.claim(other, seats)
+            for other in wait.in_the_way
+            if other.group == group_id
+            for seats in place
+        )
+        for group_id, gangs in held.items()
+    }
+    order = sorted(filter(helps.get, helps), key=lambda one: (-helps[one], -one))[:_TOGETHER]
+    num = wait.steps(*(Change(goes=(group_id,)) for group_id in order))
+    needed = sorted(order[: num or 0], key=lambda group_id: (not held[group_id], group_id))
+    if not needed or not _start_without(wait, needed):
+        return []
+    for group_id in needed:
+        rest = [other for other in needed if other != group_id]
+        if len(rest) > 1 and _start_without(wait, rest):
+            needed = rest
+    return needed
+
+
+def _what_they_do(wait: Wait, ids: Sequence[int], held: Mapping[int, Sequence[Running]]) -> str:
+    holders = [group_id for group_id in ids if held[group_id]]
+    ahead = [group_id for group_id in ids if not held[group_id]]
+    are_ahead = f"{verb(len(ahead), 'is')} ahead of it"
+    if not holders:
+        return f"which {are_ahead}"
+    slots = count(sum(wait.pool.held(group_id) for group_id in holders), "slot")
+    what = slots if wait.request.slots else "such a place"
+    hold = f"{verb(len(holders), 'holds')} {what}"
+    if not ahead:
+        return f"which {hold}"
+    others = named("experiment", ahead)
+    return f"of which {named('experiment', holders)} {hold} and {others} {are_ahead}"

@@ -1,20 +1,22 @@
-"""What the pool would decide if something was changed: asked of the pool itself, then taken back.
+"""What would be decided if something was changed: `decide` on a changed snapshot.
 
-A question is a sequence of changes. After each of them the pool decides, those that it asks to
-leave save their state and queue again, and it decides once more, as it does in earnest.
-So a remedy that starts the trial here starts it there: there is no second model of the scheduler.
+After each change the pool decides, those that it asks to leave save their state and queue again,
+and it decides once more, as it does in earnest. So a remedy that starts the trial here starts it
+there: there is no second model of the scheduler.
 
-One answer says who of all that wait starts, so the questions of many trials are answered together.
+One answer says who of all that wait starts, so the questions of many trials are answered together;
+and questions that begin with the same changes share what was decided after these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
 from det_jupyter.scheduler.reasons.facts import Facts
+from det_jupyter.scheduler.snapshot import Snapshot
 
 _ROUNDS = 4  # of asking some to leave
 
@@ -38,92 +40,81 @@ class Change:
     requests: tuple[Request, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the pool decides after changes.
-
-    Args:
-        started: Who starts, and after how many of the changes.
-        asked: Gangs that are asked to leave, by the request that they are asked for.
-    """
-
-    started: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, list[str]] = field(default_factory=dict)
-
-
-def ends(gangs: Iterable[Running]) -> Change:
-    """Return the change that these gangs end at the same time."""
-    return Change(ends=tuple(gang.request.id for gang in gangs))
-
-
-def one_by_one(gangs: Iterable[Running]) -> list[Change]:
+def one_by_one(gangs: Iterable[Running]) -> tuple[Change, ...]:
     """Return the changes that these gangs end one after the other."""
-    return [ends([gang]) for gang in gangs]
+    return tuple(Change(ends=(gang.request.id,)) for gang in gangs)
 
 
 class WhatIf:
-    """Questions to a pool that stands still.
+    """A pool after a change, and what is decided then.
 
     Args:
-        pool: After a pass.
+        pool: As it is.
         facts: Say whose experiments have more trials to come.
+
+    Attributes:
+        started: Who started after the change.
+        asked: Gangs that were asked to leave then, by the request that they were asked for.
     """
 
-    def __init__(self, pool: Pool, facts: Facts) -> None:
+    def __init__(self, pool: Snapshot, facts: Facts) -> None:
         self._pool = pool
         self._facts = facts
-        self._known: dict[tuple[Change, ...], Outcome] = {}
+        self._then: dict[Change, WhatIf] = {}
+        self.started: set[str] = set()
+        self.asked: dict[str, list[str]] = {}
 
-    def after(self, *changes: Change) -> Outcome:
-        """Return what the pool decides after these changes."""
-        if changes not in self._known:
-            self._known[changes] = self._play(changes)
-        return self._known[changes]
+    def after(self, *changes: Change) -> WhatIf:
+        """Return the pool after these changes, one after the other."""
+        if not changes:
+            return self
+        first = changes[0]
+        if first not in self._then:
+            self._then[first] = WhatIf(self._changed(first), self._facts)
+            self._then[first]._decide()
+        return self._then[first].after(*changes[1:])
 
-    def _play(self, changes: Sequence[Change]) -> Outcome:
-        outcome = Outcome()
-        with self._pool.trying():
-            for num, change in enumerate(changes, 1):
-                self._make(change)
-                self._decide(outcome, num)
-        return outcome
+    def steps(self, request_id: str, changes: Iterable[Change]) -> int | None:
+        """Return after how many of these changes a request starts; None: not at all."""
+        found = self
+        for num, change in enumerate(changes, 1):
+            found = found.after(change)
+            if request_id in found.started:
+                return num
+        return None
 
-    def _make(self, change: Change) -> None:
+    def _changed(self, change: Change) -> Snapshot:
         pool = self._pool
-        for group in change.groups:
-            pool.set_group(group)
-        for agent in change.agents:
-            pool.set_agent(agent)
-        for group_id in change.goes:
-            for request_id in pool.of_group(group_id):
-                pool.remove(request_id)
-        for request_id in change.ends:
-            if request_id in pool.running:
-                self._end(pool.running[request_id])
-        for request in change.requests:
-            pool.add(request)
+        gone = [request_id for group in change.goes for request_id in pool.of_group(group)]
+        gangs = [pool.running[name] for name in change.ends if name in pool.running]
+        comes = [one for gang in gangs if (one := self._comes_for(gang)) is not None]
+        pool = pool.without(*gone, *(gang.request.id for gang in gangs))
+        return replace(
+            pool,
+            agents={**pool.agents, **{agent.id: agent for agent in change.agents}},
+            groups={**pool.groups, **{group.id: group for group in change.groups}},
+            waiting={**pool.waiting, **{one.id: one for one in (*comes, *change.requests)}},
+        )
 
-    def _end(self, gang: Running) -> None:
-        """End a gang; another trial of its experiment may come for it, or itself once more."""
-        request, comes = gang.request, None
+    def _comes_for(self, gang: Running) -> Request | None:
+        """Return who queues when a gang ends: another trial of its experiment, or itself again."""
+        request = gang.request
         if gang.is_leaving:
-            comes = request if self._facts.queues_again(request.id) else None
-        elif self._facts.may_ask_again(request.group):
-            comes = replace(request, id=f"{request.id}+", number=request.number + 10**9)
-        self._pool.remove(request.id)
-        if comes is not None:
-            self._pool.add(comes)
+            return request if self._facts.queues_again(request.id) else None
+        if self._facts.may_ask_again(request.group):
+            return replace(request, id=f"{request.id}+", number=request.number + 10**9)
+        return None
 
-    def _decide(self, outcome: Outcome, num: int) -> None:
-        pool, now = self._pool, self._facts.now
+    def _decide(self) -> None:
         for _ in range(_ROUNDS):
-            decided = pool.decide(now)
-            for start in decided.starts:
-                outcome.started.setdefault(start.request_id, num)
+            decided = decide(self._pool, self._facts.now)
+            pool = self._pool = self._pool.after(decided, self._facts.now)
+            self.started.update(start.request_id for start in decided.starts)
             if not decided.preemptions:
-                return
+                break
             for gone in decided.preemptions:
-                outcome.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
-                request = pool.running[gone.request_id].request
-                pool.remove(request.id)
-                pool.add(request)
+                self.asked.setdefault(gone.for_request_id, []).append(gone.request_id)
+            asked = [pool.running[gone.request_id].request for gone in decided.preemptions]
+            left = pool.without(*(request.id for request in asked))
+            again = {request.id: request for request in asked}
+            self._pool = replace(left, waiting={**left.waiting, **again})

@@ -8,7 +8,7 @@ from typing import Any
 from det_jupyter.direction import Direction
 from det_jupyter.view.model.states import STATUS_WORDS, Status
 from det_jupyter.wire import AllocationState, ExperimentView, SlotView, State, TrialView
-from det_jupyter.wire.status import experiment_status, state_status, with_alarm
+from det_jupyter.wire.status import ENDED, experiment_status, state_status, with_alarm
 
 
 def status_of(experiment: ExperimentView) -> Status:
@@ -37,7 +37,8 @@ def makes_room_for(trial: TrialView) -> int | None:
 def status_word(trial: TrialView, status: Status) -> str:
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
     word = "Making room" if is_making_room else STATUS_WORDS[status]
-    is_alarm = trial.divergence is not None and not trial.state.is_terminal
+    is_over = trial.state.is_terminal or status in ENDED
+    is_alarm = trial.divergence is not None and not is_over
     return with_alarm(word, is_alarm=is_alarm)
 
 

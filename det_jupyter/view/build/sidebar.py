@@ -145,6 +145,7 @@ def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
         experiment="" if experiment is None else shortened(experiment.name),
         status=status,
         status_word=status_word(trial, status),
+        alarm=str(trial.divergence or ""),
         steps_completed=trial.steps_completed,
         progress=fraction(trial.progress),
         ranks=[] if run is None else [_rank(rank, run, status) for rank in run.ranks],

@@ -59,7 +59,7 @@ def build_trial(
         first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "error"),
-        verdict=_verdict(trial.verdict, status),
+        verdict=_verdict(trial, status),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
     )
 
@@ -77,9 +77,14 @@ def build_changes(trial: TrialView) -> list[Change]:
     ]
 
 
-def _verdict(found: FoundVerdict | None, status: Status) -> Verdict | None:
-    """Return the verdict; a trial that failed has none where nothing was found."""
+def _verdict(trial: TrialView, status: Status) -> Verdict | None:
+    """Return the verdict; a trial that failed has none where nothing was found, and one whose
+    loss is NaN does not look well because its time is well spent.
+    """
+    found = trial.verdict
     if found is None or (found.kind == "unknown" and status == "error"):
+        return None
+    if found.kind == "healthy" and trial.divergence is not None:
         return None
     return build_verdict(found)
 

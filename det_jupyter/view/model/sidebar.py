@@ -157,13 +157,14 @@ class RankLine(TypedDict):
 
 
 class TrialLine(TypedDict):
-    """A trial that holds slots, in the Running panel."""
+    """A trial that holds slots, in the Running panel; `alarm` as in ExperimentLine."""
 
     id: int
     experiment_id: int
     experiment: str
     status: Status
     status_word: str
+    alarm: str
     steps_completed: int
     progress: float
     ranks: list[RankLine]

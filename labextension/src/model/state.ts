@@ -476,6 +476,7 @@ export interface ITrialLine {
   experiment: string;
   status: Status;
   status_word: string;
+  alarm: string;
   steps_completed: number;
   progress: number;
   ranks: IRankLine[];

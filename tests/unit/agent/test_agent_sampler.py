@@ -141,12 +141,12 @@ def test_pss_that_takes_long_is_read_rarely() -> None:
 @pytest.mark.parametrize(
     ("error", "problems"),
     [
-        (PermissionError(), {"rank:a:0": processes.NO_PERMISSION}),
-        (FileNotFoundError(), {"rank:a:0": processes.NO_ROLLUP}),
-        (ProcessLookupError(), {}),
+        (psutil.AccessDenied(1), {"rank:a:0": processes.NO_PERMISSION}),
+        (psutil.NoSuchProcess(1), {}),
+        (AttributeError("pss"), {"rank:a:0": processes.NO_PSS}),
     ],
 )
-def test_pss_that_cannot_be_read_has_a_reason(error: OSError, problems: dict[str, str]) -> None:
+def test_pss_that_cannot_be_read_has_a_reason(error: Exception, problems: dict[str, str]) -> None:
     memory = SharedMemory(read=_raising(error), cpu_time=lambda: 0.0)
     assert memory.step({"rank:a:0": [os.getpid()]}, 1.0) == {}
     assert memory.problems == problems

@@ -12,8 +12,8 @@ from det_jupyter.cli import calls
 from det_jupyter.cli.__main__ import main
 from det_jupyter.errors import NotFound
 from det_jupyter.wire import (
-    ChangeDetails,
-    ChangeResources,
+    LIFE,
+    ChangeRequest,
     CheckpointView,
     Curve,
     ExperimentQuery,
@@ -22,10 +22,12 @@ from det_jupyter.wire import (
     LogLine,
     LogPage,
     LogQuery,
+    OfExperiment,
     TemplateView,
     TrialView,
 )
 from tests.unit.verbs.finding_samples import rows_found
+from tests.unit.verbs.noting import noted
 from tests.unit.view.view_samples import CREATED_AT, checkpoint, experiment, trial
 
 LOSS = Curve(
@@ -72,16 +74,10 @@ class Master:
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [checkpoint(10, 0.5), checkpoint(20, 0.4), checkpoint(30, None)]
 
-    def command(self, experiment_id: int, verb: str) -> ExperimentView:
-        self.asked.append((experiment_id, verb))
-        return self.experiment(experiment_id)
-
-    def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
-        return self.view
-
-    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
+    def change(self, request: ChangeRequest) -> ExperimentView:
+        self.asked.append(noted(request))
+        if isinstance(request, OfExperiment) and type(request) in LIFE.values():
+            return self.experiment(request.experiment_id)
         return self.view
 
     def experiment_logs(

@@ -9,6 +9,7 @@ import pytest
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import ConfigError
+from det_jupyter.lengths import Length
 from det_jupyter.wire import ChangeSearch, ContinueTrial, SetTemplate, Wire
 from tests.problems import said
 
@@ -31,16 +32,18 @@ def test_a_value_of_the_wrong_kind_is_named(
     kind: type[Wire], given: dict[str, Any], problems: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        ask_for(kind, **given)
+        ask_for(kind, **({"experiment_id": 3} if kind is ChangeSearch else {}), **given)
     assert said(caught.value.problems) == problems
 
 
 @pytest.mark.parametrize("value", [math.nan, object()])
 def test_what_json_has_no_word_for_cannot_be_sent(value: Any) -> None:
     with pytest.raises(ConfigError, match="hyperparameters: cannot be sent"):
-        ask_for(ChangeSearch, hyperparameters={"lr": value})
+        ask_for(ChangeSearch, experiment_id=3, hyperparameters={"lr": value})
 
 
 def test_what_is_right_is_passed_on() -> None:
-    request = ask_for(ChangeSearch, max_length={"epochs": 3}, hyperparameters={"lr": 0.1})
-    assert request == ChangeSearch(max_length={"epochs": 3}, hyperparameters={"lr": 0.1})
+    new = {"lr": 0.1}
+    request = ask_for(ChangeSearch, experiment_id=3, max_length={"epochs": 3}, hyperparameters=new)
+    longer = Length("epochs", 3)
+    assert request == ChangeSearch(experiment_id=3, max_length=longer, hyperparameters=new)

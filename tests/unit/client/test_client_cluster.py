@@ -279,8 +279,8 @@ def test_the_cluster_is_asked_for_as_it_is_told() -> None:
     assert wired.client.jobs() == [job()]
     assert wired.client.tasks() == [task()]
     assert wired.client.pools() == view.pools
-    wired.client.set_pools(SetPools(pools=[{"pool_name": "a"}]))
-    switched = wired.client.switch_slots("a/..b", SwitchSlots(slots=[0], enabled=False))
+    wired.client.change(SetPools(pools=[{"pool_name": "a"}]))
+    switched = wired.client.change(SwitchSlots(agent_id="a/..b", slots=[0], enabled=False))
     assert switched.slots[0].state == "disabled"
     assert [(method, path) for method, path, _ in wired.asked] == [
         ("GET", "cluster?limit=5"), ("GET", "jobs"), ("GET", "tasks"), ("GET", "pools"),

@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.orders import OrderedTrial
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.wire import ChangeTrial
 from tests.unit.view.view_samples import trial
 
 
@@ -21,10 +22,9 @@ class Master:
     def trial(self, trial_id: int) -> Any:
         return trial(id=trial_id)
 
-    def change_trial(self, trial_id: int, change: Any) -> Any:
-        raise Conflict("the trial is not active")
-
-    def change_resources(self, experiment_id: int, resources: Any) -> None:
+    def change(self, request: Any) -> None:
+        if isinstance(request, ChangeTrial):
+            raise Conflict("the trial is not active")
         self.sent.append("priority")
 
 

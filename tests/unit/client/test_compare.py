@@ -106,6 +106,14 @@ def test_results_have_metric_time_and_slot_hours_with_the_best_marked() -> None:
     assert best["best"] == [1]
 
 
+def test_states_are_those_that_lists_have_for_programs() -> None:
+    waiting = ended(7)
+    waiting.state = waiting.trials[0].state = State.ACTIVE
+    waiting.trials[0].allocation = None
+    rows = compare(Master(ended(3), waiting), 3, 7).summary
+    assert [row["state"] for row in rows] == ["COMPLETED", "QUEUED"]
+
+
 def test_curves_of_one_metric_share_a_chart_and_look_alike_in_all() -> None:
     found = compare(Master(ended(3), ended(7)), 3, 7)
     charts = {chart["title"]: chart["series"] for chart in found.state["charts"]}

@@ -6,7 +6,6 @@ import pytest
 
 from det_jupyter.config import (
     check_sanity,
-    merge,
     notices,
     parse_config,
     read_yaml,
@@ -60,7 +59,7 @@ def test_a_storage_without_a_backend_is_replaced_by_a_flag_or_by_the_master(name
         "master's DET_JUPYTER_CHECKPOINT_STORAGE says."
     ]
     storage = parse_config(by_flag, default_seed=1).checkpoint_storage
-    assert (storage.folder, storage.save_trial_best) == ("/checkpoints", 3)
+    assert (storage.location, storage.save_trial_best) == ("/checkpoints", 3)
 
 
 def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> None:
@@ -70,7 +69,7 @@ def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> Non
         with_storage(document, "/c"), with_default_storage(document, template, "/c")[0],
     ):  # fmt: skip
         storage = parse_config(replaced, default_seed=1, template=template).checkpoint_storage
-        assert (storage.folder, storage.save_trial_latest) == ("/c", 4)
+        assert (storage.location, storage.save_trial_latest) == ("/c", 4)
 
 
 def test_the_master_s_folder_is_for_storages_without_a_backend_only() -> None:
@@ -88,7 +87,8 @@ def test_a_folder_of_a_flag_has_to_be_absolute() -> None:
 
 
 def test_gpu_and_cuda_are_one_kind_of_device_and_the_configuration_s_come_last() -> None:
-    path = {"environment": {"environment_variables": {"gpu": ["A=2"]}}}
+    mine = read_yaml(REST).document | {"environment": {"environment_variables": {"gpu": ["A=2"]}}}
     for theirs in ({"cuda": ["A=1"]}, {"gpu": ["A=1"]}, ["A=1"]):
-        merged = merge({"environment": {"environment_variables": theirs}}, path)
-        assert merged["environment"]["environment_variables"]["cuda"] == ["A=1", "A=2"]
+        template = {"environment": {"environment_variables": theirs}}
+        document = parse_config(mine, default_seed=1, template=template).to_document()
+        assert document["environment"]["environment_variables"]["cuda"] == ["A=1", "A=2"]

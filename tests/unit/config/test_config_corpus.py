@@ -10,8 +10,10 @@ import pytest
 from det_jupyter.config import notices, parse_config, read_yaml
 from det_jupyter.config.reading import with_lines
 from det_jupyter.errors import ConfigError
+from det_jupyter.searcher.methods import SECTIONS
 from tests.problems import said
 
+NAMES = ", ".join(SECTIONS)
 SINGLE = "searcher: {name: single, metric: loss, max_length: {epochs: 6}}"
 LENGTH = (
     'expected exactly one of "batches", "records" or "epochs" with a whole number that is not '
@@ -92,8 +94,8 @@ FILES = [
     ("searcher:", ["line 2: searcher: missing; for one trial: {name: single, metric: ..., "
                    "max_length: {epochs: 1}}"]),
     ("searcher: {name: Random, metric: e, max_length: 5, max_trials: 5}",
-     ["line 2: searcher.name: got 'Random', expected one of single, random, grid, async_halving, "
-      "adaptive_asha, optuna; did you mean random?"]),
+     [f"line 2: searcher.name: got 'Random', expected one of {NAMES}"
+      "; did you mean random?"]),
     ("searcher: {name: random, metric: e, max_length: 5}",
      ["line 2: searcher.max_trials: missing; give the number of trials "
       "(searcher.name: random)"]),

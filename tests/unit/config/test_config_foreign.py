@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, notices, parse_config, parse_yaml
-from det_jupyter.config.paths import look_up
 from det_jupyter.errors import ConfigError
+from det_jupyter.schema.paths import look_up
 from tests.ignored_keys import IGNORED, with_keys
 from tests.problems import said
 
@@ -108,7 +108,7 @@ def test_a_file_that_uses_everything_is_read_and_survives_a_round_trip() -> None
     config = parse_config(parse_yaml(EVERYTHING))
     assert isinstance(config, ExperimentConfig)
     assert config.resources.max_slots == 8
-    assert config.checkpoint_storage.folder == "/checkpoints/mine"
+    assert config.checkpoint_storage.location == "/checkpoints/mine"
     document = config.to_document()
     assert document["environment"]["pod_spec"] == {"spec": {"anything": None}}
     assert document["resources"]["devices"][1] == "/dev/c:/dev/d:r"
@@ -253,7 +253,7 @@ def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: li
 )
 def test_checkpoints_go_to_a_folder(storage: dict[str, Any], folder: str | None) -> None:
     config = parse_config(minimal(checkpoint_storage=storage), default_seed=1)
-    assert config.checkpoint_storage.folder == folder
+    assert config.checkpoint_storage.location == folder
     assert (config.checkpoint_storage.host_path is None) == (folder is None)
     assert parse_config(config.to_document()) == config
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config, parse_yaml, text, values
-from det_jupyter.config.hyperparameters import find_problems
-from det_jupyter.config.older import in_batches
-from det_jupyter.config.paths import shown
+from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import _suggestion
 from det_jupyter.config.values import find_bounds_problem
 from det_jupyter.errors import ConfigError
+from det_jupyter.schema.hyperparameters import find_problems
+from det_jupyter.schema.paths import shown
 from tests.problems import said
 
 CONFIG: dict[str, Any] = {
@@ -114,7 +114,8 @@ def test_a_default_seed_is_filled_into_a_mapping_only() -> None:
 
 @pytest.mark.parametrize(("steps", "read"), [(0, {"batches": 0}), (1, {"batches": 9}), (-1, -1)])
 def test_periods_in_steps_are_read_from_none_upward(steps: int, read: Any) -> None:
-    assert in_batches({"min_validation_period": steps}, 9) == {"min_validation_period": read}
+    found, _, _ = migrate({"min_validation_period": steps, "batches_per_step": 9})
+    assert found["min_validation_period"] == read
 
 
 def test_every_hyperparameter_is_checked() -> None:

@@ -14,6 +14,7 @@ from det_jupyter.config.documents import OTHER_DEFAULTS, json_schema, markdown
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_EFFECT
 from det_jupyter.config.tree import all_paths, kinds
+from det_jupyter.searcher.methods import SECTIONS
 from tests.unit.config.test_config_foreign import EVERYTHING
 
 DETERMINED: dict[str, Any] = {
@@ -82,8 +83,7 @@ def test_what_has_no_effect_is_a_key_and_says_so() -> None:
 
 
 def test_the_kinds_of_sections_are_known_by_their_tags() -> None:
-    searchers = ["single", "random", "grid", "async_halving", "adaptive_asha", "optuna"]
-    assert list(kinds("searcher")) == searchers
+    assert kinds("searcher") == SECTIONS
     assert list(kinds("checkpoint_storage")) == ["shared_fs", "directory"]
 
 
@@ -104,8 +104,7 @@ def test_the_keys_of_a_section_depend_on_its_kind() -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("searcher.name",
-         ("single", "random", "grid", "async_halving", "adaptive_asha", "optuna")),
+        ("searcher.name", tuple(SECTIONS)),
         ("searcher.mode", ("standard", "aggressive", "conservative")),
         ("checkpoint_policy", ("best", "all", "none")),
         ("checkpoint_storage.type", ("shared_fs", "directory")),

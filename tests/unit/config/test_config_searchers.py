@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Length, check_sanity, parse_config, parse_yaml
-from det_jupyter.config.rungs import most_rungs
 from det_jupyter.errors import ConfigError
+from det_jupyter.searcher.methods import SECTIONS
+from det_jupyter.searcher.rung_lengths import most_rungs
 from tests.problems import said
 
+NAMES = ", ".join(SECTIONS)
 ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9}
 
 
@@ -69,8 +71,8 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
         ({"name": "singel", "max_length": -1},
          ["searcher.max_length: got -1, expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}",
-          "searcher.name: got 'singel', expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna; did you mean single?"]),
+          f"searcher.name: got 'singel', expected one of {NAMES}"
+          "; did you mean single?"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "max_rungs": 0},
          ["searcher.max_rungs: got 0, expected at least 1"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "bracket_rungs": [0]},
@@ -81,16 +83,14 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
          ["searcher.max_length: got '5', expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}"]),
         ({"max_length": 5},
-         ["searcher.name: missing; expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna"]),
+         [f"searcher.name: missing; expected one of {NAMES}"]),
         ({"name": "single", "max_length": 5, "source_trial_id": 1, "source_checkpoint_uuid": "a"},
          ["searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; expected one "
           "of them"]),
         ({"name": "single", "max_length": 5, "metric": 3},
          ['searcher.metric: got 3, expected text; write "3"']),
         ({"name": ["single"], "max_length": 5},
-         ["searcher.name: got ['single'], expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna"]),
+         [f"searcher.name: got ['single'], expected one of {NAMES}"]),
     ],
 )  # fmt: skip
 def test_a_searcher_says_what_is_wrong_without_its_kind_in_the_path(
@@ -178,17 +178,22 @@ def test_optuna_has_no_more_rungs_than_differ_unless_asked_for() -> None:
     [
         ("{name: sync_halving, metric: acc, num_rungs: 4, max_length: {batches: 80000}, "
          "budget: {batches: 48000}, train_stragglers: true}",
-         "{name: async_halving, metric: acc, num_rungs: 4, max_trials: 11, "
-         "max_length: {batches: 80000}} (about as many trials as the budget paid for)"),
+         "{name: async_halving, metric: acc, max_trials: 16, max_length: {batches: 80000}, "
+         "num_rungs: 4} (choose the number of trials: the budget was one of training)"),
+        ("{name: sync_halving, metric: acc, num_rungs: 9, max_length: {batches: 16}, divisor: 4}",
+         "{name: async_halving, metric: acc, divisor: 4, max_trials: 16, "
+         "max_length: {batches: 16}, num_rungs: 3} (choose the number of trials: the budget was "
+         "one of training)"),
         ("{name: adaptive, metric: acc, max_length: {batches: 1000}, budget: {batches: 64000}, "
          "max_rungs: 3}",
-         "{name: adaptive_asha, metric: acc, max_trials: 274, max_length: {batches: 1000}, "
-         "max_rungs: 3} (about as many trials as the budget paid for)"),
+         "{name: adaptive_asha, metric: acc, max_rungs: 3, max_trials: 16, "
+         "max_length: {batches: 1000}} (choose the number of trials: the budget was one of "
+         "training)"),
         ("{name: pbt, metric: acc, population_size: 12, num_rounds: 5, "
          "length_per_round: {epochs: 2}, replace_function: {truncate_fraction: 0.2}}",
          "{name: adaptive_asha, metric: acc, max_trials: 12, max_length: {epochs: 10}}"),
         ("{name: custom, metric: acc, unit: epochs}",
-         "{name: optuna, metric: acc, max_trials: 16, max_length: {epochs: 100}} with numbers of "
+         "{name: optuna, metric: acc, max_trials: 16, max_length: {epochs: 1}} with numbers of "
          "your own, and the sampler that you want"),
     ],
 )  # fmt: skip

@@ -125,6 +125,28 @@ def test_storage_of_another_type_takes_only_what_all_have() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("template", "config", "merged"),
+    [
+        ({"warmup": {"epochs": 5}, "base_batch_size": 8}, {"warmup": {"batches": 9}},
+         {"warmup": {"batches": 9}, "base_batch_size": 8}),
+        ({"warmup": {"epochs": 5}}, {"warmup": {"epoch": 9}}, {"warmup": {"epoch": 9}}),
+    ],
+)  # fmt: skip
+def test_a_length_is_one_value_wherever_it_is(
+    template: dict[str, Any], config: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    def put(large_batch: dict[str, Any]) -> dict[str, Any]:
+        return {"optimizations": {"large_batch": large_batch}}
+
+    assert merge(put(template), put(config)) == put(merged)
+
+
+def test_what_looks_like_a_length_in_the_user_s_own_data_is_none() -> None:
+    template, config = {"data": {"cut": {"batches": 5}}}, {"data": {"cut": {"epochs": 2}}}
+    assert merge(template, config) == {"data": {"cut": {"batches": 5, "epochs": 2}}}
+
+
 def test_a_length_is_from_one_side() -> None:
     template = {"min_validation_period": {"epochs": 1}, "searcher": {"max_length": {"epochs": 2}}}
     config = {"min_validation_period": {"batches": 5}, "searcher": {"max_length": {"records": 9}}}

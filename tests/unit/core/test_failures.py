@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.records import RankFailure, Record, RunEnded
+from det_jupyter.system import paths, room
 from det_jupyter.wire import CheckpointRef, GangPlan
 from tests.unit.core.run_folder import make_run, records_of
 
@@ -79,6 +81,27 @@ def test_a_full_disk_is_named_and_no_final_failure(tmp_path: Path, number: int) 
         "there, or write to a folder on another disk"
     )
     assert (failure.no_room, failure.final) == (True, False)
+
+
+def test_a_full_disk_that_the_error_does_not_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    full = paths.data_dir()
+
+    def make_file(dir: str) -> Any:
+        if dir == str(full):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return TemporaryFile(dir=dir)
+
+    monkeypatch.setattr(room, "TemporaryFile", make_file)
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a write to an open file
+    explanation = explain(CodeNames({}, []), error)
+    failure = failure_of(error, explanation, rank=0, is_echo=False, is_early=False)
+    assert failure.error == (
+        f"no room on the disk of {full}: OSError: [Errno 28] No space left on device; make room "
+        "there, or write to a folder on another disk"
+    )
 
 
 # Uncaught

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from det_jupyter.core.ranks import Meeting, host, meet
+from det_jupyter.core.ranks import Meeting, gathering, host, meet
+from det_jupyter.core.ranks.claim import Claim
+from det_jupyter.core.ranks.handshake import CHALLENGE, WORD
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import WaitTimeout
 from tests.processes import wait_until
+
+# A chief in a process of its own: of one process the claims are shared.
+SECOND_CHIEF = """
+import sys
+from pathlib import Path
+from det_jupyter.core.ranks import Meeting, Place, connect
+folder = Path(sys.argv[1])
+try:
+    place = Place(size=2, local_size=2)
+    connect(Meeting(folder / "meeting", claim=folder / "claim"), place, join_s=1, wait_s=1)
+except Exception as error:
+    print(error)
+"""
 
 
 def test_a_chief_that_waits_for_long_says_for_whom(
@@ -24,6 +41,43 @@ def test_a_chief_that_waits_for_long_says_for_whom(
     (told,) = caplog.messages
     assert "ranks 1, 2 of 3 have not come to" in told
     assert "yet. Are all ranks started" in told
+
+
+def test_a_rank_that_waits_for_long_for_rank_0_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gathering, "_QUIET_S", 0.01)
+    place = Place(rank=1, size=2, local_rank=1, local_size=2)
+    with pytest.raises(WaitTimeout, match=r"rank 0 of 2 has not come to .* within 0\.5 s;"):
+        meet(Meeting(tmp_path / "meeting"), place, timeout_s=0.5)
+    (told,) = caplog.messages
+    assert "rank 0 of 2 has not come to" in told
+    assert "yet. Are all ranks started" in told
+
+
+@pytest.mark.parametrize("hears_first", [False, True])
+def test_a_chief_that_asks_another_one_whose_ranks_have_just_met_is_told_whose_place_it_is(
+    hears_first: bool, tmp_path: Path
+) -> None:
+    claim = Claim.of(tmp_path / "claim", "rank 0 of 2 (the first)")
+    with socket.socket(socket.AF_UNIX) as first, ThreadPoolExecutor() as threads:
+        first.bind(str(tmp_path / "meeting"))
+        first.listen()
+
+        def admit_others() -> None:
+            visitor, _ = first.accept()
+            visitor.send(CHALLENGE.pack(WORD, bytes(16), 5.0))
+            if hears_first:
+                visitor.recv(4096)
+            visitor.close()
+
+        admitting = threads.submit(admit_others)
+        second = subprocess.run(
+            [sys.executable, "-c", SECOND_CHIEF, str(tmp_path)], capture_output=True, text=True
+        )
+        admitting.result()
+    claim.release()
+    assert "rank 0 of 2 (the first), has the place of this job" in second.stdout
 
 
 def visit(path: Path) -> socket.socket | None:

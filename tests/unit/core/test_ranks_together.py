@@ -11,10 +11,12 @@ import pickle
 import re
 import select
 import socket
+import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -486,18 +488,29 @@ def test_the_local_chief_goes_first(
 
 @contextmanager
 def pair(keys: tuple[bytes, bytes] | None) -> Iterator[tuple[Link, Link]]:
+    """Yield both ends of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
-    with ours, theirs:
-        yield Link(ours, "us", keys), Link(theirs, "them", keys and keys[::-1])
+    with (
+        closing(Link(ours, "us", keys)) as one,
+        closing(Link(theirs, "them", keys and keys[::-1])) as other,
+    ):
+        yield one, other
+
+
+def run(transfer: Generator[None, None, Any]) -> Any:
+    """Return the result of a transfer that does not wait."""
+    while True:
+        try:
+            next(transfer)
+        except StopIteration as end:
+            return end.value
 
 
 def received(link: Link) -> tuple[int, int, bytes]:
-    deadline = time.monotonic() + 10
-    while (frame := link.receive()) is None:
-        assert time.monotonic() < deadline
-    return frame[0], frame[1], bytes(frame[2])
+    kind, number, payload = run(link.receive())
+    return kind, number, bytes(payload)
 
 
 @pytest.mark.parametrize(
@@ -524,8 +537,10 @@ def test_frames_over_a_network_are_signed_if_there_is_a_secret(
 def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
-    with closing(Link(sock, "the other")):
-        assert not sock.getblocking()
+    with (
+        closing(Link(sock, "the other")) as link,
+        socket.socket(fileno=os.dup(link.fileno())) as sock,
+    ):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
@@ -535,37 +550,100 @@ def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
 def test_signed_frames_arrive_in_both_directions() -> None:
     with pair((b"up", b"down")) as (ours, theirs):
         for number in (1, 2):
-            ours.post(Kind.GATHER, number, [b"a", b"b"])
-            assert ours.send()
+            run(ours.send(Kind.GATHER, number, [b"a", b"b"]))
             assert received(theirs) == (Kind.GATHER, number, b"ab")
-        theirs.post(Kind.BARRIER, 3, [])
-        assert theirs.send()
+        run(theirs.send(Kind.BARRIER, 3, []))
         assert received(ours) == (Kind.BARRIER, 3, b"")
 
 
-@pytest.mark.parametrize("place", [None, 8, 9, 13, -1])  # none: as it was; kind, number, mark
+def test_signed_frames_of_several_messages_arrive() -> None:
+    whole = bytes(range(256)) * 8192
+    with pair((b"up", b"down")) as (ours, theirs), ThreadPoolExecutor() as threads:
+        sending = threads.submit(run, ours.send(Kind.REDUCE, 1, [whole, b"end"]))
+        assert received(theirs) == (Kind.REDUCE, 1, whole + b"end")
+        sending.result(10)
+
+
+@contextmanager
+def tapped() -> Iterator[tuple[bytearray, socket.socket, Link]]:
+    """Yield a signed frame, the socket to write it to, and the link that receives it."""
+    keys = (b"up", b"down")
+    (ours, tap), (write, theirs) = socket.socketpair(), socket.socketpair()
+    one, other = Link(ours, "us", keys), Link(theirs, "them", keys[::-1])
+    with tap, write, closing(one), closing(other):
+        run(one.send(Kind.GATHER, 1, [b"ab"]))
+        yield bytearray(tap.recv(4096)), write, other
+
+
+# Of the message: its length. Of the frame: length, kind, number, mark, payload.
+@pytest.mark.parametrize("place", [None, 4, 12, 13, 17, -1])  # none: as it was
 def test_a_signed_frame_can_be_neither_repeated_nor_changed(place: int | None) -> None:
-    with pair((b"up", b"down")) as (ours, theirs):
-        ours.post(Kind.GATHER, 1, [b"ab"])
-        frame = bytearray(ours._unsent[0])
+    with tapped() as (frame, write, theirs):
         if place is None:
-            assert ours.send()
+            write.sendall(frame)
             received(theirs)
         else:
             frame[place] ^= 1
-        ours.sock.sendall(frame)
+        write.sendall(frame)
+        with pytest.raises(PeerRefused, match="as from them is not signed with the secret"):
+            received(theirs)
+
+
+@pytest.mark.parametrize("message", [b"", b"short", bytes([255] * 2 + [0] * 43)])
+def test_what_is_no_frame_is_refused(message: bytes) -> None:
+    with tapped() as (_, write, theirs):
+        write.sendall(struct.pack("!i", len(message)) + message)
+        write.sendall(struct.pack("!i", 2**17) + bytes(2**17))
         with pytest.raises(PeerRefused, match="as from them is not signed with the secret"):
             received(theirs)
 
 
 def test_a_last_frame_is_not_put_into_one_that_is_half_sent() -> None:
+    half, whole = bytes(100_000), bytes(512 * 1024)
     with pair(None) as (ours, theirs):
-        ours.post(Kind.GATHER, 1, [b"whole"])
-        ours.post_last(Kind.END, b"why")
-        assert ours.send()
-        assert received(theirs) == (Kind.GATHER, 1, b"whole")
-        ours.post_last(Kind.END, b"why")
+        sending, receiving = ours.send(Kind.GATHER, 1, [half, whole]), theirs.receive()
+        next(sending), next(receiving)
+        ours.send_last(Kind.END, b"why")
+        next(sending), next(receiving)
+        run(sending)
+        assert run(receiving) == (Kind.GATHER, 1, half + whole)
+        ours.send_last(Kind.END, b"why")
         assert received(theirs) == (Kind.END, 0, b"why")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_rank_that_stops_within_a_message_is_late(
+    index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was stopped: the connection stays open."""
+    monkeypatch.setattr("det_jupyter.core.ranks.star._CHIEF_GRACE_S", 0.05)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        links: list[Link | None] = [None, None]
+        links[1 - index] = Link(ours, "the other")
+        exchange = StarExchange(links, index, [0, 1], 0.05)
+        theirs.sendall(struct.pack("!i", 1000) + bytes(10))
+        named = ["rank 1 of 2 has not come to", "rank 0 has not answered in"][index]
+        with pytest.raises(WaitTimeout, match=f"{named} allgather number 1 within 0.05 s"):
+            exchange.allgather(1)
+
+
+def test_a_rank_that_does_not_read_is_late() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        exchange = StarExchange([None, Link(ours, "rank 1")], 0, [0, 1], 0.05)
+        with pytest.raises(WaitTimeout, match="rank 1 of 2 has not come to broadcast number 1"):
+            exchange.broadcast(bytes(10_000_000))
+
+
+def test_a_rank_that_has_ended_is_noticed_while_another_does_not_read() -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    links = [Link(ours, f"rank {rank}") for rank, (ours, _) in enumerate(pairs, 1)]
+    exchange = StarExchange([None, *links], 0, range(3), 10)
+    with pairs[0][1]:
+        pairs[1][1].close()
+        with pytest.raises(dist.DistNetworkError, match="rank 2 has ended"):
+            exchange.broadcast(bytes(10_000_000))
 
 
 # Who comes
@@ -610,7 +688,7 @@ def connected(meeting: Meeting) -> tuple[socket.socket, bytes]:
 def hello(nonce: bytes, size: int = 2) -> bytes:
     """Return what rank 1 says."""
     words = {"place": asdict(place(1, size)), "name": "by hand", "nonce": bytes(16).hex()}
-    words |= {"job": "", "origin": ""}
+    words |= {"job": "", "origin": "", "started": {"pid": 7, "birth": "70@boot"}}
     return signed(SECRET, b"hello" + nonce, words)
 
 

@@ -17,7 +17,7 @@ from det_jupyter.core.journal import RecordList
 from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 STEPS = {"steps_completed": 3}
@@ -53,7 +53,9 @@ class Storage:
         self.sink = RecordList()
 
     def of(self, rank: core.DistributedContext) -> core.CheckpointContext:
-        return core.CheckpointContext(LocalStorage(self.root), self.sink, rank, {"trial_id": 7})
+        return core.CheckpointContext(
+            DirectoryStorage(self.root), self.sink, rank, {"trial_id": 7}
+        )
 
     def upload(self, *folders: Path | None, **options: Any) -> list[str | Exception]:
         """Upload a folder on each rank."""

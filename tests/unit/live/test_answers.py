@@ -66,8 +66,8 @@ class Master:
     def trial(self, trial_id: int) -> TrialView:
         return trial(id=trial_id)
 
-    def change_resources(self, experiment_id: int, resources: ChangeResources) -> None:
-        assert resources.priority == 30
+    def change(self, request: ChangeResources) -> None:
+        assert request.priority == 30
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.lifecycle import is_stopping
-from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.queue import Queue
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.decide import decide
 from det_jupyter.wire import AllocationState, State
 
 _LATER = 1e12  # after anything that has begun
@@ -25,7 +23,7 @@ def check_machine(machine: Machine) -> None:
     for trial in state.trials.values():
         _check_trial(state, trial)
     _check_slots(state)
-    _check_pools(state, machine.pools)
+    _check_queue(state, machine.queue)
 
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:
@@ -89,11 +87,12 @@ def _check_slots(state: MachineState) -> None:
                 taken.add(place)
 
 
-def _check_pools(state: MachineState, pools: Pools) -> None:
-    fresh = Pools(state)
-    assert _facts(pools) == _facts(fresh), "the live pools are not what the state says"
-    for name, pool in fresh.items():
-        decisions = pool.decide(_LATER)
+def _check_queue(state: MachineState, queue: Queue) -> None:
+    fresh = Queue(state)
+    for name in state.pool_configs:
+        pool = queue.snapshot(name)
+        assert pool == fresh.snapshot(name), f"pool {name} is not what the state says"
+        decisions = decide(pool, _LATER)
         assert not decisions.starts, f"pool {name}: a trial waits although it may start"
         assert not decisions.preemptions, f"pool {name}: a trial should have been asked to leave"
 
@@ -112,21 +111,4 @@ def _listed(indexes: Indexes, state: MachineState) -> object:
         indexes.has_holding,
         {i: [trial.id for trial in indexes.living(i)] for i in state.experiments},
         {each.key: indexes.submitted(each.key) for each in state.experiments.values()},
-    )
-
-
-def _facts(pools: Pools) -> Mapping[str, object]:
-    """Return what the pools of equal states agree in."""
-    return {name: _facts_of(pool) for name, pool in pools.items()}
-
-
-def _facts_of(pool: Pool) -> tuple[object, ...]:
-    waiting, running = pool.waiting(), dict(pool.running)
-    used = {request.group for request in waiting}
-    used |= {gang.request.group for gang in running.values()}
-    return (
-        dict(pool.agents),
-        {group_id: pool.groups[group_id] for group_id in used},
-        running,
-        [(request.id, request.promised) for request in waiting],
     )

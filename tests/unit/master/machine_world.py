@@ -11,10 +11,10 @@ from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     AgentRegistered,
     Event,
+    ExperimentSubmitted,
     RecordArrived,
     ValidationReported,
 )
-from det_jupyter.master.machine.core.requests import ExperimentSubmitted
 from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
 from det_jupyter.master.views.why import Whys

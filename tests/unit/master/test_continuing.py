@@ -9,18 +9,19 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.requests import (
-    ArchiveRequested,
-    CancelRequested,
-    ContinueRequested,
-    DeleteRequested,
-    KillRequested,
-    KillTrialRequested,
-    RetentionSet,
-)
+from det_jupyter.master.machine.core.events import ContinueRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.wire import CheckpointRef, State
+from det_jupyter.wire import (
+    Archive,
+    Cancel,
+    CheckpointRef,
+    Delete,
+    Kill,
+    KillTrial,
+    SetRetention,
+    State,
+)
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -98,7 +99,7 @@ def at_work(world: World) -> list[int]:
 
 def test_a_canceled_trial_goes_on_from_its_last_checkpoint() -> None:
     world = single()
-    world.tell(validated(30, 0.3), saved(30), CancelRequested(experiment_id=1))
+    world.tell(validated(30, 0.3), saved(30), Cancel(experiment_id=1))
     world.tell(saved(40), ended("preempted", 40), exited())
     assert world.experiment().state is State.CANCELED
     world.tell(again(world))
@@ -164,14 +165,14 @@ def test_the_hyperparameters_that_are_overridden_change_and_drawn_ones_stay() ->
 
 def test_what_was_without_effect_before_is_in_nobody_s_way() -> None:
     world = single(workspace="lab", project="vision")
-    world.tell(CancelRequested(experiment_id=1), ended("preempted", 0), exited())
+    world.tell(Cancel(experiment_id=1), ended("preempted", 0), exited())
     world.tell(again(world, max_restarts=9))
     assert world.experiment().config["max_restarts"] == 9
 
 
 def test_priority_and_limits_follow_the_override() -> None:
     world = single()
-    world.tell(saved(10), CancelRequested(experiment_id=1), ended("preempted", 10), exited())
+    world.tell(saved(10), Cancel(experiment_id=1), ended("preempted", 10), exited())
     world.tell(again(world, resources={"priority": 7, "max_slots": 2, "weight": 3.0}))
     experiment = world.experiment()
     assert (experiment.priority, experiment.max_slots, experiment.weight) == (7, 2, 3.0)
@@ -179,7 +180,7 @@ def test_priority_and_limits_follow_the_override() -> None:
 
 def test_more_slots_than_there_are_cannot_be_asked_for() -> None:
     world = single()
-    world.tell(saved(10), CancelRequested(experiment_id=1), ended("preempted", 10), exited())
+    world.tell(saved(10), Cancel(experiment_id=1), ended("preempted", 10), exited())
     with pytest.raises(ConfigError, match="slots_per_trial"):
         world.tell(again(world, resources={"slots_per_trial": 64}))
     assert world.experiment().state is State.CANCELED
@@ -198,16 +199,16 @@ def test_what_its_past_depends_on_cannot_be_overridden(
     section: str, change: Any, problem: str
 ) -> None:
     world = single()
-    world.tell(CancelRequested(experiment_id=1), ended("preempted", 0), exited())
+    world.tell(Cancel(experiment_id=1), ended("preempted", 0), exited())
     with pytest.raises(ConfigError, match=problem):
         world.tell(again(world, **{section: change}))
 
 
 def test_a_trial_whose_checkpoints_were_deleted_is_not_begun_anew_in_secret() -> None:
     world = single()
-    world.tell(saved(30), CancelRequested(experiment_id=1), ended("preempted", 30), exited())
+    world.tell(saved(30), Cancel(experiment_id=1), ended("preempted", 30), exited())
     world.tell(
-        RetentionSet(
+        SetRetention(
             experiment_id=1, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
         )
     )
@@ -218,7 +219,7 @@ def test_a_trial_whose_checkpoints_were_deleted_is_not_begun_anew_in_secret() ->
 def test_a_trial_goes_on_from_the_newest_checkpoint_that_was_kept() -> None:
     world = single(checkpoint_storage={"save_trial_latest": 0})
     world.tell(validated(10, 0.1), saved(10), validated(20, 0.2), saved(20))
-    world.tell(CancelRequested(experiment_id=1), ended("preempted", 20), exited())
+    world.tell(Cancel(experiment_id=1), ended("preempted", 20), exited())
     world.tell(again(world))
     starts_from = world.allocation().starts_from
     assert starts_from is not None
@@ -235,14 +236,14 @@ def test_a_trial_that_never_saved_begins_anew() -> None:
 
 def test_what_is_not_over_or_was_put_away_or_deleted_is_not_continued() -> None:
     world = single()
-    with pytest.raises(Conflict, match="experiment 1 is in non terminal state ACTIVE"):
+    with pytest.raises(Conflict, match="experiment 1 is active; only one that is over"):
         world.tell(again(world))
-    world.tell(CancelRequested(experiment_id=1), ended("preempted", 0), exited())
-    world.tell(ArchiveRequested(experiment_id=1, is_archived=True))
+    world.tell(Cancel(experiment_id=1), ended("preempted", 0), exited())
+    world.tell(Archive(experiment_id=1))
     with pytest.raises(Conflict, match="experiment 1 is archived"):
         world.tell(again(world))
-    world.tell(DeleteRequested(experiment_id=1))
-    with pytest.raises(Conflict, match="only one that is COMPLETED, CANCELED or ERROR"):
+    world.tell(Delete(experiment_id=1))
+    with pytest.raises(Conflict, match="experiment 1 is being deleted; only one that is over"):
         world.tell(again(world))
 
 
@@ -257,7 +258,7 @@ def test_a_canceled_search_goes_on_with_its_trials_and_then_makes_the_others(nam
     world = search(name)
     complete(world, 1)
     world.tell(*running("1.2.1", 1), saved(30, allocation_id="1.2.1"))
-    world.tell(CancelRequested(experiment_id=1))
+    world.tell(Cancel(experiment_id=1))
     for trial_id in (2, 3):
         run = f"1.{trial_id}.1"
         world.tell(ended("preempted", 30, allocation_id=run), exited(run, codes={0: 0}))
@@ -308,7 +309,7 @@ def test_a_trial_that_waits_for_its_turn_to_go_on_can_be_killed() -> None:
     world = search(max_trials=3)
     for trial_id in (1, 2, 3):
         fail(world, trial_id)
-    world.tell(again(world), KillTrialRequested(trial_id=3))
+    world.tell(again(world), KillTrial(trial_id=3))
     assert states(world) == [State.ACTIVE, State.ACTIVE, State.CANCELED]
     for trial_id in (1, 2):
         complete(world, trial_id, run=2)
@@ -319,7 +320,7 @@ def test_a_search_that_goes_on_can_be_canceled_again() -> None:
     world = search(max_trials=3)
     for trial_id in (1, 2, 3):
         fail(world, trial_id)
-    world.tell(again(world), CancelRequested(experiment_id=1))
+    world.tell(again(world), Cancel(experiment_id=1))
     for trial_id in (1, 2):
         world.tell(exited(f"1.{trial_id}.2", codes={0: 0}))
     assert states(world) == [State.CANCELED] * 3
@@ -382,7 +383,7 @@ def test_a_search_that_compares_trials_is_not_continued(name: str) -> None:
         section |= {"num_rungs": 2}
     space = dict(LR)
     world.tell(registered(), submitted(slots=1, searcher=section, hyperparameters=space))
-    world.tell(CancelRequested(experiment_id=1))
+    world.tell(Cancel(experiment_id=1))
     for trial in list(world.machine.state.trials.values()):
         if trial.allocation is not None and trial.holds_slots:
             world.tell(exited(trial.allocation.id, codes={0: 0}))
@@ -396,8 +397,8 @@ def test_what_began_with_a_checkpoint_that_is_gone_is_not_continued_from_scratch
     world.tell(registered(), submitted(), *running(), saved(50), *completed(), exited())
     second = submitted("second")
     second.config["searcher"]["source_trial_id"] = 1
-    world.tell(second, KillRequested(experiment_id=2), exited("2.2.1"))
-    world.tell(DeleteRequested(experiment_id=1))
+    world.tell(second, Kill(experiment_id=2), exited("2.2.1"))
+    world.tell(Delete(experiment_id=1))
 
     with pytest.raises(Conflict, match="the checkpoints to go on from were deleted"):
         world.tell(ContinueRequested(experiment_id=2, config=world.experiment(2).config))
@@ -406,7 +407,7 @@ def test_what_began_with_a_checkpoint_that_is_gone_is_not_continued_from_scratch
 def test_nothing_begins_with_a_checkpoint_of_an_experiment_that_is_being_deleted() -> None:
     world = World()
     world.tell(registered(), submitted(), *running(), saved(50), *completed(), exited())
-    world.tell(DeleteRequested(experiment_id=1))
+    world.tell(Delete(experiment_id=1))
 
     second = submitted("second")
     second.config["searcher"]["source_trial_id"] = 1

@@ -6,13 +6,8 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.requests import (
-    CancelRequested,
-    DetailsChangeRequested,
-    SearchChangeRequested,
-)
 from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.wire import ChangeDetails, SearchChangeView
+from det_jupyter.wire import Cancel, ChangeDetails, ChangeSearch, SearchChangeView
 from tests.unit.master.machine_world import World, exited, registered, running, submitted
 
 RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}
@@ -24,8 +19,8 @@ def world_with_experiment() -> World:
     return world
 
 
-def changed(**change: object) -> DetailsChangeRequested:
-    return DetailsChangeRequested(experiment_id=1, change=ChangeDetails.model_validate(change))
+def changed(**change: object) -> ChangeDetails:
+    return ChangeDetails.model_validate({"experiment_id": 1, **change})
 
 
 def test_what_is_given_changes_and_the_rest_stays() -> None:
@@ -42,7 +37,7 @@ def test_what_is_given_changes_and_the_rest_stays() -> None:
 
 def test_what_is_over_can_be_described_too() -> None:
     world = world_with_experiment()
-    world.tell(*running("1.1.1", ranks=1), CancelRequested(experiment_id=1), exited("1.1.1"))
+    world.tell(*running("1.1.1", ranks=1), Cancel(experiment_id=1), exited("1.1.1"))
     assert world.experiment().state.is_terminal
     world.tell(changed(name="the first try"))
     assert world.experiment().name == "the first try"
@@ -82,10 +77,10 @@ def test_an_experiment_that_is_not_there_cannot_be_described() -> None:
 
 def test_changes_of_a_search_are_kept_with_the_values_before() -> None:
     world = world_with_experiment()
-    world.tell(SearchChangeRequested(experiment_id=1, max_trials=4))
+    world.tell(ChangeSearch(experiment_id=1, max_trials=4))
     first = world.now
     world.tell(
-        SearchChangeRequested(
+        ChangeSearch(
             experiment_id=1, max_trials=6, max_length=Length("batches", 200),
         )
     )  # fmt: skip
@@ -105,14 +100,14 @@ def test_changes_of_a_search_are_kept_with_the_values_before() -> None:
 def test_a_change_that_is_refused_is_not_in_the_history() -> None:
     world = world_with_experiment()
     with pytest.raises((ConfigError, Conflict)):
-        world.tell(SearchChangeRequested(experiment_id=1, max_trials=0))
+        world.tell(ChangeSearch(experiment_id=1, max_trials=0))
     assert world.experiment().search_changes == []
 
 
 def test_the_history_has_a_bound() -> None:
     world = world_with_experiment()
     for number in range(102):
-        world.tell(SearchChangeRequested(experiment_id=1, max_concurrent_trials=number % 2 + 1))
+        world.tell(ChangeSearch(experiment_id=1, max_concurrent_trials=number % 2 + 1))
     kept = world.experiment().search_changes
     assert len(kept) == 100
     assert kept[-1].after == {"max_concurrent_trials": 2}

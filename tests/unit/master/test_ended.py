@@ -16,21 +16,23 @@ from det_jupyter.master.machine.core.events import (
     LogMatched,
     RecordArrived,
 )
-from det_jupyter.master.machine.core.requests import (
-    ArchiveRequested,
-    CancelRequested,
-    CheckpointsUnwanted,
-    DeleteRequested,
-    KillRequested,
-    PauseRequested,
-    PoolsSet,
-    RetentionSet,
-)
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.records import CheckpointDeleted
-from det_jupyter.wire import CheckpointRef, State
+from det_jupyter.wire import (
+    Archive,
+    Cancel,
+    CheckpointRef,
+    Delete,
+    DropCheckpoints,
+    Kill,
+    Pause,
+    SetPools,
+    SetRetention,
+    State,
+    Unarchive,
+)
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -65,8 +67,8 @@ def world_after(*events: Event, **changes: Any) -> World:
 
 def retained(
     experiment_best: int, trial_best: int, trial_latest: int, experiment_id: int = 1
-) -> RetentionSet:
-    return RetentionSet(
+) -> SetRetention:
+    return SetRetention(
         experiment_id=experiment_id,
         save_experiment_best=experiment_best,
         save_trial_best=trial_best,
@@ -75,11 +77,11 @@ def retained(
 
 
 def removal(
-    world: World, *steps: int, folder: str | None = None, globs: Sequence[str] = ()
+    world: World, *steps: int, location: str | None = None, globs: Sequence[str] = ()
 ) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
-        folder=folder,
+        location=location,
         paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in steps},
         globs=tuple(globs),
         cause=world.machine.state.seq,
@@ -114,22 +116,22 @@ def test_a_trial_does_not_begin_with_a_checkpoint_that_its_own_code_has_deleted(
 
 def test_unwanted_checkpoints_go_at_once_and_their_files_afterwards() -> None:
     world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
-    assert world.tell(CheckpointsUnwanted(uuids=["ckpt40", "ckpt20"])) == [removal(world, 20, 40)]
+    assert world.tell(DropCheckpoints(uuids=["ckpt40", "ckpt20"])) == [removal(world, 20, 40)]
     assert world.trial().checkpoints == ["ckpt10", "ckpt30"]
     with pytest.raises(Conflict, match="no checkpoint ckpt20, or it is deleted already"):
-        world.tell(CheckpointsUnwanted(uuids=["ckpt20", "ckpt10"]))
+        world.tell(DropCheckpoints(uuids=["ckpt20", "ckpt10"]))
     assert world.trial().checkpoints == ["ckpt10", "ckpt30"]
 
 
 def test_of_unwanted_files_the_checkpoint_stays_and_no_trial_begins_with_it() -> None:
     world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
-    unwanted = CheckpointsUnwanted(uuids=["ckpt40"], globs=["*.pt"])
+    unwanted = DropCheckpoints(uuids=["ckpt40"], globs=["*.pt"])
     assert world.tell(unwanted) == [removal(world, 40, globs=["*.pt"])]
     assert world.trial().checkpoints == ["ckpt10", "ckpt20", "ckpt30"]
     again = pending_deletions(restarted(world).machine.state)
     assert again == [removal(world, 40, globs=["*.pt"])]
     with pytest.raises(Conflict, match="files of checkpoint ckpt40 are being deleted; wait until"):
-        world.tell(CheckpointsUnwanted(uuids=["ckpt40"]))
+        world.tell(DropCheckpoints(uuids=["ckpt40"]))
     world.tell(CheckpointsDeleted(experiment_id=1, uuids=[], left_bytes={"ckpt40": 7, "other": 1}))
     checkpoint = world.machine.state.checkpoints["ckpt40"]
     assert (checkpoint.state, checkpoint.size_bytes) == ("PARTIALLY_DELETED", 7)
@@ -144,9 +146,9 @@ def test_of_unwanted_files_the_checkpoint_stays_and_no_trial_begins_with_it() ->
 
 def test_what_is_left_of_a_checkpoint_can_be_deleted_too() -> None:
     world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
-    world.tell(CheckpointsUnwanted(uuids=["ckpt40"], globs=["*.pt"]))
+    world.tell(DropCheckpoints(uuids=["ckpt40"], globs=["*.pt"]))
     world.tell(CheckpointsDeleted(experiment_id=1, uuids=[], left_bytes={"ckpt40": 7}))
-    commands = world.tell(CheckpointsUnwanted(uuids=["ckpt40", "ckpt10"]))
+    commands = world.tell(DropCheckpoints(uuids=["ckpt40", "ckpt10"]))
     assert commands == [removal(world, 10), removal(world, 40, globs=["**"])]
     assert pending_deletions(restarted(world).machine.state) == commands
     world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt40", "ckpt10"]))
@@ -159,7 +161,7 @@ def test_what_is_left_of_a_checkpoint_can_be_deleted_too() -> None:
 def test_a_checkpoint_in_use_is_not_deleted() -> None:
     world = world_with(*FOUR)
     with pytest.raises(Conflict, match=r"ckpt40 is in use: experiment 1, which is not over"):
-        world.tell(CheckpointsUnwanted(uuids=["ckpt10", "ckpt40"]))
+        world.tell(DropCheckpoints(uuids=["ckpt10", "ckpt40"]))
     assert len(world.trial().checkpoints) == 4
 
 
@@ -168,9 +170,9 @@ def test_a_checkpoint_in_use_is_not_deleted() -> None:
 
 def test_what_is_over_can_be_put_away_and_taken_out_again() -> None:
     world = world_after()
-    assert world.tell(ArchiveRequested(experiment_id=1, is_archived=True)) == []
+    assert world.tell(Archive(experiment_id=1)) == []
     assert world.experiment().is_archived
-    world.tell(ArchiveRequested(experiment_id=1, is_archived=False))
+    world.tell(Unarchive(experiment_id=1))
     assert not world.experiment().is_archived
 
 
@@ -181,15 +183,15 @@ def test_what_is_over_can_be_put_away_and_taken_out_again() -> None:
 def test_what_is_put_away_already_cannot_be_again(is_archived: bool, message: str) -> None:
     world = world_after()
     if is_archived:
-        world.tell(ArchiveRequested(experiment_id=1, is_archived=True))
+        world.tell(Archive(experiment_id=1))
     with pytest.raises(Conflict) as caught:
-        world.tell(ArchiveRequested(experiment_id=1, is_archived=is_archived))
+        world.tell((Archive if is_archived else Unarchive)(experiment_id=1))
     assert str(caught.value) == message
 
 
 def test_what_is_not_over_cannot_be_put_away() -> None:
-    with pytest.raises(Conflict, match="not in terminal state: it is ACTIVE"):
-        world_with().tell(ArchiveRequested(experiment_id=1, is_archived=True))
+    with pytest.raises(Conflict, match="not in terminal state: it is active"):
+        world_with().tell(Archive(experiment_id=1))
 
 
 def test_an_archived_experiment_cannot_be_forked() -> None:
@@ -197,7 +199,7 @@ def test_an_archived_experiment_cannot_be_forked() -> None:
     fork = submitted().model_copy(update={"parent_id": 1})
     world.tell(fork)
     assert world.experiment(2).parent_id == 1
-    world.tell(ArchiveRequested(experiment_id=1, is_archived=True))
+    world.tell(Archive(experiment_id=1))
     with pytest.raises(Conflict, match="experiment 1 is archived and cannot be forked"):
         world.tell(fork)
 
@@ -207,13 +209,13 @@ def test_an_archived_experiment_cannot_be_forked() -> None:
 
 def test_an_experiment_that_is_deleted_is_forgotten_when_its_files_are_gone() -> None:
     world = world_after(saved(10), saved(20))
-    commands = world.tell(DeleteRequested(experiment_id=1))
+    commands = world.tell(Delete(experiment_id=1))
     assert world.experiment().state is State.DELETING
     assert commands == [
         DeleteExperiment(
             experiment_id=1,
             trial_ids=(1,),
-            folder=None,
+            location=None,
             paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in (10, 20)},
             cause=world.machine.state.seq,
         )
@@ -222,24 +224,24 @@ def test_an_experiment_that_is_deleted_is_forgotten_when_its_files_are_gone() ->
     state = world.machine.state
     assert (state.experiments, state.trials, state.checkpoints) == ({}, {}, {})
     with pytest.raises(NotFound):
-        world.tell(DeleteRequested(experiment_id=1))
+        world.tell(Delete(experiment_id=1))
     world.tell(submitted())
     assert set(state.experiments) == {2}  # numbers are never reused
 
 
 def test_to_delete_twice_is_to_delete_once() -> None:
     world = world_after()
-    world.tell(DeleteRequested(experiment_id=1))
-    assert world.tell(DeleteRequested(experiment_id=1)) == []
+    world.tell(Delete(experiment_id=1))
+    assert world.tell(Delete(experiment_id=1)) == []
 
 
 def test_a_deletion_that_failed_says_why_and_can_be_tried_again() -> None:
     world = world_after(saved(10))
-    first = world.tell(DeleteRequested(experiment_id=1))
+    first = world.tell(Delete(experiment_id=1))
     world.tell(ExperimentDeleted(experiment_id=1, error="cannot remove /x: Read-only"))
     assert world.experiment().state is State.DELETE_FAILED
     assert world.experiment().message == "cannot remove /x: Read-only"
-    (again,) = world.tell(DeleteRequested(experiment_id=1))
+    (again,) = world.tell(Delete(experiment_id=1))
     assert world.experiment().state is State.DELETING
     assert world.experiment().message == ""
     assert isinstance(again, DeleteExperiment)
@@ -249,9 +251,10 @@ def test_a_deletion_that_failed_says_why_and_can_be_tried_again() -> None:
 
 @pytest.mark.parametrize("state", ["ACTIVE", "PAUSED"])
 def test_what_is_not_over_cannot_be_deleted(state: str) -> None:
-    world = world_with(*([PauseRequested(experiment_id=1)] if state == "PAUSED" else []))
-    with pytest.raises(Conflict, match=f"cannot delete experiment 1 in {state} state"):
-        world.tell(DeleteRequested(experiment_id=1))
+    world = world_with(*([Pause(experiment_id=1)] if state == "PAUSED" else []))
+    refusal = f"experiment 1 is {state.lower()} and cannot be deleted; cancel"
+    with pytest.raises(Conflict, match=refusal):
+        world.tell(Delete(experiment_id=1))
 
 
 @pytest.mark.parametrize("how", ["source_trial_id", "source_checkpoint_uuid", "continues"])
@@ -266,9 +269,9 @@ def test_what_another_experiment_started_from_cannot_be_deleted_until_that_is_ov
         other.config["searcher"][how] = {"source_trial_id": 1}.get(how, "ckpt10")
     world.tell(other)
     with pytest.raises(Conflict, match="cannot delete experiment 1: experiment 2 started from"):
-        world.tell(DeleteRequested(experiment_id=1))
-    world.tell(KillRequested(experiment_id=2), exited("2.2.1"))
-    world.tell(DeleteRequested(experiment_id=1))
+        world.tell(Delete(experiment_id=1))
+    world.tell(Kill(experiment_id=2), exited("2.2.1"))
+    world.tell(Delete(experiment_id=1))
     assert world.experiment().state is State.DELETING
 
 
@@ -282,7 +285,7 @@ def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted(
             None,
             None,
         ]
-    world.tell(CancelRequested(experiment_id=4), DeleteRequested(experiment_id=4))
+    world.tell(Cancel(experiment_id=4), Delete(experiment_id=4))
     world.tell(ExperimentDeleted(experiment_id=4))
     assert world.machine.indexes.submitted("b") is None
 
@@ -290,13 +293,13 @@ def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted(
 def test_a_fork_that_needs_no_checkpoint_does_not_keep_its_parent() -> None:
     world = world_after(saved(10))
     world.tell(submitted().model_copy(update={"parent_id": 1}))
-    world.tell(DeleteRequested(experiment_id=1), ExperimentDeleted(experiment_id=1))
+    world.tell(Delete(experiment_id=1), ExperimentDeleted(experiment_id=1))
     assert set(world.machine.state.experiments) == {2}
 
 
 def test_a_deletion_goes_on_after_a_restart() -> None:
     world = world_after(saved(10))
-    (command,) = world.tell(DeleteRequested(experiment_id=1))
+    (command,) = world.tell(Delete(experiment_id=1))
     assert pending_deletions(restarted(world).machine.state) == [command]
     world.tell(ExperimentDeleted(experiment_id=1))
     assert pending_deletions(world.machine.state) == []
@@ -327,7 +330,7 @@ def test_when_an_experiment_ends_its_policy_decides_what_is_kept() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("end", [CancelRequested, KillRequested])
+@pytest.mark.parametrize("end", [Cancel, Kill])
 def test_the_policy_decides_however_the_experiment_ended(end: Any) -> None:
     world = world_with(*FOUR, end(experiment_id=1))
     assert world.tell(exited())[-1] == removal(world, 20, 30)
@@ -375,7 +378,7 @@ def test_what_another_experiment_began_with_is_kept_until_that_is_over() -> None
     other.config["searcher"]["source_checkpoint_uuid"] = "ckpt20"
     world.tell(other)
     assert world.tell(retained(0, 0, 0)) == [removal(world, 10, 30, 40)]
-    world.tell(KillRequested(experiment_id=2))
+    world.tell(Kill(experiment_id=2))
     commands = world.tell(exited("2.2.1"))
     assert removal(world, 20) in commands
 
@@ -388,14 +391,14 @@ def test_a_checkpoint_is_let_go_after_its_use_however_its_own_experiment_ended(
     if state is State.ERROR:
         world.tell(failed(final=True), exited(codes={0: 1, 1: -9}, first_failed=0))
     else:
-        world.tell(KillRequested(experiment_id=1), exited())
+        world.tell(Kill(experiment_id=1), exited())
     assert world.experiment().state is state
     other = submitted()
     other.config["searcher"]["source_checkpoint_uuid"] = "ckpt10"
     world.tell(other)
     world.tell(retained(0, 0, 0))
     assert world.trial().checkpoints == ["ckpt10"]  # in use
-    world.tell(KillRequested(experiment_id=2))
+    world.tell(Kill(experiment_id=2))
     commands = world.tell(exited("2.2.1"))
     assert removal(world, 10) in commands
 
@@ -421,12 +424,12 @@ def test_checkpoints_are_deleted_after_a_restart_if_the_command_was_lost() -> No
 def test_the_command_names_the_folder_that_the_checkpoints_are_in() -> None:
     storage = {"type": "shared_fs", "host_path": "/data", "storage_path": "runs"}
     world = world_with(*FOUR, *completed(), checkpoint_storage=storage)
-    assert world.tell(exited())[-1] == removal(world, 20, 30, folder="/data/runs")
+    assert world.tell(exited())[-1] == removal(world, 20, 30, location="/data/runs")
 
 
 def test_a_policy_cannot_be_edited_while_everything_is_deleted() -> None:
     world = world_after(saved(10))
-    world.tell(DeleteRequested(experiment_id=1))
+    world.tell(Delete(experiment_id=1))
     with pytest.raises(Conflict, match="experiment 1 is being deleted"):
         world.tell(retained(1, 1, 1))
 
@@ -514,7 +517,7 @@ def test_a_long_line_is_shown_in_part() -> None:
 
 
 def test_whoever_saved_when_asked_to_leave_is_not_counted_a_failure() -> None:
-    world = world_with(PauseRequested(experiment_id=1), saved(30))
+    world = world_with(Pause(experiment_id=1), saved(30))
     world.tell(failed(rank=1), exited(codes={0: -9, 1: 1}, first_failed=1))
     assert world.trial().state is State.PAUSED
     assert world.trial().restarts == 0
@@ -530,7 +533,7 @@ def test_a_failure_while_making_room_counts_only_before_the_state_is_saved(
 ) -> None:
     world = World()
     scheduler = {"type": "priority", "preemption": True}
-    world.tell(PoolsSet(pools=[{"pool_name": "default", "scheduler": scheduler}]))
+    world.tell(SetPools(pools=[{"pool_name": "default", "scheduler": scheduler}]))
     world.tell(registered(), submitted(slots=4, resources={"priority": 50}), *running(ranks=4))
     world.tell(submitted(slots=4, resources={"priority": 1}))
     assert world.allocation().preempted_by == 2
@@ -542,7 +545,7 @@ def test_a_failure_while_making_room_counts_only_before_the_state_is_saved(
 
 
 def test_a_canceled_trial_that_fails_before_it_has_saved_ends_in_error() -> None:
-    world = world_with(CancelRequested(experiment_id=1), failed("ValueError: no"))
+    world = world_with(Cancel(experiment_id=1), failed("ValueError: no"))
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
     assert world.trial().state is State.ERROR
     assert world.experiment().state is State.CANCELED

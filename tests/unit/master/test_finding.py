@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.requests import (
-    ArchiveRequested,
-    KillRequested,
-    PauseRequested,
-)
 from det_jupyter.master.views.finding import find_experiments
-from det_jupyter.wire import ExperimentQuery, ExperimentRows
+from det_jupyter.wire import Archive, ExperimentQuery, ExperimentRows, Kill, Pause
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -35,9 +30,9 @@ def make_world() -> World:
     world.tell(submit("wide nets", 1, labels=["good", "wide"], description="As on Monday"))
     world.tell(*running("1.1.1", ranks=1), validated(10, 0.25, "1.1.1"))
     world.tell(*completed(allocation_id="1.1.1"), exited("1.1.1", codes={0: 0}))
-    world.tell(submit("deep nets", 2, labels=["good"]), KillRequested(experiment_id=2))
-    world.tell(exited("2.2.1"), ArchiveRequested(experiment_id=2, is_archived=True))
-    world.tell(submit("digits", 3), PauseRequested(experiment_id=3), exited("3.3.1"))
+    world.tell(submit("deep nets", 2, labels=["good"]), Kill(experiment_id=2))
+    world.tell(exited("2.2.1"), Archive(experiment_id=2))
+    world.tell(submit("digits", 3), Pause(experiment_id=3), exited("3.3.1"))
     world.tell(submit("digits", 3, smaller_is_better=False), *running("4.4.1", ranks=1))
     world.tell(validated(10, 0.5, "4.4.1"), submit("Digits", 3))
     return world

@@ -11,8 +11,7 @@ from det_jupyter.config import parse_config
 from det_jupyter.config.keys import NO_EFFECT
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, ToAgent
 from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
-from det_jupyter.master.machine.core.requests import DeleteRequested, RetentionSet
-from det_jupyter.wire import StartGang, State
+from det_jupyter.wire import Delete, SetRetention, StartGang, State
 from tests.ignored_keys import IGNORED, with_keys
 from tests.unit.master.machine_world import (
     World,
@@ -55,23 +54,23 @@ def test_an_experiment_with_it_trains_ends_is_thinned_out_and_deleted(
     world.tell(registered())
     started = world.tell(submitted(**with_keys(storage, given)))
     plan = told([c.command for c in started if isinstance(c, ToAgent)], StartGang).plan
-    assert parse_config(plan.config).checkpoint_storage.folder == folder
+    assert parse_config(plan.config).checkpoint_storage.location == folder
     steps = range(10, 60, 10)
     for step in steps:
         world.tell(validated(step, step / 100), saved(step))
     world.tell(*running(), *completed())
     thinned = told(world.tell(exited()), DeleteCheckpoints)
     assert world.experiment().state is State.COMPLETED
-    assert thinned.folder == folder
+    assert thinned.location == folder
     assert "ckpt10" not in thinned.paths, "the best"
     assert "ckpt20" in thinned.paths
     world.tell(CheckpointsDeleted(experiment_id=1, uuids=list(thinned.paths)))
-    fewer = RetentionSet(
+    fewer = SetRetention(
         experiment_id=1, save_experiment_best=1, save_trial_best=0, save_trial_latest=0
     )
-    assert told(world.tell(fewer), DeleteCheckpoints).folder == folder
-    removed = told(world.tell(DeleteRequested(experiment_id=1)), DeleteExperiment)
-    assert removed.folder == folder
+    assert told(world.tell(fewer), DeleteCheckpoints).location == folder
+    removed = told(world.tell(Delete(experiment_id=1)), DeleteExperiment)
+    assert removed.location == folder
     world.tell(ExperimentDeleted(experiment_id=1))
     assert not world.machine.state.experiments
 
@@ -103,5 +102,5 @@ def test_a_stored_section_of_an_earlier_version_is_found_all_the_same(kind: str)
     if kind == "directory":  # whose folder was called host_path
         del old["container_path"]
     experiment.config["checkpoint_storage"] = experiment.config["checkpoint_storage"] | old
-    removed = told(world.tell(DeleteRequested(experiment_id=1)), DeleteExperiment)
-    assert removed.folder == "/old"
+    removed = told(world.tell(Delete(experiment_id=1)), DeleteExperiment)
+    assert removed.location == "/old"

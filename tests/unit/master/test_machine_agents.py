@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.master.machine.core.events import AgentAway, AgentLost, Event
-from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested, PauseRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.wire import (
     AllocationState,
+    Cancel,
     CloseRun,
+    Kill,
     KillGang,
+    Pause,
     SignalGang,
     StartGang,
     State,
@@ -85,7 +87,7 @@ def test_a_run_that_had_started_and_is_unknown_now_is_lost(world: World) -> None
 
 
 def test_a_run_that_was_told_to_leave_before_it_started_never_will(world: World) -> None:
-    world.tell(PauseRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1))
     assert world.tell(registered(slots=2)) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.trial().state is State.PAUSED
     assert world.allocation_state() is AllocationState.ENDED
@@ -105,11 +107,11 @@ def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:
 @pytest.mark.parametrize(
     ("request_", "order"),
     [
-        (PauseRequested(experiment_id=1),
+        (Pause(experiment_id=1),
          SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
-        (CancelRequested(experiment_id=1),
+        (Cancel(experiment_id=1),
          SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
-        (KillRequested(experiment_id=1), KillGang(allocation_id="1.1.1")),
+        (Kill(experiment_id=1), KillGang(allocation_id="1.1.1")),
     ],
 )  # fmt: skip
 def test_an_order_to_leave_is_repeated_to_an_agent_that_comes_back(
@@ -120,12 +122,12 @@ def test_an_order_to_leave_is_repeated_to_an_agent_that_comes_back(
 
 
 def test_a_dead_run_is_not_asked_to_leave(world: World) -> None:
-    world.tell(*running(), PauseRequested(experiment_id=1))
+    world.tell(*running(), Pause(experiment_id=1))
     assert world.tell(registered(slots=2, runs={"1.1.1": False})) == []
 
 
 def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
-    world.tell(*running(), CancelRequested(experiment_id=1), AgentLost(agent_id="box"))
+    world.tell(*running(), Cancel(experiment_id=1), AgentLost(agent_id="box"))
     assert world.experiment().state is State.CANCELED
     commands = world.tell(registered(slots=2, runs={"1.1.1": True, "9.9.9": True, "8.8.8": False}))
     assert commands == [
@@ -148,7 +150,7 @@ def test_the_trials_of_a_lost_agent_wait_for_another(world: World) -> None:
 
 
 def test_a_paused_trial_of_a_lost_agent_stays_paused(world: World) -> None:
-    world.tell(*running(), PauseRequested(experiment_id=1), AgentLost(agent_id="box"))
+    world.tell(*running(), Pause(experiment_id=1), AgentLost(agent_id="box"))
     assert world.trial().state is State.PAUSED
     assert world.allocation_state() is AllocationState.ENDED
 
@@ -180,7 +182,7 @@ def test_the_orders_of_two_agents_go_each_to_its_own() -> None:
     (first,) = world.tell(submitted(slots=1))
     (second,) = world.tell(submitted(slots=1))
     assert [first.agent_id, second.agent_id] == ["a", "b"]  # type: ignore[union-attr]
-    (kill,) = world.tell(KillRequested(experiment_id=2))
+    (kill,) = world.tell(Kill(experiment_id=2))
     assert kill == world.order(KillGang(allocation_id="2.2.1"), agent_id="b")
 
 
@@ -204,7 +206,7 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     old = json.loads(world.machine.dump())
     del old["trials"]["1"]["allocation"]["agent_ids"]
     restored = Machine(MachineState.model_validate(old))
-    assert restored.pools["default"].free("box") == ()
+    assert restored.queue.snapshot("default").free("box") == ()
     check_machine(restored)
 
 
@@ -221,7 +223,7 @@ def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World
     assert world.machine.changes().trials == {1}
     assert world.waiting_for(1) == PROBLEM
     assert (world.waiting_for(2) or "").endswith(f"; {PROBLEM}")
-    world.tell(KillRequested(experiment_id=1))
+    world.tell(Kill(experiment_id=1))
     assert world.waiting_for(1) == PROBLEM  # why it is not killed yet
     world.tell(registered(slots=2, runs={"1.1.1": True}))
     assert world.machine.changes().trials >= {1}

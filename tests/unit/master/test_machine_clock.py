@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.master.machine.core.events import ClockStepped
-from det_jupyter.master.machine.core.requests import PauseRequested
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import Estimate
+from det_jupyter.wire import Estimate, Pause
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -81,7 +80,7 @@ def test_durations_are_what_they_were(world: World, by_s: float) -> None:
 def test_a_trial_that_was_asked_to_leave_has_the_time_that_it_had(
     world: World, by_s: float
 ) -> None:
-    world.tell(PauseRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1))
     facts = Whys(world.machine, progress={}, now=world.now, most=0)._facts("default")
     left_s = (facts.leaves_by("1.1.1") or 0) - world.now
     step(world, by_s)
@@ -94,11 +93,12 @@ def test_who_runs_for_longest_is_known_still(world: World, by_s: float) -> None:
     before = world.allocation(1).started_at or 0
     step(world, by_s)
     world.tell(submitted("late", slots=0))
-    since = {name: gang.since for name, gang in world.machine.pools["default"].running.items()}
+    gangs = world.machine.queue.snapshot("default").running
+    since = {name: gang.since for name, gang in gangs.items()}
     assert since["1.1.1"] == before + by_s
     assert sorted(since, key=lambda name: since[name]) == ["1.1.1", "2.2.1", "3.3.1"]
     again = Machine(MachineState.model_validate_json(world.machine.dump()))
-    assert again.pools["default"].running == world.machine.pools["default"].running
+    assert again.queue.snapshot("default").running == gangs
 
 
 def test_what_is_over_keeps_its_times(world: World) -> None:

@@ -8,17 +8,19 @@ import pytest
 
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import NewsSetAside
-from det_jupyter.master.machine.core.requests import (
-    CancelRequested,
-    CheckpointsUnwanted,
-    DeleteRequested,
-    KillRequested,
-    KillTrialRequested,
-    SlotsSwitched,
-)
 from det_jupyter.master.machine.rules.configurations import unknown_template
 from det_jupyter.master.machine.rules.continuing import _changed
-from det_jupyter.wire import CloseRun, KillGang, State, SwitchSlots
+from det_jupyter.wire import (
+    Cancel,
+    CloseRun,
+    Delete,
+    DropCheckpoints,
+    Kill,
+    KillGang,
+    KillTrial,
+    State,
+    SwitchSlots,
+)
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -67,7 +69,7 @@ def test_a_clock_that_is_set_back_uses_no_slots() -> None:
     began = world.allocation().started_at
     assert began is not None
     world.now = began - 100.0
-    world.tell(KillRequested(experiment_id=1), exited())
+    world.tell(Kill(experiment_id=1), exited())
     assert world.trial().slot_seconds == 0.0
 
 
@@ -85,13 +87,13 @@ def test_those_that_need_an_experiment_are_named(others: int, named: str, end: s
         world.tell(other)
     said = f"{named} started from a checkpoint of it and may need it again; wait until {end} ended"
     with pytest.raises(Conflict, match=said):
-        world.tell(DeleteRequested(experiment_id=1))
+        world.tell(Delete(experiment_id=1))
 
 
 def test_slots_that_an_agent_does_not_have_any_more_are_not_disabled() -> None:
     world = World()
     world.tell(registered(slots=3))
-    world.tell(SlotsSwitched(agent_id="box", switch=SwitchSlots(slots=[0, 2], enabled=False)))
+    world.tell(SwitchSlots(agent_id="box", slots=[0, 2], enabled=False))
     world.tell(registered(slots=2, session="s2"))
     assert world.machine.state.agents["box"].disabled == [0]
     world.tell(registered(slots=3, session="s3"))
@@ -102,7 +104,7 @@ def test_a_checkpoint_that_is_unknown_is_not_dropped() -> None:
     world = World()
     world.tell(registered(), submitted(), *running(), saved(10))
     with pytest.raises(Conflict) as caught:
-        world.tell(CheckpointsUnwanted(uuids=["nope", "ckpt10"]))
+        world.tell(DropCheckpoints(uuids=["nope", "ckpt10"]))
     assert "there is no checkpoint nope, or it is deleted already" in str(caught.value)
     assert "checkpoint ckpt10 is in use: experiment 1, which is not over" in str(caught.value)
 
@@ -112,7 +114,7 @@ def test_all_trials_leave_though_one_is_killed_already() -> None:
     searcher = {"name": "random", "metric": "error", "max_trials": 3, "max_length": {"batches": 9}}
     world.tell(registered(slots=2), submitted(slots=1, searcher=searcher))
     world.tell(*running("1.1.1", ranks=1), *running("1.2.1", ranks=1))
-    world.tell(KillTrialRequested(trial_id=1), CancelRequested(experiment_id=1))
+    world.tell(KillTrial(trial_id=1), Cancel(experiment_id=1))
     assert [world.trial(number).state for number in (1, 2, 3)] == [
         State.STOPPING_KILLED, State.STOPPING_CANCELED, State.CANCELED,
     ]  # fmt: skip

@@ -9,23 +9,20 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import RecordArrived
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    ContinueRequested,
-    PauseRequested,
-    ProfileRequested,
-    TrialChangeRequested,
-)
+from det_jupyter.master.machine.core.events import ContinueRequested, RecordArrived
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.records import ChangeMade, TraceSaved
 from det_jupyter.wire import (
+    Activate,
     Change,
     ChangeOrder,
+    ChangeTrial,
     Order,
     PassOrders,
+    Pause,
     Profile,
     ProfileOrder,
+    ProfileTrial,
     StartGang,
     TraceView,
 )
@@ -53,12 +50,12 @@ def world() -> Iterator[World]:
     check_machine(world.machine)
 
 
-def change(wanted: Change = HALF) -> TrialChangeRequested:
-    return TrialChangeRequested(trial_id=1, change=wanted)
+def change(wanted: Change = HALF) -> ChangeTrial:
+    return ChangeTrial.built_from(wanted, trial_id=1)
 
 
-def profile(**wanted: Any) -> ProfileRequested:
-    return ProfileRequested(trial_id=1, profile=Profile(**wanted))
+def profile(**wanted: Any) -> ProfileTrial:
+    return ProfileTrial(trial_id=1, **wanted)
 
 
 def made(order_id: int, steps: int, **said: Any) -> RecordArrived:
@@ -109,8 +106,8 @@ def test_a_later_run_repeats_changes_where_they_were_made(world: World) -> None:
         commands = world.tell(change(wanted))
     ids = [c.id for c in world.trial().changes]
     world.tell(made(ids[0], 40), made(ids[1], 40, error="several optimizers"), saved(50))
-    world.tell(PauseRequested(experiment_id=1), ended("preempted", 60), exited())
-    commands = world.tell(ActivateRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1), ended("preempted", 60), exited())
+    commands = world.tell(Activate(experiment_id=1))
     assert planned(commands) == [
         ChangeOrder(id=ids[0], change=HALF, steps_completed=40),
         ChangeOrder(id=ids[2], change=Change(min_validation_period=Length("epochs", 1))),
@@ -152,10 +149,10 @@ def test_what_cannot_be_ordered_is_refused(world: World) -> None:
     world.tell(profile())
     with pytest.raises(Conflict, match=r"trial 1 is being profiled already"):
         world.tell(profile())
-    world.tell(PauseRequested(experiment_id=1))
-    with pytest.raises(Conflict, match=r"trial 1 cannot be profiled: it is PAUSED"):
+    world.tell(Pause(experiment_id=1))
+    with pytest.raises(Conflict, match=r"trial 1 cannot be profiled: it is paused"):
         world.tell(profile())
-    with pytest.raises(Conflict, match=r"trial 1 is PAUSED and cannot be changed; only one that"):
+    with pytest.raises(Conflict, match=r"trial 1 is paused and cannot be changed; only one that"):
         world.tell(change())
 
 

@@ -7,23 +7,17 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core.events import AgentLost, DevicesReported
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    ContinueRequested,
-    KillRequested,
-    MoveRequested,
-    PauseRequested,
-    PoolsSet,
-    ResourcesChangeRequested,
-    SlotsSwitched,
-)
+from det_jupyter.master.machine.core.events import AgentLost, ContinueRequested, DevicesReported
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
     ChangeResources,
     DeviceProcess,
+    Kill,
     KillGang,
     MoveInQueue,
+    Pause,
+    SetPools,
     SignalGang,
     SwitchSlots,
 )
@@ -48,23 +42,20 @@ def world() -> World:
     return World()
 
 
-def pools(**default: Any) -> PoolsSet:
-    return PoolsSet(pools=[{"pool_name": "default", "scheduler": default}])
+def pools(**default: Any) -> SetPools:
+    return SetPools(pools=[{"pool_name": "default", "scheduler": default}])
 
 
 def urgent(name: str = "urgent", slots: int = 2, priority: int = 10, **changes: Any) -> Any:
     return submitted(name, slots, resources={"priority": priority}, **changes)
 
 
-def resources(experiment_id: int, **change: Any) -> ResourcesChangeRequested:
-    return ResourcesChangeRequested(experiment_id=experiment_id, change=ChangeResources(**change))
+def resources(experiment_id: int, **change: Any) -> ChangeResources:
+    return ChangeResources(experiment_id=experiment_id, **change)
 
 
-def switch(*slots: int, enabled: bool = False, drain: bool = False) -> SlotsSwitched:
-    return SlotsSwitched(
-        agent_id="box",
-        switch=SwitchSlots(slots=list(slots) or None, enabled=enabled, drain=drain),
-    )
+def switch(*slots: int, enabled: bool = False, drain: bool = False) -> SwitchSlots:
+    return SwitchSlots(agent_id="box", slots=list(slots) or None, enabled=enabled, drain=drain)
 
 
 def preempt(allocation_id: str) -> SignalGang:
@@ -150,11 +141,13 @@ def test_raising_the_priority_moves_a_waiting_trial_to_the_front(world: World) -
 
 
 @pytest.mark.parametrize(
-    "move", [MoveInQueue(ahead_of=2), MoveInQueue(behind=1)], ids=["ahead of", "behind"]
+    "move",
+    [MoveInQueue(experiment_id=3, ahead_of=2), MoveInQueue(experiment_id=3, behind=1)],
+    ids=["ahead of", "behind"],
 )
 def test_an_experiment_is_moved_in_the_queue(world: World, move: MoveInQueue) -> None:
     world.tell(registered(slots=2), submitted("holds"), submitted("second"), submitted("third"))
-    world.tell(MoveRequested(experiment_id=3, move=move))
+    world.tell(move)
 
     world.tell(*running(), *completed(), exited())
     assert (world.allocation_state(2), world.allocation_state(3)) == (QUEUED, STARTING)
@@ -162,7 +155,7 @@ def test_an_experiment_is_moved_in_the_queue(world: World, move: MoveInQueue) ->
 
 def test_a_move_into_another_lane_takes_the_priority_of_who_is_there(world: World) -> None:
     world.tell(submitted("usual"), urgent())
-    world.tell(MoveRequested(experiment_id=1, move=MoveInQueue(ahead_of=2)))
+    world.tell(MoveInQueue(experiment_id=1, ahead_of=2))
 
     assert world.experiment(1).priority == 10
     assert world.experiment(1).position < world.experiment(2).position
@@ -171,9 +164,18 @@ def test_a_move_into_another_lane_takes_the_priority_of_who_is_there(world: Worl
 @pytest.mark.parametrize(
     ("move", "problem"),
     [
-        (MoveInQueue(ahead_of=1), "experiment 1 cannot be moved relative to itself"),
-        (MoveInQueue(ahead_of=9), "there is no experiment 9; `list` shows those that are"),
-        (MoveInQueue(), "give one of ahead_of and behind: the experiment to move by"),
+        (
+            MoveInQueue(experiment_id=1, ahead_of=1),
+            "experiment 1 cannot be moved relative to itself",
+        ),
+        (
+            MoveInQueue(experiment_id=1, ahead_of=9),
+            "there is no experiment 9; `list` shows those that are",
+        ),
+        (
+            MoveInQueue(experiment_id=1),
+            "give one of ahead_of and behind: the experiment to move by",
+        ),
     ],
 )
 def test_a_move_that_makes_no_sense_is_refused(
@@ -182,7 +184,7 @@ def test_a_move_that_makes_no_sense_is_refused(
     world.tell(submitted())
 
     with pytest.raises((Conflict, NotFound, ConfigError)) as refusal:
-        world.tell(MoveRequested(experiment_id=1, move=move))
+        world.tell(move)
     assert problem in str(refusal.value)
 
 
@@ -190,7 +192,7 @@ def test_under_fair_share_there_is_no_order_to_change(world: World) -> None:
     world.tell(pools(type="fair_share"), submitted(), submitted())
 
     with pytest.raises(Conflict, match="change the experiment's weight"):
-        world.tell(MoveRequested(experiment_id=1, move=MoveInQueue(behind=2)))
+        world.tell(MoveInQueue(experiment_id=1, behind=2))
 
 
 def test_a_search_holds_no_more_than_its_max_slots(world: World) -> None:
@@ -325,13 +327,13 @@ def test_disabling_a_slot_asks_its_trial_to_leave_and_draining_lets_it_finish(
     [
         (switch(7), "agent box has no slot 7; it has 0, 1"),
         (
-            SlotsSwitched(agent_id="bax", switch=SwitchSlots(enabled=True)),
+            SwitchSlots(agent_id="bax", enabled=True),
             "there is no agent 'bax'; there are: box",
         ),
     ],
 )
 def test_slots_that_are_not_there_cannot_be_switched(
-    world: World, event: SlotsSwitched, problem: str
+    world: World, event: SwitchSlots, problem: str
 ) -> None:
     world.tell(registered(slots=2))
 
@@ -352,7 +354,7 @@ def test_a_device_that_strangers_use_is_not_given_out(world: World) -> None:
 
 def test_a_pool_may_share_devices_with_strangers(world: World) -> None:
     world.tell(registered(slots=2), DevicesReported(agent_id="box", processes={0: [STRANGER]}))
-    world.tell(PoolsSet(pools=[{"pool_name": "default", "share_devices": True}]))
+    world.tell(SetPools(pools=[{"pool_name": "default", "share_devices": True}]))
     world.tell(submitted(slots=2))
 
     assert world.allocation_state(1) is STARTING
@@ -361,8 +363,8 @@ def test_a_pool_may_share_devices_with_strangers(world: World) -> None:
 # Pools
 
 
-def two_pools() -> PoolsSet:
-    return PoolsSet(pools=[{"pool_name": "night", "agents": ["gpu-*"]}])
+def two_pools() -> SetPools:
+    return SetPools(pools=[{"pool_name": "night", "agents": ["gpu-*"]}])
 
 
 def test_an_experiment_gets_the_slots_of_its_own_pool(world: World) -> None:
@@ -397,7 +399,7 @@ def test_a_pool_that_is_needed_cannot_be_taken_away(world: World) -> None:
     world.tell(two_pools(), submitted(resources={"resource_pool": "night"}))
 
     with pytest.raises(Conflict, match="pool night is needed by experiment 1"):
-        world.tell(PoolsSet(pools=[]))
+        world.tell(SetPools(pools=[]))
 
 
 def test_the_pool_says_how_urgent_an_experiment_is_that_does_not(world: World) -> None:
@@ -419,7 +421,7 @@ def test_what_no_pool_can_run_now_queues_if_that_is_wanted(world: World) -> None
 
 def test_a_paused_experiment_keeps_its_place_in_the_queue(world: World) -> None:
     world.tell(registered(slots=2), submitted("holds"), submitted("second"), submitted("third"))
-    world.tell(PauseRequested(experiment_id=2), ActivateRequested(experiment_id=2))
+    world.tell(Pause(experiment_id=2), Activate(experiment_id=2))
 
     world.tell(*running(), *completed(), exited())
     assert (world.allocation_state(2), world.allocation_state(3)) == (STARTING, QUEUED)
@@ -435,7 +437,7 @@ def test_an_experiment_cannot_go_where_it_could_never_run(world: World) -> None:
 
 def test_an_experiment_whose_pool_is_gone_is_not_continued(world: World) -> None:
     world.tell(two_pools(), submitted(resources={"resource_pool": "night"}))
-    world.tell(KillRequested(experiment_id=1), PoolsSet(pools=[]))
+    world.tell(Kill(experiment_id=1), SetPools(pools=[]))
 
     with pytest.raises(ConfigError, match="no such pool, there are: default"):
         world.tell(ContinueRequested(experiment_id=1, config=world.experiment(1).config))
@@ -447,7 +449,7 @@ def test_a_gang_whose_agents_come_to_different_pools_keeps_all_its_slots(
 ) -> None:
     world.tell(registered(2, agent_id="box"), registered(2, agent_id="other", session="s2"))
     world.tell(submitted(slots=4), *running("1.1.1", 4))
-    world.tell(PoolsSet(pools=[{"pool_name": "night", "agents": [moved]}]))
+    world.tell(SetPools(pools=[{"pool_name": "night", "agents": [moved]}]))
 
     world.tell(submitted(slots=2, resources={"resource_pool": "night"}), submitted(slots=2))
     assert [world.allocation_state(i) for i in (1, 2, 3)] == [RUNNING, QUEUED, QUEUED]
@@ -456,19 +458,19 @@ def test_a_gang_whose_agents_come_to_different_pools_keeps_all_its_slots(
 
 
 def order(world: World) -> list[int]:
-    return [request.group for request in world.machine.pools["default"].waiting()]
+    return [request.group for request in world.machine.queue.snapshot("default").order]
 
 
 def test_moves_never_wear_out(world: World) -> None:
     world.tell(*(submitted() for _ in range(3)))
     for first, second in [(2, 3), (3, 2)] * 60:
-        world.tell(MoveRequested(experiment_id=second, move=MoveInQueue(behind=1)))
+        world.tell(MoveInQueue(experiment_id=second, behind=1))
         assert order(world) == [1, second, first]
 
 
 def test_who_is_moved_to_the_end_stays_ahead_of_those_that_come_later(world: World) -> None:
     world.tell(*(submitted() for _ in range(4)))
-    world.tell(MoveRequested(experiment_id=2, move=MoveInQueue(behind=4)))
-    world.tell(MoveRequested(experiment_id=3, move=MoveInQueue(behind=2)))
+    world.tell(MoveInQueue(experiment_id=2, behind=4))
+    world.tell(MoveInQueue(experiment_id=3, behind=2))
     world.tell(*(submitted() for _ in range(2)))
     assert order(world) == [1, 4, 2, 3, 5, 6]

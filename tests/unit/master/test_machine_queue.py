@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.machine.core.requests import PoolsSet, QueueChangesRequested
-from det_jupyter.wire import QueueChange
+from det_jupyter.wire import ChangeQueue, QueueChange, SetPools
 from tests.problems import said
 from tests.unit.master.machine_world import (
     World,
@@ -29,20 +28,26 @@ def world() -> World:
     return World()
 
 
-def changes(*given: tuple[int, str, Any]) -> QueueChangesRequested:
+def changes(*given: tuple[int, str, Any]) -> ChangeQueue:
     """Return the event for changes such as `(3, "priority", 10)`."""
-    return QueueChangesRequested(
+    return ChangeQueue(
         changes=[
             QueueChange.model_validate(
-                {"experiment_id": i, "where": f"{i}.{field}", "request": {field: value}}
+                {"where": f"{i}.{field}", "request": request(i, field, value)}
             )
             for i, field, value in given
         ]
     )
 
 
+def request(experiment_id: int, field: str, value: Any) -> dict[str, Any]:
+    is_move = field in ("ahead_of", "behind")
+    kind = "move_in_queue" if is_move else "change_resources"
+    return {"kind": kind, "experiment_id": experiment_id, field: value}
+
+
 def order(world: World) -> list[int]:
-    return [request.group for request in world.machine.pools["default"].waiting()]
+    return [request.group for request in world.machine.queue.snapshot("default").order]
 
 
 def test_all_changes_are_made_in_their_order(world: World) -> None:
@@ -54,7 +59,7 @@ def test_all_changes_are_made_in_their_order(world: World) -> None:
 
 
 def test_with_one_mistake_nothing_is_changed_and_all_mistakes_are_reported(world: World) -> None:
-    world.tell(PoolsSet(pools=[{"pool_name": "default"}, NIGHT]))
+    world.tell(SetPools(pools=[{"pool_name": "default"}, NIGHT]))
     world.tell(*(submitted(slots=0, resources={"priority": 42}) for _ in range(3)))
     before = world.machine.dump()
     with pytest.raises(ConfigError) as refusal:
@@ -91,7 +96,7 @@ def test_an_experiment_that_is_over_is_reported_once(world: World) -> None:
     world.tell(*running(), *completed(), exited())
     with pytest.raises(ConfigError) as refusal:
         world.tell(changes((2, "ahead_of", 1), (1, "priority", 5)))
-    assert said(refusal.value.problems) == ["2.ahead_of: experiment 1 is over (COMPLETED)"]
+    assert said(refusal.value.problems) == ["2.ahead_of: experiment 1 is over (completed)"]
 
 
 def test_a_priority_and_a_place_among_others_must_agree(world: World) -> None:

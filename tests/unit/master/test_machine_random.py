@@ -22,6 +22,7 @@ from det_jupyter.master.machine.core.events import (
     AgentLost,
     CheckpointsDeleted,
     ClockStepped,
+    ContinueRequested,
     DevicesReported,
     Event,
     ExperimentDeleted,
@@ -30,43 +31,36 @@ from det_jupyter.master.machine.core.events import (
     RecordArrived,
     parse_event,
 )
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    ArchiveRequested,
-    CancelRequested,
-    CheckpointsUnwanted,
-    ContinueRequested,
-    DeleteRequested,
-    KillRequested,
-    KillTrialRequested,
-    MoveRequested,
-    PauseRequested,
-    PoolsSet,
-    ProfileRequested,
-    QueueChangesRequested,
-    ResourcesChangeRequested,
-    RetentionSet,
-    SearchChangeRequested,
-    SlotsSwitched,
-    TrialChangeRequested,
-)
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
 from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
 from det_jupyter.records import ChangeMade, TraceSaved
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
-    Change,
+    Archive,
+    Cancel,
+    ChangeQueue,
     ChangeResources,
+    ChangeSearch,
+    ChangeTrial,
     CloseRun,
+    Delete,
     DeviceProcess,
+    DropCheckpoints,
+    Kill,
     KillGang,
+    KillTrial,
     MoveInQueue,
-    Profile,
+    Pause,
+    ProfileTrial,
     QueueChange,
+    SetPools,
+    SetRetention,
     SignalGang,
     StartGang,
     SwitchSlots,
+    Unarchive,
 )
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
@@ -91,7 +85,7 @@ from tests.unit.master.machine_world import (
 AGENTS = st.sampled_from(["a", "b", "c"])
 STEPS = st.integers(0, 50)
 METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, math.nan, math.inf])
-REQUESTS = st.sampled_from([PauseRequested, ActivateRequested, CancelRequested, KillRequested])
+REQUESTS = st.sampled_from([Pause, Activate, Cancel, Kill])
 REASONS = st.sampled_from(["completed", "stopped", "preempted", "invalid_hp"])
 LR = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
 LENGTH = {"max_length": {"batches": 16}}
@@ -118,8 +112,8 @@ EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 # What may change something that is over.
 WAKING = (
-    ArchiveRequested, CheckpointsDeleted, CheckpointsUnwanted, ContinueRequested, DeleteRequested,
-    ExperimentDeleted, RetentionSet,
+    Archive, CheckpointsDeleted, DropCheckpoints, ContinueRequested, Delete,
+    ExperimentDeleted, SetRetention, Unarchive,
 )  # fmt: skip
 POLICIES: list[dict[str, Any]] = [
     {"type": "priority"},
@@ -266,10 +260,15 @@ class RandomLife(RuleBasedStateMachine):
         max_slots: Any,
         pool: str | None,
     ) -> None:
-        change = ChangeResources(
-            priority=priority, weight=weight, max_slots=max_slots, resource_pool=pool
+        self.tell(
+            ChangeResources(
+                experiment_id=experiment_id,
+                priority=priority,
+                weight=weight,
+                max_slots=max_slots,
+                resource_pool=pool,
+            )
         )
-        self.tell(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
 
     @rule(
         experiment_id=st.integers(1, 6),
@@ -277,8 +276,7 @@ class RandomLife(RuleBasedStateMachine):
         behind=st.none() | st.integers(1, 6),
     )
     def move(self, experiment_id: int, ahead_of: int | None, behind: int | None) -> None:
-        move = MoveInQueue(ahead_of=ahead_of, behind=behind)
-        self.tell(MoveRequested(experiment_id=experiment_id, move=move))
+        self.tell(MoveInQueue(experiment_id=experiment_id, ahead_of=ahead_of, behind=behind))
 
     @rule(
         first=st.integers(1, 6),
@@ -287,13 +285,13 @@ class RandomLife(RuleBasedStateMachine):
         pool=st.sampled_from(["default", "night"]),
     )
     def change_queue(self, first: int, second: int, priority: int, pool: str) -> None:
-        requests: list[tuple[int, ChangeResources | MoveInQueue]] = [
-            (first, ChangeResources(resource_pool=pool)),
-            (first, ChangeResources(priority=priority)),
-            (second, MoveInQueue(behind=first)),
+        requests: list[ChangeResources | MoveInQueue] = [
+            ChangeResources(experiment_id=first, resource_pool=pool),
+            ChangeResources(experiment_id=first, priority=priority),
+            MoveInQueue(experiment_id=second, behind=first),
         ]
-        changes = [QueueChange(experiment_id=i, where="", request=each) for i, each in requests]
-        self.tell(QueueChangesRequested(changes=changes))
+        changes = [QueueChange(where="", request=each) for each in requests]
+        self.tell(ChangeQueue(changes=changes))
 
     @rule(
         agent_id=AGENTS,
@@ -302,8 +300,7 @@ class RandomLife(RuleBasedStateMachine):
         drain=st.booleans(),
     )
     def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
-        switch = SwitchSlots(slots=slots, enabled=enabled, drain=drain)
-        self.tell(SlotsSwitched(agent_id=agent_id, switch=switch))
+        self.tell(SwitchSlots(agent_id=agent_id, slots=slots, enabled=enabled, drain=drain))
 
     @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
     def report_strangers(self, agent_id: str, slots: set[int]) -> None:
@@ -324,15 +321,15 @@ class RandomLife(RuleBasedStateMachine):
         ]
         if night is not None:
             pools.append({"pool_name": "night", "agents": ["c*"], "scheduler": night})
-        self.tell(PoolsSet(pools=pools))
+        self.tell(SetPools(pools=pools))
 
     @rule(experiment_id=st.integers(1, 6), is_archived=st.booleans())
     def archive(self, experiment_id: int, is_archived: bool) -> None:
-        self.tell(ArchiveRequested(experiment_id=experiment_id, is_archived=is_archived))
+        self.tell((Archive if is_archived else Unarchive)(experiment_id=experiment_id))
 
     @rule(experiment_id=st.integers(1, 6), error=st.sampled_from(["", "disk"]))
     def delete(self, experiment_id: int, error: str) -> None:
-        self.tell(DeleteRequested(experiment_id=experiment_id))
+        self.tell(Delete(experiment_id=experiment_id))
         self.tell(ExperimentDeleted(experiment_id=experiment_id, error=error))
 
     @rule(experiment_id=st.integers(1, 6))
@@ -343,7 +340,7 @@ class RandomLife(RuleBasedStateMachine):
     @rule(experiment_id=st.integers(1, 6), kept=st.tuples(*[st.integers(0, 2)] * 3))
     def keep_others(self, experiment_id: int, kept: tuple[int, int, int]) -> None:
         self.tell(
-            RetentionSet(
+            SetRetention(
                 experiment_id=experiment_id,
                 save_experiment_best=kept[0],
                 save_trial_best=kept[1],
@@ -355,7 +352,7 @@ class RandomLife(RuleBasedStateMachine):
     def delete_some(self, pick: int, num: int, globs: list[str]) -> None:
         uuids = sorted(self.machine.state.checkpoints)[pick : pick + num]
         if uuids:
-            self.tell(CheckpointsUnwanted(uuids=uuids, globs=globs))
+            self.tell(DropCheckpoints(uuids=uuids, globs=globs))
 
     @rule(pick=st.integers(0, 9))
     def checkpoints_are_deleted(self, pick: int) -> None:
@@ -387,7 +384,7 @@ class RandomLife(RuleBasedStateMachine):
         self.tell(event)
 
     @rule(request_=REQUESTS, experiment_id=st.integers(1, 6))
-    def ask(self, request_: type[PauseRequested], experiment_id: int) -> None:
+    def ask(self, request_: type[Pause], experiment_id: int) -> None:
         self.tell(request_(experiment_id=experiment_id))
 
     @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
@@ -469,9 +466,9 @@ class RandomLife(RuleBasedStateMachine):
     @rule(trial_id=st.integers(1, 8), ranks=st.none() | st.sampled_from([[0], [0, 1]]))
     def order(self, trial_id: int, ranks: list[int] | None) -> None:
         if ranks is None:
-            self.tell(TrialChangeRequested(trial_id=trial_id, change=Change(lr_factor=2.0)))
+            self.tell(ChangeTrial(trial_id=trial_id, lr_factor=2.0))
         else:
-            self.tell(ProfileRequested(trial_id=trial_id, profile=Profile(ranks=ranks)))
+            self.tell(ProfileTrial(trial_id=trial_id, ranks=ranks))
 
     @rule(data=st.data(), steps=STEPS, error=st.sampled_from(["", "no"]))
     def answer_orders(self, data: st.DataObject, steps: int, error: str) -> None:
@@ -490,7 +487,7 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule(trial_id=st.integers(1, 8))
     def kill_trial(self, trial_id: int) -> None:
-        self.tell(KillTrialRequested(trial_id=trial_id))
+        self.tell(KillTrial(trial_id=trial_id))
 
     @rule(
         experiment_id=st.integers(1, 4),
@@ -506,7 +503,7 @@ class RandomLife(RuleBasedStateMachine):
         max_concurrent: int | None,
     ) -> None:
         self.tell(
-            SearchChangeRequested(
+            ChangeSearch(
                 experiment_id=experiment_id,
                 max_trials=max_trials,
                 max_length=None if max_length is None else Length("batches", max_length),

@@ -9,19 +9,17 @@ import pytest
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import Event
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    CancelRequested,
-    KillRequested,
-    PauseRequested,
-)
 from det_jupyter.master.machine.machine import TruncateMetrics
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
+    Cancel,
     CheckpointRef,
     CloseRun,
     GangPlan,
+    Kill,
     KillGang,
+    Pause,
     SignalGang,
     StartGang,
     State,
@@ -112,9 +110,7 @@ def test_an_experiment_that_is_submitted_paused_holds_no_slots_until_it_is_activ
     assert world.tell(paused) == []
     states = (world.machine.state.experiment(1).state, world.machine.state.trial(1).state)
     assert states == (State.PAUSED, State.PAUSED)
-    assert world.tell(ActivateRequested(experiment_id=1)) == [
-        world.order(StartGang(plan=make_plan()))
-    ]
+    assert world.tell(Activate(experiment_id=1)) == [world.order(StartGang(plan=make_plan()))]
 
 
 def test_before_any_agent_is_there_a_trial_waits_and_says_so(world: World) -> None:
@@ -192,7 +188,7 @@ def test_a_smaller_later_trial_runs_where_the_one_ahead_could_not(world: World) 
 
 def test_the_reason_to_wait_is_told_anew_when_it_changes(world: World) -> None:
     world.tell(registered(slots=2), submitted("first"), submitted("second"))
-    world.tell(PauseRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1))
     assert world.waiting_for(2) == (
         "needs 2 slots; none of 2 is free; experiment 1 “first” (trial 1, priority 42, since "
         "00:01, notebook digits.ipynb) holds 2 and is leaving; starts when it has left, "
@@ -205,7 +201,7 @@ def test_the_reason_to_wait_is_told_anew_when_it_changes(world: World) -> None:
 
 def test_a_running_trial_is_asked_to_leave_and_keeps_its_slots_until_it_has(world: World) -> None:
     world.tell(registered(slots=2), submitted(), *running())
-    assert world.tell(PauseRequested(experiment_id=1)) == [world.order(PREEMPT)]
+    assert world.tell(Pause(experiment_id=1)) == [world.order(PREEMPT)]
     assert world.experiment().state is State.PAUSED
     assert world.trial().state is State.PAUSED
     assert world.allocation_state() is AllocationState.STOPPING
@@ -219,18 +215,18 @@ def test_a_running_trial_is_asked_to_leave_and_keeps_its_slots_until_it_has(worl
 
 def test_the_time_to_leave_is_the_configuration_s(world: World) -> None:
     world.tell(registered(), submitted(preemption_timeout=20), *running())
-    (order,) = world.tell(PauseRequested(experiment_id=1))
+    (order,) = world.tell(Pause(experiment_id=1))
     assert order == world.order(PREEMPT.model_copy(update={"timeout_s": 20.0}))
 
 
 def test_a_trial_that_is_starting_is_asked_to_leave_too(world: World) -> None:
     world.tell(registered(), submitted())
-    assert world.tell(PauseRequested(experiment_id=1)) == [world.order(PREEMPT)]
+    assert world.tell(Pause(experiment_id=1)) == [world.order(PREEMPT)]
     assert world.allocation_state() is AllocationState.STOPPING
 
 
 def test_a_waiting_trial_that_is_paused_leaves_the_queue(world: World) -> None:
-    world.tell(submitted(), PauseRequested(experiment_id=1))
+    world.tell(submitted(), Pause(experiment_id=1))
     assert world.allocation_state() is AllocationState.ENDED
     assert world.waiting_for() is None
     assert world.tell(registered()) == []
@@ -238,10 +234,10 @@ def test_a_waiting_trial_that_is_paused_leaves_the_queue(world: World) -> None:
 
 def test_an_activated_trial_goes_on_from_its_latest_checkpoint(world: World) -> None:
     world.tell(registered(), submitted(), *running(), validated(20, 0.5), saved(20))
-    world.tell(PauseRequested(experiment_id=1), saved(40), ended("preempted", 40), exited())
+    world.tell(Pause(experiment_id=1), saved(40), ended("preempted", 40), exited())
     latest = CheckpointRef(uuid="ckpt40", path="/checkpoints/ckpt40", steps_completed=40)
     plan = make_plan(run=2, checkpoint=latest).model_copy(update={"best_metric": 0.5})
-    assert world.tell(ActivateRequested(experiment_id=1)) == [
+    assert world.tell(Activate(experiment_id=1)) == [
         TruncateMetrics(
             experiment_id=1, trial_id=1, steps_completed=40, cause=world.machine.state.seq
         ),
@@ -253,8 +249,8 @@ def test_an_activated_trial_goes_on_from_its_latest_checkpoint(world: World) -> 
 
 
 def test_a_trial_activated_while_it_leaves_queues_when_it_has_left(world: World) -> None:
-    world.tell(registered(), submitted(), *running(), PauseRequested(experiment_id=1))
-    assert world.tell(ActivateRequested(experiment_id=1)) == []
+    world.tell(registered(), submitted(), *running(), Pause(experiment_id=1))
+    assert world.tell(Activate(experiment_id=1)) == []
     assert world.allocation_state() is AllocationState.STOPPING
     world.tell(saved(40), ended("preempted", 40))
     commands = world.tell(exited())
@@ -265,15 +261,15 @@ def test_a_trial_activated_while_it_leaves_queues_when_it_has_left(world: World)
 
 def test_pausing_again_while_it_leaves_repeats_the_signal(world: World) -> None:
     world.tell(registered(), submitted(), *running())
-    world.tell(PauseRequested(experiment_id=1), ActivateRequested(experiment_id=1))
-    assert world.tell(PauseRequested(experiment_id=1)) == [world.order(PREEMPT)]
+    world.tell(Pause(experiment_id=1), Activate(experiment_id=1))
+    assert world.tell(Pause(experiment_id=1)) == [world.order(PREEMPT)]
     world.tell(exited(killed=True))
     assert world.trial().state is State.PAUSED
     assert world.allocation_state() is AllocationState.ENDED
 
 
 def test_a_paused_trial_that_was_at_its_end_is_completed(world: World) -> None:
-    world.tell(registered(), submitted(), *running(), PauseRequested(experiment_id=1))
+    world.tell(registered(), submitted(), *running(), Pause(experiment_id=1))
     world.tell(*completed(), exited())
     assert world.trial().state is State.COMPLETED
     assert world.experiment().state is State.COMPLETED
@@ -284,7 +280,7 @@ def test_a_paused_trial_that_was_at_its_end_is_completed(world: World) -> None:
 
 def test_a_canceled_trial_saves_its_state_before_it_ends(world: World) -> None:
     world.tell(registered(), submitted(), *running())
-    assert world.tell(CancelRequested(experiment_id=1)) == [world.order(PREEMPT)]
+    assert world.tell(Cancel(experiment_id=1)) == [world.order(PREEMPT)]
     assert world.experiment().state is State.STOPPING_CANCELED
     assert world.trial().state is State.STOPPING_CANCELED
     world.tell(saved(40), ended("preempted", 40))
@@ -296,7 +292,7 @@ def test_a_canceled_trial_saves_its_state_before_it_ends(world: World) -> None:
 
 def test_a_killed_trial_is_ended_at_once(world: World) -> None:
     world.tell(registered(), submitted(), *running())
-    assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
+    assert world.tell(Kill(experiment_id=1)) == [world.order(KILL)]
     assert world.experiment().state is State.STOPPING_KILLED
     assert world.tell(exited(killed=True)) == [world.order(CLOSE)]
     assert world.experiment().state is State.CANCELED
@@ -306,12 +302,12 @@ def test_a_killed_trial_is_ended_at_once(world: World) -> None:
 def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> None:
     world.tell(registered(), submitted(preemption_timeout=600), *running())
     assert world.waiting_for() is None
-    world.tell(PauseRequested(experiment_id=1))
+    world.tell(Pause(experiment_id=1))
     assert world.waiting_for() == (
         "was asked at 00:01 to save its state and give its slots back, and is killed if it has "
         "not by 00:11; killing experiment 1 ends it now"
     )
-    assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
+    assert world.tell(Kill(experiment_id=1)) == [world.order(KILL)]
     assert world.waiting_for() == "is being killed"
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert world.experiment().state is State.CANCELED
@@ -319,27 +315,27 @@ def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> Non
 
 
 def test_a_cancel_may_be_followed_by_a_kill(world: World) -> None:
-    world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
-    assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
+    world.tell(registered(), submitted(), *running(), Cancel(experiment_id=1))
+    assert world.tell(Kill(experiment_id=1)) == [world.order(KILL)]
     assert world.trial().state is State.STOPPING_KILLED
     world.tell(exited(killed=True))
     assert world.experiment().state is State.CANCELED
 
 
 def test_a_cancel_does_not_soften_a_kill(world: World) -> None:
-    world.tell(registered(), submitted(), *running(), KillRequested(experiment_id=1))
-    assert world.tell(CancelRequested(experiment_id=1)) == []
+    world.tell(registered(), submitted(), *running(), Kill(experiment_id=1))
+    assert world.tell(Cancel(experiment_id=1)) == []
     assert world.experiment().state is State.STOPPING_KILLED
 
 
-@pytest.mark.parametrize("request_", [CancelRequested, KillRequested])
+@pytest.mark.parametrize("request_", [Cancel, Kill])
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_without_ranks_the_end_is_immediate(
-    world: World, request_: type[CancelRequested | KillRequested], is_paused: bool
+    world: World, request_: type[Cancel | Kill], is_paused: bool
 ) -> None:
     world.tell(submitted())
     if is_paused:
-        world.tell(PauseRequested(experiment_id=1))
+        world.tell(Pause(experiment_id=1))
     assert world.tell(request_(experiment_id=1)) == []
     assert world.trial().state is State.CANCELED
     assert world.experiment().state is State.CANCELED
@@ -347,7 +343,7 @@ def test_without_ranks_the_end_is_immediate(
 
 
 def test_a_failure_on_the_way_out_is_none(world: World) -> None:
-    world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
+    world.tell(registered(), submitted(), *running(), Cancel(experiment_id=1))
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
     assert world.experiment().state is State.CANCELED
     assert world.trial().failure is None
@@ -364,14 +360,14 @@ def state_of(world: World) -> str:
 @pytest.mark.parametrize(
     ("before", "request_"),
     [
-        ([PauseRequested(experiment_id=1)], PauseRequested(experiment_id=1)),
-        ([], ActivateRequested(experiment_id=1)),
-        ([CancelRequested(experiment_id=1)], CancelRequested(experiment_id=1)),
-        ([KillRequested(experiment_id=1)], KillRequested(experiment_id=1)),
-        ([KillRequested(experiment_id=1)], CancelRequested(experiment_id=1)),
-        ([KillRequested(experiment_id=1), exited(killed=True)], KillRequested(experiment_id=1)),
-        ([*completed(), exited()], CancelRequested(experiment_id=1)),
-        ([*completed(), exited()], KillRequested(experiment_id=1)),
+        ([Pause(experiment_id=1)], Pause(experiment_id=1)),
+        ([], Activate(experiment_id=1)),
+        ([Cancel(experiment_id=1)], Cancel(experiment_id=1)),
+        ([Kill(experiment_id=1)], Kill(experiment_id=1)),
+        ([Kill(experiment_id=1)], Cancel(experiment_id=1)),
+        ([Kill(experiment_id=1), exited(killed=True)], Kill(experiment_id=1)),
+        ([*completed(), exited()], Cancel(experiment_id=1)),
+        ([*completed(), exited()], Kill(experiment_id=1)),
     ],
 )
 def test_asking_for_what_is_so_already_changes_nothing(
@@ -387,12 +383,12 @@ def test_asking_for_what_is_so_already_changes_nothing(
 @pytest.mark.parametrize(
     ("before", "request_", "sentence"),
     [
-        ([KillRequested(experiment_id=1), exited(killed=True)], PauseRequested(experiment_id=1),
-         "experiment 1 is CANCELED and cannot be paused; only one that is ACTIVE can"),
-        ([*completed(), exited()], ActivateRequested(experiment_id=1),
-         "experiment 1 is COMPLETED and cannot be activated; only one that is PAUSED can"),
-        ([CancelRequested(experiment_id=1)], PauseRequested(experiment_id=1),
-         "experiment 1 is STOPPING_CANCELED and cannot be paused; only one that is ACTIVE can"),
+        ([Kill(experiment_id=1), exited(killed=True)], Pause(experiment_id=1),
+         "experiment 1 is over (canceled) and cannot be paused; only one that is active can"),
+        ([*completed(), exited()], Activate(experiment_id=1),
+         "experiment 1 is over (completed) and cannot be activated; only one that is paused can"),
+        ([Cancel(experiment_id=1)], Pause(experiment_id=1),
+         "experiment 1 is stopping and cannot be paused; only one that is active can"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_and_changes_nothing(
@@ -406,12 +402,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(
     assert world.machine.state.model_dump_json() == state
 
 
-@pytest.mark.parametrize(
-    "request_", [PauseRequested, ActivateRequested, CancelRequested, KillRequested]
-)
-def test_an_experiment_that_is_not_there_is_not_found(
-    world: World, request_: type[PauseRequested]
-) -> None:
+@pytest.mark.parametrize("request_", [Pause, Activate, Cancel, Kill])
+def test_an_experiment_that_is_not_there_is_not_found(world: World, request_: type[Pause]) -> None:
     with pytest.raises(NotFound, match="there is no experiment 9"):
         world.tell(request_(experiment_id=9))
     assert world.machine.state.seq == 0
@@ -419,13 +411,13 @@ def test_an_experiment_that_is_not_there_is_not_found(
 
 def test_one_experiment_s_requests_leave_the_others_alone(world: World) -> None:
     world.tell(registered(), submitted(), submitted(), *running(), *running("2.2.1"))
-    world.tell(KillRequested(experiment_id=1), exited(killed=True))
+    world.tell(Kill(experiment_id=1), exited(killed=True))
     assert world.experiment(2).state is State.ACTIVE
     assert world.allocation_state(2) is AllocationState.RUNNING
 
 
 def test_a_trial_can_tell_its_story(world: World) -> None:
-    world.tell(registered(), submitted(), PauseRequested(experiment_id=1), exited(killed=True))
+    world.tell(registered(), submitted(), Pause(experiment_id=1), exited(killed=True))
     assert world.trial().story == [
         "#2 run 1 queued",
         "#2 to train to 100 batches",
@@ -433,5 +425,5 @@ def test_a_trial_can_tell_its_story(world: World) -> None:
         "#3 asked to pause",
         "#4 run 1 ended: preempted",
     ]
-    world.tell(KillRequested(experiment_id=1))
+    world.tell(Kill(experiment_id=1))
     assert world.trial().story == []  # a search may have a million trials

@@ -8,21 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.master.machine.core.events import Event, LossReported, RecordArrived
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    CancelRequested,
-    KillRequested,
-    PauseRequested,
-)
 from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
 from det_jupyter.records import Notice
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
+    Cancel,
     CheckpointRef,
     CheckpointView,
     CloseRun,
     FailureView,
     GangPlan,
+    Kill,
+    Pause,
     RankView,
     StartGang,
     State,
@@ -110,7 +108,7 @@ def test_being_told_twice_of_the_start_is_harmless(world: World) -> None:
 
 
 def test_ranks_that_come_up_while_they_are_asked_to_leave_are_still_leaving(world: World) -> None:
-    world.tell(PauseRequested(experiment_id=1), *running())
+    world.tell(Pause(experiment_id=1), *running())
     assert world.allocation_state() is AllocationState.STOPPING
 
 
@@ -265,7 +263,7 @@ def test_a_full_disk_costs_no_restart_and_pauses_what_gets_no_further(world: Wor
     assert world.experiment().message == (
         "paused: trial 1: no room on a disk; then activate experiment 1"
     )
-    world.tell(ActivateRequested(experiment_id=1))
+    world.tell(Activate(experiment_id=1))
     assert world.experiment().message == ""
     assert world.trial().restarts == 0
     world.tell(exited("1.1.4"))
@@ -381,27 +379,27 @@ def test_a_start_that_failed_for_a_passing_reason_is_tried_again_and_counted(
 
 
 def test_a_run_killed_at_the_deadline_counts_as_preempted(world: World) -> None:
-    world.tell(*running(), saved(20), PauseRequested(experiment_id=1))
+    world.tell(*running(), saved(20), Pause(experiment_id=1))
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert world.trial().state is State.PAUSED
     assert world.trial().restarts == 0
-    assert plan_in(world.tell(ActivateRequested(experiment_id=1))).checkpoint == checkpoint_ref(20)
+    assert plan_in(world.tell(Activate(experiment_id=1))).checkpoint == checkpoint_ref(20)
 
 
 def test_a_failure_while_paused_counts_and_the_trial_stays_paused(world: World) -> None:
-    world.tell(*running(), PauseRequested(experiment_id=1), failed())
+    world.tell(*running(), Pause(experiment_id=1), failed())
     assert world.tell(exited(codes={0: 1, 1: -9}, first_failed=0)) == [
         world.order(CloseRun(allocation_id="1.1.1"))
     ]
     assert world.trial().state is State.PAUSED
     assert world.trial().restarts == 1
-    assert plan_in(world.tell(ActivateRequested(experiment_id=1))).run == 2
+    assert plan_in(world.tell(Activate(experiment_id=1))).run == 2
 
 
 def test_the_last_failure_while_paused_ends_it() -> None:
     world = World()
     world.tell(registered(), submitted(max_restarts=0), *running())
-    world.tell(PauseRequested(experiment_id=1), failed())
+    world.tell(Pause(experiment_id=1), failed())
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
     assert world.experiment().state is State.ERROR
     assert world.experiment().message == "trial 1: ValueError: no"
@@ -443,7 +441,7 @@ def test_news_of_a_run_that_is_over_changes_nothing(
 ) -> None:
     world.tell(*running())
     if is_canceled:
-        world.tell(CancelRequested(experiment_id=1))
+        world.tell(Cancel(experiment_id=1))
     world.tell(exited(lost=True))
     before = world.machine.state.model_dump_json(exclude={"seq"})
     assert world.tell(news) == []
@@ -457,10 +455,10 @@ def test_slot_seconds_add_up_over_the_runs_of_a_trial(world: World) -> None:
     world.tell(*running())
     started_at = world.allocation().started_at
     assert started_at is not None
-    world.tell(PauseRequested(experiment_id=1), exited())
+    world.tell(Pause(experiment_id=1), exited())
     used = world.trial().slot_seconds
     assert used == 2 * (world.now - started_at) > 0
-    world.tell(ActivateRequested(experiment_id=1), *running("1.1.2"))
+    world.tell(Activate(experiment_id=1), *running("1.1.2"))
     started_again_at = world.allocation().started_at
     assert started_again_at is not None
     world.tell(*completed(allocation_id="1.1.2"), exited(allocation_id="1.1.2"))
@@ -472,11 +470,11 @@ def test_a_pause_is_not_counted_as_time_that_slots_were_held(world: World) -> No
     world.tell(*running())
     began = world.experiment().held_since
     assert began == world.allocation().started_at
-    world.tell(PauseRequested(experiment_id=1), exited())
+    world.tell(Pause(experiment_id=1), exited())
     held_s = world.experiment().held_s
     assert held_s == world.now - (began or 0.0) > 0
     world.now += 1000.0
-    world.tell(ActivateRequested(experiment_id=1), *running("1.1.2"))
+    world.tell(Activate(experiment_id=1), *running("1.1.2"))
     again = world.experiment().held_since or 0.0
     world.tell(*completed(allocation_id="1.1.2"), exited(allocation_id="1.1.2"))
     experiment = world.experiment()
@@ -567,5 +565,5 @@ def test_a_trial_that_is_canceled_or_invalid_ends_as_that(world: World) -> None:
     assert world.trial().state is State.COMPLETED
     world.tell(submitted(), *running("2.2.1"))
     report = LossReported(allocation_id="2.2.1", metric="loss", steps_completed=1, value=NAN)
-    world.tell(report, KillRequested(experiment_id=2), exited("2.2.1", killed=True))
+    world.tell(report, Kill(experiment_id=2), exited("2.2.1", killed=True))
     assert world.experiment(2).state is State.CANCELED

@@ -11,18 +11,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import ExperimentConfig, Length
+from det_jupyter.config import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.core.commands import Command, ConsultSampler
 from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged, ValidationReported
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    CancelRequested,
-    KillRequested,
-    KillTrialRequested,
-    PauseRequested,
-    SearchChangeRequested,
-)
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.searcher import (
@@ -36,11 +28,18 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
+from det_jupyter.searcher.sections import SearcherSection
 from det_jupyter.wire import (
+    Activate,
     AllocationState,
+    Cancel,
+    ChangeSearch,
     CloseRun,
     ExtendGang,
+    Kill,
     KillGang,
+    KillTrial,
+    Pause,
     SearchView,
     SignalGang,
     StartGang,
@@ -77,7 +76,13 @@ class Scripted:
     time_metric = None
     progress = 0.25
 
-    def __init__(self, config: ExperimentConfig, snapshot: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        searcher: SearcherSection,
+        hyperparameters: Mapping[str, Any],
+        seed: int,
+        snapshot: Mapping[str, Any] | None,
+    ) -> None:
         self.seen: list[str] = list(snapshot["seen"]) if snapshot else []
 
     def _note(self, what: str) -> list[Action]:
@@ -351,8 +356,8 @@ def test_an_experiment_whose_trials_were_all_killed_is_canceled(
     world: World, answers: dict[str, list[Action]]
 ) -> None:
     answers["1 canceled"] = [Shutdown()]
-    world.tell(KillTrialRequested(trial_id=1), exited(codes={0: -9}, killed=True))
-    world.tell(KillTrialRequested(trial_id=2), exited("1.2.1", codes={0: -9}, killed=True))
+    world.tell(KillTrial(trial_id=1), exited(codes={0: -9}, killed=True))
+    world.tell(KillTrial(trial_id=2), exited("1.2.1", codes={0: -9}, killed=True))
     assert world.experiment().state is State.CANCELED
 
 
@@ -409,10 +414,10 @@ def test_after_the_search_has_shut_down_its_trials_go_on_to_their_end(
 
 
 def test_a_resting_trial_stays_at_rest_when_its_experiment_is_activated(world: World) -> None:
-    world.tell(reached(10), exited(codes={0: 0}), PauseRequested(experiment_id=1))
+    world.tell(reached(10), exited(codes={0: 0}), Pause(experiment_id=1))
     world.tell(exited("1.2.1", codes={0: 0}))
     assert seen_states(world) == [State.PAUSED, State.PAUSED]
-    assert len(targets(world.tell(ActivateRequested(experiment_id=1)))) == 1
+    assert len(targets(world.tell(Activate(experiment_id=1)))) == 1
     assert world.allocation(2).id == "1.2.2"
     assert world.trial(1).is_resting
 
@@ -421,11 +426,11 @@ def test_a_trial_promoted_in_a_pause_starts_when_it_is_activated(
     world: World, answers: dict[str, list[Action]]
 ) -> None:
     answers["1 reached None"] = [to(0, 30), create(2), to(2, 10)]
-    world.tell(reached(10), exited(codes={0: 0}), PauseRequested(experiment_id=1))
+    world.tell(reached(10), exited(codes={0: 0}), Pause(experiment_id=1))
     assert world.tell(reached(10, "1.2.1")) == [world.order(preempt("1.2.1"))]
     world.tell(exited("1.2.1", codes={0: 0}))
     assert world.trial(3).state is State.PAUSED
-    assert targets(world.tell(ActivateRequested(experiment_id=1))) == [
+    assert targets(world.tell(Activate(experiment_id=1))) == [
         {"batches": 30},
         {"batches": 10},
     ]
@@ -436,29 +441,27 @@ def test_pausing_leaves_a_closed_trial_to_its_end(
 ) -> None:
     answers["0 reported 2.0 at None"] = [Close(0)]
     world.tell(validated(10, 2.0))
-    assert world.tell(PauseRequested(experiment_id=1)) == [world.order(preempt("1.2.1"))]
+    assert world.tell(Pause(experiment_id=1)) == [world.order(preempt("1.2.1"))]
     assert world.trial(1).state is State.STOPPING_COMPLETED
-    world.tell(exited(codes={0: 0}), ActivateRequested(experiment_id=1))
+    world.tell(exited(codes={0: 0}), Activate(experiment_id=1))
     assert seen_states(world) == [State.COMPLETED, State.ACTIVE]
 
 
 def test_a_canceled_search_is_not_asked_any_more(world: World) -> None:
-    world.tell(CancelRequested(experiment_id=1))
+    world.tell(Cancel(experiment_id=1))
     world.tell(exited(codes={0: 0}), exited("1.2.1", codes={0: 0}))
     assert world.experiment().state is State.CANCELED
     assert world.experiment().searcher is None
 
 
 def test_one_killed_trial_is_told_to_the_search_which_goes_on(world: World) -> None:
-    assert world.tell(KillTrialRequested(trial_id=1)) == [
-        world.order(KillGang(allocation_id="1.1.1"))
-    ]
+    assert world.tell(KillTrial(trial_id=1)) == [world.order(KillGang(allocation_id="1.1.1"))]
     world.tell(exited(codes={0: -9}, killed=True))
     assert seen_states(world) == [State.CANCELED, State.ACTIVE]
     assert seen(world) == ["0 canceled"]
-    assert world.tell(KillTrialRequested(trial_id=1)) == []
+    assert world.tell(KillTrial(trial_id=1)) == []
     with pytest.raises(NotFound, match="there is no trial 9"):
-        world.tell(KillTrialRequested(trial_id=9))
+        world.tell(KillTrial(trial_id=9))
 
 
 def test_a_closing_trial_can_still_be_killed(
@@ -466,7 +469,7 @@ def test_a_closing_trial_can_still_be_killed(
 ) -> None:
     answers["0 reported 2.0 at None"] = [Close(0)]
     world.tell(validated(10, 2.0))
-    assert world.tell(KillRequested(experiment_id=1)) == [
+    assert world.tell(Kill(experiment_id=1)) == [
         world.order(KillGang(allocation_id="1.1.1")),
         world.order(KillGang(allocation_id="1.2.1")),
     ]
@@ -482,7 +485,7 @@ def test_a_running_search_is_changed_and_the_configuration_says_so(
     world: World, answers: dict[str, list[Action]]
 ) -> None:
     answers["more 5"] = [create(2), to(2, 10)]
-    world.tell(SearchChangeRequested(experiment_id=1, max_trials=5))
+    world.tell(ChangeSearch(experiment_id=1, max_trials=5))
     assert world.experiment().config["searcher"]["max_trials"] == 5
     assert world.allocation_state(3) is AllocationState.QUEUED
 
@@ -490,21 +493,21 @@ def test_a_running_search_is_changed_and_the_configuration_says_so(
 def test_hyperparameters_that_a_change_does_not_name_stay_as_they_are(world: World) -> None:
     before = world.experiment().config["hyperparameters"]
     narrower = {"type": "double", "minval": 0.1, "maxval": 0.2}
-    world.tell(SearchChangeRequested(experiment_id=1, hyperparameters={"lr": narrower}))
+    world.tell(ChangeSearch(experiment_id=1, hyperparameters={"lr": narrower}))
     assert world.experiment().config["hyperparameters"] == before | {"lr": narrower}
 
 
 def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
     before = world.machine.dump()
     with pytest.raises(ConfigError, match="max_trials: got 0"):
-        world.tell(SearchChangeRequested(experiment_id=1, max_trials=0))
+        world.tell(ChangeSearch(experiment_id=1, max_trials=0))
     assert world.machine.dump() == before
 
 
 def test_a_search_that_is_over_cannot_be_changed(world: World) -> None:
-    world.tell(KillRequested(experiment_id=1))
+    world.tell(Kill(experiment_id=1))
     with pytest.raises(Conflict, match="its search is over"):
-        world.tell(SearchChangeRequested(experiment_id=1, max_trials=5))
+        world.tell(ChangeSearch(experiment_id=1, max_trials=5))
 
 
 def test_a_sampler_s_answer_makes_the_trial_it_was_asked_for(
@@ -530,7 +533,7 @@ def test_a_sampler_that_fails_ends_the_experiment_with_its_error(world: World) -
 
 def test_what_a_failed_sampler_leaves_running_can_be_killed(world: World) -> None:
     world.tell(HparamsSampled(experiment_id=1, index=2, error="ValueError: no such thing"))
-    assert world.tell(KillRequested(experiment_id=1)) == [
+    assert world.tell(Kill(experiment_id=1)) == [
         world.order(KillGang(allocation_id="1.1.1")),
         world.order(KillGang(allocation_id="1.2.1")),
     ]
@@ -553,7 +556,7 @@ def test_a_pruner_s_answer_reaches_the_search(
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_an_answer_that_comes_too_late_changes_nothing(world: World, is_over: bool) -> None:
-    world.tell(KillRequested(experiment_id=1))
+    world.tell(Kill(experiment_id=1))
     if is_over:
         world.tell(exited(codes={0: 0}), exited("1.2.1", codes={0: 0}))
     assert world.tell(HparamsSampled(experiment_id=1, index=2, hparams={"lr": 9.0})) == []
@@ -587,7 +590,7 @@ def test_questions_without_an_answer_are_asked_again_after_a_restart(world: Worl
 def test_a_trial_that_continues_another_has_its_seed_and_begins_at_its_checkpoint(
     world: World,
 ) -> None:
-    world.tell(saved(10), KillRequested(experiment_id=1))
+    world.tell(saved(10), Kill(experiment_id=1))
     world.tell(exited(codes={0: 0}), exited("1.2.1", codes={0: 0}))
     event = submitted(slots=1).model_copy(update={"continues": 1})
     world.tell(event)

@@ -96,7 +96,7 @@ def planned(**searcher: Any) -> tuple[ExperimentConfig, Preview]:
         },
         default_seed=1,
     )
-    return config, preview(config)
+    return config, preview(config.searcher, config.hyperparameters)
 
 
 def times(finder: PaceFinder, plan: Preview, *, slots: int, places: int) -> PreviewView:

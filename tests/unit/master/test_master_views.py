@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested
 from det_jupyter.master.views.experiments import experiment_view, trial_view
-from det_jupyter.wire import State
+from det_jupyter.wire import Cancel, Kill, State
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -53,7 +52,7 @@ def test_a_trial_that_ends_counts_as_far_as_it_came_until_it_is_over(
 
 def test_a_canceled_trial_stays_as_far_as_it_came_while_it_leaves_and_after() -> None:
     world = World()
-    world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
+    world.tell(registered(), submitted(), *running(), Cancel(experiment_id=1))
     assert progress_of(world, {1: 0.5}) == 0.5
     world.tell(exited())
     assert world.experiment().state is State.CANCELED
@@ -66,7 +65,7 @@ def test_a_search_that_was_canceled_stays_as_far_as_all_its_trials_came() -> Non
     world.tell(*running("1.1.1", ranks=1), *running("1.2.1", ranks=1))
     world.tell(*completed(allocation_id="1.1.1"), exited("1.1.1", codes={0: 0}))
     assert progress_of(world, {1: 1.0, 2: 0.5}) == (1.0 + 0.5) / 4
-    world.tell(KillRequested(experiment_id=1), exited("1.2.1"))
+    world.tell(Kill(experiment_id=1), exited("1.2.1"))
     world.tell(exited("1.3.1"))
     assert world.experiment().state is State.CANCELED
     assert progress_of(world, {1: 1.0, 2: 0.5}) == (1.0 + 0.5) / 4

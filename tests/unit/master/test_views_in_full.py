@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from det_jupyter.master.machine.core.events import DevicesReported, NewsSetAside
-from det_jupyter.master.machine.core.requests import CancelRequested, KillRequested, SlotsSwitched
 from det_jupyter.master.views.cluster import agent_status, job_entries
 from det_jupyter.master.views.experiments import agent_view, experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for
-from det_jupyter.wire import AgentView, DeviceProcess, ExperimentView, SwitchSlots, Verdict
+from det_jupyter.wire import (
+    AgentView,
+    Cancel,
+    DeviceProcess,
+    ExperimentView,
+    Kill,
+    SwitchSlots,
+    Verdict,
+)
 from tests.unit.master.machine_world import (
     World,
     exited,
@@ -40,7 +47,7 @@ def test_a_trial_has_an_allocation_until_its_run_is_over() -> None:
     (trial,) = view_of(world).trials
     assert trial.allocation is not None
     assert (trial.allocation.id, trial.progress) == ("1.1.1", 0.0)
-    world.tell(*running(), KillRequested(experiment_id=1), exited())
+    world.tell(*running(), Kill(experiment_id=1), exited())
     (trial,) = view_of(world).trials
     assert trial.allocation is None
     assert view_of(world, with_trials=False).trials == []
@@ -107,7 +114,7 @@ def test_slots_of_an_agent_are_told_apart() -> None:
     assert [(one.slot.id, one.state, one.rank, one.trial_id) for one in status.slots] == [
         (0, "used", 0, 1), (1, "used", 1, 1), (2, "used", 2, 1),
     ]  # fmt: skip
-    world.tell(CancelRequested(experiment_id=1))
+    world.tell(Cancel(experiment_id=1))
     status = agent_status(world.machine, agents["other"], lambda agent_id: False)
     assert (status.connected, {one.state for one in status.slots}) == (False, {"leaving"})
 
@@ -115,7 +122,7 @@ def test_slots_of_an_agent_are_told_apart() -> None:
 def test_slots_that_are_free_disabled_or_occupied_are_told_apart() -> None:
     world = World()
     world.tell(registered(slots=3))
-    world.tell(SlotsSwitched(agent_id="box", switch=SwitchSlots(slots=[1], enabled=False)))
+    world.tell(SwitchSlots(agent_id="box", slots=[1], enabled=False))
     stranger = DeviceProcess(pid=5, command="python", user="me", memory_bytes=0)
     world.tell(DevicesReported(agent_id="box", processes={1: [stranger], 2: [stranger]}))
     status = agent_status(world.machine, world.machine.state.agents["box"], lambda _: True)

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.requests import PoolsSet
 from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
-from det_jupyter.wire import ClusterView
+from det_jupyter.wire import ClusterView, SetPools
 from tests.unit.master.machine_world import World, reasons_of, registered, running, submitted
 
 POOLS: list[dict[str, Any]] = [
@@ -28,7 +27,7 @@ RANDOM = {"name": "random", "max_trials": 4, "metric": "error", "max_length": {"
 def world() -> World:
     """Return three experiments in a pool of three slots, and a search in another of one slot."""
     world = World()
-    world.tell(PoolsSet(pools=POOLS), registered(slots=3), registered(slots=1, agent_id="far"))
+    world.tell(SetPools(pools=POOLS), registered(slots=3), registered(slots=1, agent_id="far"))
     for name in ("a", "b", "c"):
         world.tell(submitted(name, slots=2))
     resources = {"resource_pool": "big", "weight": 2, "priority": 7}

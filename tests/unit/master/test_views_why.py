@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from det_jupyter.master.machine.core.events import DevicesReported, Event
-from det_jupyter.master.machine.core.requests import (
-    CancelRequested,
-    KillRequested,
-    KillTrialRequested,
-    PauseRequested,
-    PoolsSet,
-    SlotsSwitched,
-)
 from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import CheckpointRef, DeviceProcess, SwitchSlots
+from det_jupyter.wire import (
+    Cancel,
+    CheckpointRef,
+    DeviceProcess,
+    Kill,
+    KillTrial,
+    Pause,
+    SetPools,
+    SwitchSlots,
+)
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -31,9 +32,9 @@ from tests.unit.master.machine_world import (
     validated,
 )
 
-PAUSE = PauseRequested(experiment_id=1)
-CANCEL = CancelRequested(experiment_id=1)
-KILL = KillRequested(experiment_id=1)
+PAUSE = Pause(experiment_id=1)
+CANCEL = Cancel(experiment_id=1)
+KILL = Kill(experiment_id=1)
 ASKED = (
     "was asked at 00:01 to save its state and give its slots back, and is killed if it has not by "
     "01:01"
@@ -71,7 +72,7 @@ def preempted(*events: Event) -> World:
     """Return a world whose first experiment makes room for its second, and what happened then."""
     pool = {"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}
     world = World()
-    world.tell(PoolsSet(pools=[pool]), registered(slots=2), submitted(), *running())
+    world.tell(SetPools(pools=[pool]), registered(slots=2), submitted(), *running())
     world.tell(submitted("urgent", 2, resources={"priority": 1}), *events)
     return world
 
@@ -188,9 +189,8 @@ def test_slots_that_cannot_be_had_are_said_to_be_withheld() -> None:
     assert whys(world).of(world.trial()).sentence == (
         "needs 3 slots; python (pid 5, you) uses 1 of 3 slots of agent box; can run when it ends"
     )
-    switch = SwitchSlots(slots=[1], enabled=False)
     world = World()
-    world.tell(registered(slots=3), SlotsSwitched(agent_id="box", switch=switch))
+    world.tell(registered(slots=3), SwitchSlots(agent_id="box", slots=[1], enabled=False))
     world.tell(submitted(slots=3))
     reason = whys(world).of(world.trial())
     assert reason.cause == "disabled"
@@ -223,15 +223,15 @@ def test_a_trial_that_may_be_stopped_early_may_end_at_once(
     "before",
     [
         [],
-        [PauseRequested(experiment_id=1)],
-        [CancelRequested(experiment_id=1)],
-        [KillTrialRequested(trial_id=1)],
+        [Pause(experiment_id=1)],
+        [Cancel(experiment_id=1)],
+        [KillTrial(trial_id=1)],
     ],
 )
 def test_nobody_waits_until_what_is_killed_has_saved(before: list[Event]) -> None:
     world = World()
     world.tell(registered(slots=2), submitted(), *running(), submitted())
-    world.tell(*before, KillRequested(experiment_id=1))
+    world.tell(*before, Kill(experiment_id=1))
     waiting = whys(world).of(world.trial(2))
     assert waiting.sentence.endswith("; starts when it has left")
     assert [remedy.text for remedy in waiting.remedies] == ["wait until experiment 1 has left"]

@@ -20,7 +20,7 @@ def test_a_folder_has_the_place_of_the_storage_and_its_numbers_stay() -> None:
     config, problems = read_draft(CELL, options).parse(default_seed=1)
     assert problems == []
     assert config is not None
-    assert config.checkpoint_storage.folder == str(Path.home() / "checkpoints")
+    assert config.checkpoint_storage.location == str(Path.home() / "checkpoints")
     assert config.checkpoint_storage.save_trial_best == 3
 
 

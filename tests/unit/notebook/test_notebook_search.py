@@ -13,6 +13,7 @@ from det_jupyter.client.drafts import located
 from det_jupyter.client.shown import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound, Problem
+from det_jupyter.lengths import Length
 from det_jupyter.notebook.complete.table import det_parser, line_parser
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
@@ -25,6 +26,7 @@ from det_jupyter.wire import (
     ChangeSearch,
     ContinueTrial,
     ExperimentView,
+    KillTrial,
     Pace,
     PlannedBracket,
     PlannedRange,
@@ -65,16 +67,13 @@ class Master:
     def experiment(self, experiment_id: int) -> ExperimentView:
         return self.view
 
-    def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
-        self.asked.append((experiment_id, change))
+    def change(self, request: ChangeSearch | KillTrial) -> ExperimentView:
+        self.asked.append(request)
         return self.view
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         self.asked.append((trial_id, request.length))
         return self.view.model_copy(update={"id": 8})
-
-    def kill_trial(self, trial_id: int) -> None:
-        self.asked.append(("kill", trial_id))
 
 
 def handle_on(view: ExperimentView) -> tuple[Experiment, Master]:
@@ -137,8 +136,8 @@ def test_the_bar_of_a_search_counts_trials_and_names_the_best() -> None:
 def test_a_search_is_changed_in_one_request() -> None:
     found, master = handle_on(searched(sample(1)))
     found.change_search(max_trials=50, max_length={"epochs": 12})
-    change = ChangeSearch(max_trials=50, max_length={"epochs": 12})
-    assert master.asked == [(7, change)]
+    longer = Length("epochs", 12)
+    assert master.asked == [ChangeSearch(experiment_id=7, max_trials=50, max_length=longer)]
     with pytest.raises(ConfigError, match="nothing to change: give max_trials"):
         found.change_search()
 
@@ -148,7 +147,7 @@ def test_a_trial_is_trained_on_as_an_experiment_of_its_own() -> None:
     assert found.train_to_the_end().id == 8
     assert found.trials[0].train_to({"epochs": 12}).id == 8
     found.trials[0].kill()
-    assert master.asked == [(2, None), (1, {"epochs": 12}), ("kill", 1)]
+    assert master.asked == [(2, None), (1, {"epochs": 12}), KillTrial(trial_id=1)]
 
 
 def test_the_line_changes_a_search(
@@ -159,8 +158,10 @@ def test_the_line_changes_a_search(
     monkeypatch.setattr(experiments, "experiment", lambda experiment_id: found)
     line = 'change 7 --max-trials 50 --max-length "{epochs: 12}" --max-concurrent 4'
     run_line(line_parser(), line)
-    change = ChangeSearch(max_trials=50, max_length={"epochs": 12}, max_concurrent_trials=4)
-    assert master.asked == [(7, change)]
+    longer = Length("epochs", 12)
+    assert master.asked == [
+        ChangeSearch(experiment_id=7, max_trials=50, max_length=longer, max_concurrent_trials=4)
+    ]
     assert capsys.readouterr().out == (
         "Experiment 7 “digits”: random, 16 trials, to 4 epochs, 4 at once\n"
     )

@@ -184,7 +184,7 @@ def test_ranks_that_are_not_up_yet_are_said_to_start() -> None:
     with pytest.raises(Conflict, match="its ranks are starting; try again in a moment"):
         _ = Trial(Master(view=view).as_client(), 1).ranks
     paused = view.model_copy(update={"state": State.PAUSED})
-    with pytest.raises(Conflict, match="it is PAUSED"):
+    with pytest.raises(Conflict, match="it is paused"):
         _ = Trial(Master(view=paused).as_client(), 1).ranks
 
 

@@ -12,7 +12,7 @@ import torch
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, write_state
-from det_jupyter.storage import LocalStorage
+from det_jupyter.storage.directory import DirectoryStorage
 
 
 def flip(file: Path, part: str) -> None:
@@ -70,9 +70,9 @@ def test_storage_that_cannot_be_written_is_told_before_anything_is_saved(tmp_pat
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(CheckpointError) as caught:
-        LocalStorage(file / "checkpoints").check_writable()
+        DirectoryStorage(file / "checkpoints").check_writable()
     assert str(caught.value) == (
         f"checkpoint_storage: {file}/checkpoints cannot be written: Not a directory ({file})"
     )
-    LocalStorage(tmp_path / "new" / "checkpoints").check_writable()
+    DirectoryStorage(tmp_path / "new" / "checkpoints").check_writable()
     assert list(tmp_path.iterdir()) == [file]

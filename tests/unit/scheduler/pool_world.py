@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -18,6 +17,7 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
+from tests.scheduler_pool import Pool
 
 PRIORITY = PoolRules()
 PREEMPTIVE = PoolRules(preemption=True)
@@ -42,10 +42,8 @@ def make_pool(rules: PoolRules, agents: str, *groups: Group) -> Pool:
 
 
 def reservations(pool: Pool) -> dict[str, tuple[str, ...]]:
-    """Return the agents that the last pass kept, by request."""
-    taken = pool._last_pass
-    kept = taken.kept.by_request if taken is not None else {}
-    return {request_id: names for request_id, names in kept.items() if pool.is_waiting(request_id)}
+    """Return the agents that the last decision kept, by request."""
+    return {name: agents for name, agents in pool.kept.items() if pool.is_waiting(name)}
 
 
 def is_capped(pool: Pool, request: Request) -> bool:

@@ -8,7 +8,6 @@ from datetime import UTC, tzinfo
 
 from det_jupyter.reader import NOTEBOOK
 from det_jupyter.remedies import lines_of
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Group,
@@ -18,8 +17,10 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
-from det_jupyter.scheduler.reasons import Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.snapshot import Snapshot
 from det_jupyter.wire import Estimate, Reason, Remedy
+from tests.scheduler_pool import Pool
 
 NOON = 20_000 * 86_400.0 + 12 * 3600.0
 
@@ -67,8 +68,8 @@ class World:
     def queues_again(self, request_id: str) -> bool:
         return request_id in self.returning
 
-    def other_pools(self) -> Mapping[str, Pool]:
-        return self.others
+    def other_pools(self) -> Mapping[str, Snapshot]:
+        return {name: pool.snapshot() for name, pool in self.others.items()}
 
     def withheld(self) -> Mapping[str, Withheld]:
         return self.away
@@ -275,7 +276,12 @@ def reason(world: World, request_id: str = "9") -> Reason:
     pool = world.pool()
     for _ in range(3):
         pool.decide(world.now)
-    return why_waiting(pool, request_id, world)
+    return why(pool, request_id, world)
+
+
+def why(pool: Pool, request_id: str, world: World) -> Reason:
+    """Return why a request waits in a pool as it is."""
+    return why_waiting(Survey(pool.snapshot(), world), request_id)
 
 
 def offers(found: Reason) -> list[tuple[str, str]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.scheduler.model import Policy
-from det_jupyter.scheduler.reasons import why_waiting
-from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, estimate_end, first_of
-from det_jupyter.wire import Estimate
-from tests.unit.scheduler.reasons_world import World
+from det_jupyter.scheduler.reasons.estimate import estimate_end
+from det_jupyter.wire import Estimate, Reason
+from tests.unit.scheduler.reasons_world import World, agent, ask, end, gang, groups, reason, why
 from tests.unit.scheduler.test_reasons_properties import lived, settled, worlds
 
 
@@ -66,39 +66,57 @@ def test_the_less_is_left_the_surer_it_is(elapsed_s: float, fraction: float) -> 
     assert found.earliest >= found.at / 2
 
 
+def holders(*ends: Estimate | None, slots: int, **more: Any) -> Reason:
+    """Return why a trial waits for slots where gangs with 4 slots each, of 8, end then."""
+    world = World(
+        agents=[agent("a", 8)],
+        groups=groups(3, 4, 5, 6),
+        running=[gang(7 + i, 3 + i, {"a": range(4 * i, 4 * i + 4)}) for i in range(len(ends))],
+        queue=[ask(9, 5, slots)],
+        ends={str(7 + i): end for i, end in enumerate(ends) if end},
+        **more,
+    )
+    return reason(world)
+
+
 @pytest.mark.parametrize(
-    ("ends", "missing", "expected"),
+    ("ends", "slots", "expected"),
     [
-        ([(at(20, 10, 40), 4)], 4, at(20, 10, 40)),
-        ([(at(20, 10, 40), 4)], 5, None),
-        ([(at(20, 10, 40), 4), (at(30, 5, 35), 4)], 4, at(20, 5, 35)),
-        ([(at(20, 10, 40), 4), (at(30, 5, 35), 4)], 8, at(30, 10, 40)),
-        ([(at(20, 10, None), 4)], 4, at(20, 10, None)),
-        # One of which nobody knows may end at once, and cannot be counted on.
-        ([(None, 4), (at(20, 10, 40), 4)], 4, at(20, 3, 40)),
-        ([(None, 4)], 4, None),
+        ([end(20, 10, 40), None], 4, end(20, 0, 40)),  # one may end at any moment
+        ([end(20, 10, 40), end(30, 5, 35)], 4, end(20, 5, 35)),
+        ([end(20, 10, 40), end(30, 5, 35)], 8, end(30, 10, 40)),
+        ([end(20, 10, None), end(30, 5, None)], 8, end(30, 10, None)),
+        ([end(20, 10, 40), None], 8, None),
+        ([None, None], 4, None),
         # What was expected before now has not happened yet.
-        ([(at(1, 1, 2), 4)], 4, at(3, 3, 3)),
-        ([], 1, None),
+        ([end(-2, -2, -1), end(30, 5, 35)], 4, end(0, 0, 0)),
     ],
 )
 def test_the_end_that_makes_enough_room_counts(
-    ends: list[tuple[Estimate | None, int]], missing: int, expected: Estimate | None
+    ends: list[Estimate | None], slots: int, expected: Estimate | None
 ) -> None:
-    assert end_of_enough(ends, missing, now=3.0) == expected
+    assert holders(*ends, slots=slots).expected == expected
 
 
-def test_the_first_of_several() -> None:
-    assert first_of([at(20, 10, 40), at(30, 5, 35)], 0.0) == at(20, 5, 35)
-    assert first_of([at(20, 10, None), None], 3.0) == at(20, 3, None)
-    assert first_of([None], 0.0) is None
-    assert first_of([], 0.0) is None
-
-
-def test_both_of_two() -> None:
-    assert both_of(at(20, 10, 40), at(30, 5, 35)) == at(30, 10, 40)
-    assert both_of(at(20, 10, None), at(30, 5, 35)) == at(30, 10, None)
-    assert both_of(None, at(30, 5, 35)) is None
+def test_an_end_of_which_nothing_is_known_makes_no_room_that_is_not_there() -> None:
+    """Trial 7 may end at once, and trial 8 not before 12:05: both have to."""
+    found = holders(None, end(10, 5, 20), slots=8)
+    assert (found.expected, found.why_unknown) == (
+        None,
+        "how long trial 7 will run is not known yet",
+    )
+    found = reason(
+        World(
+            agents=[agent("a", 2), agent("b", 2)],
+            groups=groups(1, 2, 5),
+            running=[
+                gang(1, 1, {"a": [0]}), gang(2, 2, {"a": [1]}), gang(3, 2, {"b": [0, 1]}),
+            ],
+            queue=[ask(9, 5, 2)],
+            ends={"2": end(10, 5, 20), "3": end(10, 6, 20)},
+        )
+    )  # fmt: skip
+    assert found.expected == end(10, 5, 20)
 
 
 @settings(max_examples=40)
@@ -114,11 +132,13 @@ def test_a_trial_starts_by_the_time_that_its_reason_expects(
     expected = {
         request.id: reason.expected.at
         for request in pool.waiting()
-        if (reason := why_waiting(pool, request.id, world)).expected is not None
+        if (reason := why(pool, request.id, world)).expected is not None
     }
     if pool.rules.preemption:
         return  # those ahead may take what others hold, those behind may stand in for a while
-    ends = sorted((end.at, name) for name, end in world.ends.items() if name in pool.running)
+    # When one that leaves has left is not known from its progress.
+    staying = {name for name, running in pool.running.items() if not running.is_leaving}
+    ends = sorted((end.at, name) for name, end in world.ends.items() if name in staying)
     started: dict[str, float] = {}
     for moment, name in [(world.now, ""), *ends]:
         if name:

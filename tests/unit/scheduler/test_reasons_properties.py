@@ -8,7 +8,6 @@ from dataclasses import replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Fitting,
@@ -17,9 +16,10 @@ from det_jupyter.scheduler.model import (
     PoolRules,
     Request,
 )
-from det_jupyter.scheduler.reasons import Withheld, why_waiting
+from det_jupyter.scheduler.reasons import Withheld
 from det_jupyter.wire import DeviceProcess, Estimate, Remedy
-from tests.unit.scheduler.reasons_world import NOON, World, apply, settle
+from tests.scheduler_pool import Pool
+from tests.unit.scheduler.reasons_world import NOON, World, apply, settle, why
 
 NEVER = ("occupied", "disabled", "no_agent", "agent_gone", "impossible")
 
@@ -187,9 +187,7 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     lived(world, data)
     pool = settled(world)
     for waiting in pool.waiting():
-        before = facts_of(pool)
-        reason = why_waiting(pool, waiting.id, world)
-        assert facts_of(pool) == before
+        reason = why(pool, waiting.id, world)
         event(reason.cause)
         names_need = (
             f"{waiting.slots} slot" if waiting.slots else "a place for a trial without slots"
@@ -216,7 +214,7 @@ def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
     lived(world, data)
     pool = settled(world)
     for waiting in pool.waiting():
-        found = why_waiting(pool, waiting.id, world)
+        found = why(pool, waiting.id, world)
         if found.cause not in ("occupied", "disabled", "agent_gone"):
             continue
         words = set(found.sentence.rpartition("can run when ")[2].replace(",", "").split())
@@ -228,7 +226,7 @@ def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
         )
         then = settled(better)
         if then.is_waiting(waiting.id):
-            assert why_waiting(then, waiting.id, better).cause not in NEVER, found.sentence
+            assert why(then, waiting.id, better).cause not in NEVER, found.sentence
 
 
 def put_right(world: World, *, enable: bool, free: bool, reconnect: bool) -> World:
@@ -251,11 +249,6 @@ def put_right(world: World, *, enable: bool, free: bool, reconnect: bool) -> Wor
     return replace(world, agents=agents, away=away, absent=[] if reconnect else absent)
 
 
-def facts_of(pool: Pool) -> object:
-    """Return all that a pool knows."""
-    return pool.version, pool.waiting(), dict(pool.running), dict(pool.groups), dict(pool.agents)
-
-
 def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     pool = settled(world)
     if remedy.verb == "add_agent" and cause == "no_agent":
@@ -270,7 +263,7 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     assert cause in NEVER, (remedy, waiting)
     assert "waits for its turn" in remedy.text or "can run" in remedy.text
     left = world if cause == "impossible" else replace(world, away={}, absent=())
-    after = why_waiting(pool, request_id, left).cause
+    after = why(pool, request_id, left).cause
     hopeless = (cause,) if cause == "impossible" else NEVER
     assert after not in hopeless, (remedy, waiting)
 

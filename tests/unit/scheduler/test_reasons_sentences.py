@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
-from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.wire import DeviceProcess
 from tests.unit.scheduler.reasons_world import (
     NOON,
@@ -20,6 +20,7 @@ from tests.unit.scheduler.reasons_world import (
     groups,
     offers,
     reason,
+    why,
 )
 
 TITLES = {3: Title("resnet", "work/eda.ipynb"), 4: Title("bert"), 5: Title("mine")}
@@ -502,13 +503,13 @@ def test_many_reasons_share_one_survey() -> None:
     world = one_agent(running=[RESNET], queue=[ask(8, 4, 4), ask(9, 5, 4)], ends=SOON)
     pool = world.pool()
     pool.decide(world.now)
-    gathered = survey(pool, world)
-    assert [why_waiting(pool, r, world, gathered) for r in ("8", "9")] == [
-        why_waiting(pool, r, world) for r in ("8", "9")
+    gathered = Survey(pool.snapshot(), world)
+    assert [why_waiting(gathered, r) for r in ("8", "9")] == [
+        why(pool, r, world) for r in ("8", "9")
     ]
 
 
 def test_a_request_that_the_next_pass_starts_says_so() -> None:
     world = one_agent(queue=[ask(9, 5, 4)])
-    found = why_waiting(world.pool(), "9", world)
+    found = why(world.pool(), "9", world)
     assert found.sentence == "needs 4 slots; 8 of 8 are free; starts in a moment"

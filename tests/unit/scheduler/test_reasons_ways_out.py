@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules, Running
-from det_jupyter.scheduler.reasons import Withheld, why_waiting
+from det_jupyter.scheduler.reasons import Withheld
 from det_jupyter.wire import DeviceProcess, Reason
 from tests.unit.scheduler.reasons_world import (
     NOON,
@@ -19,6 +19,7 @@ from tests.unit.scheduler.reasons_world import (
     groups,
     offers,
     reason,
+    why,
 )
 
 FAIR = PoolRules(policy=Policy.FAIR_SHARE)
@@ -410,7 +411,7 @@ def test_an_agent_that_lost_its_connection_is_told_as_it_would_be() -> None:
 
 def test_what_is_expected_at_once_has_a_basis_in_words() -> None:
     world = World(agents=[agent("a", 4)], groups=groups(2), queue=[ask(9, 2, 4)])
-    found = why_waiting(world.pool(), "9", world)
+    found = why(world.pool(), "9", world)
     assert found.expected is not None
     assert f"The time is estimated {found.expected.basis}." == (
         "The time is estimated from what is free."

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from det_jupyter.scheduler.reasons.remedies import latest_leaving
+from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.reasons.sentence import latest_leaving
 from tests.unit.scheduler.pool_world import FAIR, PRIORITY, ask, hold, make_pool
-from tests.unit.scheduler.reasons_world import NOON
+from tests.unit.scheduler.reasons_world import NOON, World, gang
 
 
 def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
@@ -18,8 +15,9 @@ def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
         pool = make_pool(rules, "a:4 b:2 c:2")
         hold(pool, ask("x1", 4), "a:01 b:01")
         hold(pool, ask("x2", 1), "a:2")
-        assert pool._ledger.leave("x1") == {"a": 2, "b": 2}
-        assert pool._ledger.leave("x2") == {"a": 1}
+        board = Board(pool.snapshot())
+        assert board.leave("x1") == {"a": 2, "b": 2}
+        assert board.leave("x2") == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -34,10 +32,6 @@ def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
     ],
 )
 def test_until_when_those_who_leave_have_time(limits: list[float | None], told: str) -> None:
-    gangs = [SimpleNamespace(request=SimpleNamespace(id=str(i))) for i in range(len(limits))]
-    facts = SimpleNamespace(now=NOON, zone=UTC, leaves_by=lambda name: limits[int(name)])
-    situation: Any = SimpleNamespace(survey=SimpleNamespace(facts=facts))
-    leaving: Any = SimpleNamespace(is_leaving=True, gangs=gangs)
-    assert latest_leaving(situation, leaving) == told
-    leaving.is_leaving = False
-    assert latest_leaving(situation, leaving) == ""
+    known = {str(trial): limit for trial, limit in enumerate(limits) if limit is not None}
+    gangs = [gang(trial, 3, {"a": [trial]}) for trial in range(len(limits))]
+    assert latest_leaving(World(limits=known), gangs) == told

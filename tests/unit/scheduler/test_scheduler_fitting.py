@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
+from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
     MIXED,
     PRIORITY,

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
-from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import AgentSlots, Group
+from det_jupyter.scheduler.model import Group
 from tests.unit.scheduler.pool_world import (
     FAIR,
     PRIORITY,
@@ -95,45 +90,3 @@ def test_the_order_of_shares_is_told_anew_after_every_change() -> None:
     assert [pool.position(name) for name in ("r1", "s1", "r2", "r3")] == [0, 1, 2, 3]
     hold(pool, ask("x", group=2), "z:0")
     assert [pool.position(name) for name in ("r1", "r2", "r3", "s1")] == [0, 1, 2, 3]
-
-
-CHANGES: dict[str, Callable[[Pool], object]] = {
-    "a new agent": lambda pool: pool.set_agent(AgentSlots(id="b")),
-    "an agent": lambda pool: pool.set_agent(AgentSlots(id="a", slots=(0,))),
-    "no agent": lambda pool: pool.remove_agent("a"),
-    "a new group": lambda pool: pool.set_group(Group(id=3)),
-    "a group": lambda pool: pool.set_group(Group(id=1, priority=1)),
-    "no group": lambda pool: pool.remove_group(2),
-    "a request": lambda pool: pool.add(ask("r2")),
-    "no request": lambda pool: pool.remove("r1"),
-    "a gang": lambda pool: hold(pool, ask("y"), "a:1"),
-    "a gang that leaves": lambda pool: pool.leave("x"),
-    "no gang": lambda pool: pool.remove("x"),
-    "a start": lambda pool: pool.decide(0.0),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_change_gives_a_pool_another_version(name: str) -> None:
-    """What is worked out of a pool, such as reasons, is kept as long as its version stays."""
-    pool = make_pool(PRIORITY, "a:4", Group(id=1), Group(id=2))
-    hold(pool, ask("x"), "a:0")
-    add(pool, ask("r1"))
-    before = pool.version
-    with pool.trying():
-        CHANGES[name](pool)
-        assert pool.version > before
-    assert pool.version == before
-
-
-def test_what_changes_nothing_leaves_the_version() -> None:
-    pool = make_pool(PRIORITY, "a:1", Group(id=1))
-    hold(pool, ask("x"), "a:0")
-    pool.leave("x")
-    before = pool.version
-    for _ in range(2):
-        pool.leave("x")
-        pool.set_agent(pool.agents["a"])
-        pool.set_group(pool.groups[1])
-        pool.decide(0.0)
-    assert pool.version == before

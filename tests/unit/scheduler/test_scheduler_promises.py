@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Decisions, Group, PoolRules, Request
+from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
     FAIR_PREEMPTIVE,
     PREEMPTIVE,

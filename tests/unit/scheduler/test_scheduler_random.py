@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -27,6 +26,7 @@ from det_jupyter.scheduler.model import (
     Request,
 )
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
+from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import fits, is_capped, rebuilt, reservations
 
 AGENTS = ("a", "b", "c", "d", "e")

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Group, PoolRules
+from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
     FAIR,
     FAIR_PREEMPTIVE,

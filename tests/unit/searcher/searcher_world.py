@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig, parse_config
@@ -39,13 +39,19 @@ def make_config(
     )
 
 
+def make_search(config: ExperimentConfig, snapshot: Mapping[str, Any] | None = None) -> Search:
+    """Return the search of a configuration."""
+    seed = config.reproducibility.experiment_seed
+    return Search(config.searcher, config.hyperparameters, seed, snapshot)
+
+
 class World:
     """Holds the trials of one search, and every promise that the search made about them."""
 
     def __init__(self, config: ExperimentConfig, *, restarts: bool = False) -> None:
         self.config = config
         self.restarts = restarts  # the search is made anew before every event
-        self.search = Search(config)
+        self.search = make_search(config)
         self.created: list[Create] = []
         self.targets: dict[int, TrainTo] = {}  # of trials that train
         self.trained: dict[int, int] = {}
@@ -87,7 +93,7 @@ class World:
         """Tell the search something."""
         if self.restarts:
             snapshot = json.loads(json.dumps(self.search.snapshot(), allow_nan=False))
-            self.search = Search(self.config, snapshot)
+            self.search = make_search(self.config, snapshot)
         before = self.search.progress
         actions = self.take(call(self.search))
         assert before <= self.search.progress <= 1

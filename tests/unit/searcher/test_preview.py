@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.searcher.preview import Preview, preview, sample_ranges
 from tests.unit.searcher.searcher_world import World, make_config
 
 
+def preview_of(config: ExperimentConfig) -> Preview:
+    return preview(config.searcher, config.hyperparameters)
+
+
 def plan(**searcher: Any) -> Preview:
-    return preview(make_config(**searcher))
+    return preview_of(make_config(**searcher))
 
 
 def adaptive(max_trials: int, max_length: int, **changes: Any) -> Preview:
@@ -44,7 +49,7 @@ def test_trials_are_expected_to_end_there(found: Preview, expected: list[tuple[i
 
 def test_a_grid_has_its_points() -> None:
     space = {"depth": {"type": "int", "minval": 1, "maxval": 3, "count": 9}, "x": [1, 2]}
-    found = preview(make_config(space, name="grid", max_length={"epochs": 4}))
+    found = preview_of(make_config(space, name="grid", max_length={"epochs": 4}))
     assert table(found) == [(4, 3)]
 
 
@@ -150,7 +155,7 @@ def test_a_search_trains_at_least_and_at_most_what_was_said(
         name="adaptive_asha", max_length=100, max_trials=max_trials, divisor=divisor,
         stop_once=stop_once, max_concurrent_trials=4,
     )  # fmt: skip
-    found = preview(config)
+    found = preview_of(config)
     generator = random.Random(seed)
     metrics = {"random": lambda _: generator.random(), "rising": float, "falling": lambda i: -i}
     trained = World(config).run(metrics[order])
@@ -171,7 +176,7 @@ SPACE = {
 
 def test_samples_are_what_the_first_trials_of_that_seed_get() -> None:
     config = make_config(name="random", max_trials=9, max_length=4, hyperparameters=SPACE)
-    ranges = sample_ranges(config)
+    ranges = sample_ranges(config.searcher, config.hyperparameters, 0)
     assert [(each.name, each.words) for each in ranges] == [
         ("lr", "0.0001 to 0.1, even in the exponent"),
         ("net.depth", "2 to 8, whole"),
@@ -184,6 +189,6 @@ def test_samples_are_what_the_first_trials_of_that_seed_get() -> None:
 
 def test_a_grid_names_its_values() -> None:
     config = make_config(name="grid", max_length=4, hyperparameters=SPACE)
-    lr, depth, act = sample_ranges(config)
+    lr, depth, act = sample_ranges(config.searcher, config.hyperparameters, 0)
     assert (lr.words, depth.words, act.words) == ("0.0001, 0.003162, 0.1", "2, 8", "relu, None")
     assert lr.samples == (0.0001, 0.0001, 10**-2.5, 10**-2.5, 0.1)

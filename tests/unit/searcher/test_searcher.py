@@ -17,11 +17,10 @@ from det_jupyter.searcher import (
     Close,
     Create,
     ExitReason,
-    Search,
     Shutdown,
     TrainTo,
 )
-from tests.unit.searcher.searcher_world import METRICS, World, make_config
+from tests.unit.searcher.searcher_world import METRICS, World, make_config, make_search
 
 EARLY = [reason for reason in ExitReason if reason is not ExitReason.COMPLETED]
 
@@ -100,7 +99,7 @@ class SearchMethodContract:
         world.reach(0, None)
         snapshot = world.search.snapshot()
         text = json.dumps(snapshot, allow_nan=False)
-        assert Search(self.make_config(), json.loads(text)).snapshot() == snapshot
+        assert make_search(self.make_config(), json.loads(text)).snapshot() == snapshot
 
 
 class TestSingle(SearchMethodContract):

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Length
-from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
 from det_jupyter.searcher import Action, Close, Create, ExitReason, Shutdown, TrainTo
-from det_jupyter.searcher.planning import (
+from det_jupyter.searcher.adaptive_asha import (
+    AdaptiveAshaSearcher,
     bracket_max_concurrent,
     bracket_max_trials,
-    bracket_rungs,
-    plan_brackets,
 )
+from det_jupyter.searcher.async_halving import AsyncHalvingSearcher
 from tests.unit.searcher.searcher_world import World, make_config
 
 
@@ -295,14 +294,14 @@ class TestTournament:
     def test_a_mode_gives_these_brackets(self, mode: str, rungs: list[list[int]]) -> None:
         for most, expected in enumerate(rungs, 1):
             searcher = adaptive(10**6, 10**6, mode=mode, max_rungs=most)
-            assert bracket_rungs(searcher) == expected
+            assert searcher.rungs_of_brackets == expected
 
     def test_logarithms_are_rounded_as_in_determined(self) -> None:
         searcher = adaptive(10**6, 1000, divisor=10, max_rungs=9, mode="aggressive")
-        assert bracket_rungs(searcher) == [3]  # log(1000) / log(10) is a little less than 3
+        assert searcher.rungs_of_brackets == [3]  # log(1000) / log(10) is a little less than 3
 
     def test_brackets_may_be_given(self) -> None:
-        assert bracket_rungs(adaptive(100, 10**6, bracket_rungs=[2, 4, 3])) == [4, 3, 2]
+        assert adaptive(100, 10**6, bracket_rungs=[2, 4, 3]).rungs_of_brackets == [4, 3, 2]
 
     @pytest.mark.parametrize(
         ("max_trials", "divisor", "rungs", "trials"),
@@ -354,7 +353,7 @@ class TestTournament:
     def test_a_search_has_these_brackets(
         self, searcher: AdaptiveAshaSearcher, brackets: list[tuple[int, int, int]]
     ) -> None:
-        plans = plan_brackets(searcher)
+        plans = searcher.plan_brackets()
         found = [(p.num_rungs, p.max_trials, p.max_concurrent_trials) for p in plans]
         assert found == brackets
 
@@ -372,7 +371,7 @@ class TestTournament:
     def test_one_bracket_of_async_halving_has_what_was_asked_for(self) -> None:
         searcher = asha(max_concurrent_trials=20).config.searcher
         assert isinstance(searcher, AsyncHalvingSearcher)
-        (plan,) = plan_brackets(searcher)
+        (plan,) = searcher.plan_brackets()
         assert (plan.num_rungs, plan.max_trials, plan.max_concurrent_trials) == (3, 9, 9)
 
     def test_brackets_are_independent_and_trials_belong_to_one(self) -> None:

@@ -21,10 +21,10 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
-from det_jupyter.searcher import search as search_module
+from det_jupyter.searcher.full_length import SingleSearcher
 from det_jupyter.searcher.trials import CLOSED, EXITED, STOPPED, Trials
 from det_jupyter.wire import BracketView
-from tests.unit.searcher.searcher_world import make_config
+from tests.unit.searcher.searcher_world import make_config, make_search
 
 
 class Asking:
@@ -33,7 +33,7 @@ class Asking:
     max_trials = 4
     progress = 0.0
 
-    def __init__(self, searcher: Any, trials: Trials) -> None:
+    def __init__(self, trials: Trials) -> None:
         self.trials = trials
         self.open: list[int] = []
 
@@ -87,13 +87,13 @@ class Asking:
 
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> Search:
-    monkeypatch.setattr(search_module, "make_method", Asking)
-    return Search(make_config({}, name="single", max_length=9))
+    monkeypatch.setattr(SingleSearcher, "make", lambda _, trials: Asking(trials))
+    return make_search(make_config({}, name="single", max_length=9))
 
 
 def restarted(search: Search) -> Search:
     snapshot = json.loads(json.dumps(search.snapshot(), allow_nan=False))
-    return Search(make_config({}, name="single", max_length=9), snapshot)
+    return make_search(make_config({}, name="single", max_length=9), snapshot)
 
 
 def train(index: int, lr: float, seed: int) -> list[Action]:

@@ -19,13 +19,12 @@ from det_jupyter.searcher import (
     Close,
     Create,
     ExitReason,
-    Search,
     Shutdown,
     TrainTo,
 )
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 from tests.problems import said
-from tests.unit.searcher.searcher_world import World, make_config
+from tests.unit.searcher.searcher_world import World, make_config, make_search
 from tests.unit.searcher.test_searcher import SearchMethodContract, draw_event
 
 SEARCHER: dict[str, Any] = {
@@ -259,7 +258,7 @@ def test_questions_survive_a_restart() -> None:
     world.report(1, None, 0.5)
     world.report(1, None, 0.4)
     snapshot = json.loads(json.dumps(world.search.snapshot()))
-    again = Search(world.config, snapshot)
+    again = make_search(world.config, snapshot)
     assert again.pending() == [AskSampler(3), AskPruner(1)]
     assert again.on_judged(1, False) == [AskPruner(1)]
 
@@ -315,7 +314,7 @@ def test_the_same_length_changes_nothing() -> None:
 def test_changed_limits_are_in_the_snapshot() -> None:
     world = start(NONE | {"max_trials": 4})
     world.change(max_trials=9, max_length=Length("epochs", 20), max_concurrent_trials=4)
-    again = Search(world.config, world.search.snapshot())
+    again = make_search(world.config, world.search.snapshot())
     assert again.view().max_trials == 9
     assert again.on_sampled(3, {})[1] == TrainTo(3, Length("epochs", 20), is_last=True)
 

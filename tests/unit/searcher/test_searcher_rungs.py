@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.config.rungs import rung_lengths
+from det_jupyter.searcher.rung_lengths import rung_lengths
 from det_jupyter.searcher.rungs import Rung, Verdict
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from det_jupyter.errors import NotFound
 from det_jupyter.master import http
 from det_jupyter.server.routes import ACTIONS, RESOURCES, ROUTES, find_route
+from det_jupyter.wire import AnyChange
 
 NOT_FOR_PAGES = {
     ("POST", "agents/*/register"),
@@ -39,6 +41,9 @@ def routes_of_the_master() -> Iterator[tuple[str, str]]:
                     parts = text.strip("/").split("/")
                     pattern = "/".join("*" if "{" in part else part for part in parts)
                     yield call.func.attr.upper(), pattern
+    for change in get_args(AnyChange):
+        parts = change.path.strip("/").split("/")
+        yield change.method, "/".join("*" if "{" in part else part for part in parts)
 
 
 def test_every_request_of_the_master_is_for_pages_or_is_not() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.system import paths
 from det_jupyter.system.locks import holder_of, remove_lock, take_lock
-from det_jupyter.system.processes import Process, birth_of
+from det_jupyter.system.processes import Process
 
 
 def test_lock_has_one_holder_until_it_lets_go(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_lock_names_its_holder_while_it_is_held(tmp_path: Path) -> None:
     path.write_text("what an older version, or one that takes the lock just now, has there")
     held = take_lock(path, timeout_s=0)
     assert held is not None
-    assert holder_of(path) == Process(os.getpid(), birth_of(os.getpid()) or "")
+    assert holder_of(path) == Process.of(os.getpid())
     path.write_text(f'{{"pid": {os.getpid()}, "birth": "of an earlier process"}}')
     assert holder_of(path) is None
     os.close(held)

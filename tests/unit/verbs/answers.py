@@ -15,24 +15,24 @@ from det_jupyter.verbs.grammar import Call, Group, LineParser, make_parser, pars
 from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_others import OTHERS
 from det_jupyter.wire import (
-    AgentStatus,
-    ChangeDetails,
+    Archive,
     ChangeQueue,
-    ChangeResources,
-    ChangeSearch,
+    ChangeRequest,
     ChangeTrial,
     CheckpointView,
     ClusterView,
     Curve,
+    Delete,
+    DropCheckpoints,
     EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
     JobEntry,
+    KillTrial,
     LogLine,
     LogPage,
     LogQuery,
-    MoveInQueue,
     Pace,
     PlannedBracket,
     PlannedRange,
@@ -41,6 +41,7 @@ from det_jupyter.wire import (
     PreviewRequest,
     PreviewView,
     Profile,
+    ProfileTrial,
     ProfileView,
     Reason,
     Series,
@@ -53,6 +54,7 @@ from det_jupyter.wire import (
     TraceView,
     TrialChangeView,
     TrialView,
+    Unarchive,
     Verdict,
 )
 from det_jupyter.wire.orders import Change
@@ -69,6 +71,7 @@ from tests.unit.verbs.cluster_samples import (
     task,
 )
 from tests.unit.verbs.finding_samples import row
+from tests.unit.verbs.noting import noted
 from tests.unit.view.view_samples import CREATED_AT, checkpoint, curve, experiment, trial
 
 _GROUP = Group(
@@ -172,12 +175,6 @@ class Answering:
             raise NotFound(f"there is no checkpoint {uuid}")
         return found[0]
 
-    def delete_checkpoints(
-        self, uuids: list[str], globs: list[str] | None = None
-    ) -> list[CheckpointView]:
-        self.asked.append((uuids, *globs) if globs else uuids)
-        return []
-
     def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
         return [
             curve("training", "loss", [2.0, 1.0, 0.5], stride=10),
@@ -186,37 +183,36 @@ class Answering:
             curve("rehearsal", "seconds", [1.0]),
         ]
 
-    def command(self, experiment_id: int, verb: str) -> ExperimentView:
-        self.asked.append((experiment_id, verb))
-        return self.view
+    def change(self, request: ChangeRequest) -> Any:
+        self.asked.append(noted(request))
+        match request:
+            case ChangeQueue():
+                self.asked[-1] = [each.where for each in request.changes]
+                return [self.experiment(one.request.experiment_id) for one in request.changes]
+            case SwitchSlots():
+                return busy_agent()
+            case DropCheckpoints():
+                return []
+            case Archive() | Unarchive() | Delete():
+                return self.experiment(request.experiment_id)
+            case KillTrial():
+                return trial(id=request.trial_id, state=State.STOPPING_KILLED)
+            case ChangeTrial():
+                change = Change(lr=0.5)
+                made = TrialChangeView(id=1, at=CREATED_AT, change=change, steps_completed=58)
+                return self._trial(trial(changes=[made]))
+            case ProfileTrial():
+                path = "trace.json.gz"
+                traces = [TraceView(rank=0, path=path, size_bytes=2000, first=5, steps=3)]
+                profile = Profile.built_from(request)
+                done = ProfileView(id=1, at=CREATED_AT, profile=profile, traces=traces)
+                return self._trial(trial(profiles=[done]))
+            case _:
+                return self.view
 
-    def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
-        return self.view
-
-    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
-        return self.view
-
-    def order(self, experiment_id: int, verb: str) -> ExperimentView:
-        self.asked.append((experiment_id, verb))
-        return self.experiment(experiment_id)
-
-    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
-        self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
-        return self.view
-
-    def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
-        self.asked.append([each.where for each in request.changes])
-        return [self.experiment(each.experiment_id) for each in request.changes]
-
-    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
-        self.asked.append((agent_id, request.slots, request.enabled, request.drain))
-        return busy_agent()
-
-    def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
-        return self.view
+    def _trial(self, view: TrialView) -> TrialView:
+        self.view = self.view.model_copy(update={"trials": [view]})
+        return view
 
     def effective_config(self, experiment_id: int) -> EffectiveConfig:
         return EffectiveConfig(yaml="name: digits\n", config={}, origins={}, notices=["old words"])
@@ -234,23 +230,6 @@ class Answering:
     def delete_template(self, name: str) -> TemplateView:
         self.asked.append(name)
         return self.kept[0]
-
-    def kill_trial(self, trial_id: int) -> TrialView:
-        self.asked.append(trial_id)
-        return trial(id=trial_id, state=State.STOPPING_KILLED)
-
-    def change_trial(self, trial_id: int, change: ChangeTrial) -> TrialView:
-        self.asked.append((trial_id, change.model_dump(exclude_none=True)))
-        made = TrialChangeView(id=1, at=CREATED_AT, change=Change(lr=0.5), steps_completed=58)
-        self.view = self.view.model_copy(update={"trials": [trial(changes=[made])]})
-        return self.view.trials[0]
-
-    def profile(self, trial_id: int, request: Profile) -> TrialView:
-        self.asked.append((request.steps, request.ranks, request.with_stack))
-        traces = [TraceView(rank=0, path="trace.json.gz", size_bytes=2000, first=5, steps=3)]
-        done = ProfileView(id=1, at=CREATED_AT, profile=request, traces=traces)
-        self.view = self.view.model_copy(update={"trials": [trial(profiles=[done])]})
-        return self.view.trials[0]
 
     def preview(self, request: PreviewRequest) -> PreviewView:
         self.asked.append((request.config, request.template, request.seconds_per_batch))

@@ -51,6 +51,8 @@ e describe 7 --csv
 e describe 7 --json
 e describe 7 --outdir OUT
 t describe 1 --metrics-summary
+t describe 1 --limit 2 --offset 1
+t describe 1 --pages 1 --offset 9
 e lt 7
 e lt 7 --csv
 e lt 7 --json
@@ -63,15 +65,21 @@ c describe uuid-40
 c describe uuid-10 --json
 c describe uuid-50
 c download uuid-10 -o OUT
+c download uuid-10 --quiet -o OUT
 c download uuid-40 -o OUT
 t download 1 -o OUT
 t download 1 --latest -o OUT
+t download 1 -q -o OUT
+t download 1 --best --sort-by error --smaller-is-better false -o OUT
+t download 1 --sort-by error -o OUT
+t download 1 --sort-by loss --smaller-is-better true -o OUT
 t download 2 --uuid uuid-20 -o OUT
 t download 2 --uuid uuid-10 -o OUT
 t download 3 -o OUT
 t download 3 --latest -o OUT
 e download 7 -o OUT
 e download 7 --top-n 5 -o OUT
+e download 7 --top-n 5 --quiet -o OUT
 e download 7 --sort-by error --smaller-is-better true -o OUT
 e download 7 --sort-by error --smaller-is-better false -o OUT
 e download 7 --sort-by error -o OUT
@@ -169,7 +177,10 @@ e --quiet
 e --sort-by id --limit 1
 shell: e --yaml --pages 1
 shell: e --sort-by progress --reverse --limit 2 --quiet
+e list --all --limit 1
 slot --quiet --limit 3
+slot --offset 99
+agent --limit 0
 agent --sort-by host --reverse
 agent --sort-by slots --yaml --limit 2
 task --limit 1 --offset 1

@@ -21,22 +21,24 @@ from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.verbs.experiments import describe_state, ended
 from det_jupyter.wire import (
-    AgentStatus,
     AllocationState,
-    ChangeDetails,
+    Archive,
     ChangeQueue,
+    ChangeRequest,
     ChangeResources,
     CheckpointView,
     ClusterView,
     ContinueExperiment,
     CreateExperiment,
     Curve,
+    Delete,
     EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
     JobEntry,
     MoveInQueue,
+    Pause,
     PoolStatus,
     Reason,
     SearchChangeView,
@@ -45,6 +47,7 @@ from det_jupyter.wire import (
     State,
     SwitchSlots,
     TaskEntry,
+    Unarchive,
 )
 from det_jupyter.words import date
 from tests.problems import said
@@ -62,6 +65,7 @@ from tests.unit.verbs.cluster_samples import (
     task,
 )
 from tests.unit.verbs.finding_samples import rows_found
+from tests.unit.verbs.noting import noted
 from tests.unit.view.view_samples import CREATED_AT, allocation, checkpoint, experiment, trial
 
 
@@ -92,24 +96,25 @@ class Master:
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [checkpoint(10, 0.5), checkpoint(20, 0.4, state="DELETED")]
 
-    def order(self, experiment_id: int, verb: str) -> ExperimentView:
-        self.experiment(experiment_id)
-        self.asked.append((experiment_id, verb))
-        return self.view
-
-    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
-        self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
-        return self.view.model_copy(update={"id": experiment_id})
-
-    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
-        self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
-        return self.view.model_copy(update={"id": experiment_id})
-
-    def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
-        self.asked.append(request)
-        if self.refusal:
-            raise ConfigError(self.refusal)
-        return [self.experiment(change.experiment_id) for change in request.changes]
+    def change(self, request: ChangeRequest) -> Any:
+        if isinstance(request, Archive | Unarchive | Delete):
+            self.experiment(request.experiment_id)
+        self.asked.append(noted(request))
+        match request:
+            case ChangeQueue():
+                if self.refusal:
+                    raise ConfigError(self.refusal)
+                return [self.experiment(one.request.experiment_id) for one in request.changes]
+            case ChangeResources() | MoveInQueue():
+                return self.view.model_copy(update={"id": request.experiment_id})
+            case SetRetention():
+                return [checkpoint(i, 0.5) for i in range(25)]
+            case SetPools():
+                return [self.pool]
+            case SwitchSlots():
+                return self.agent
+            case _:
+                return self.view
 
     def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
         self.asked.append((experiment_id, request.config))
@@ -119,10 +124,6 @@ class Master:
         self.asked.append((request.parent_id, request.config["searcher"]))
         self.queues_anyway = request.queue_anyway
         return self.view.model_copy(update={"id": 8})
-
-    def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
-        self.asked.append(request)
-        return [checkpoint(i, 0.5) for i in range(25)]
 
     def cluster(self, *, limit: int | None = None) -> ClusterView:
         return cluster(self.pool, queue=(entry(),))
@@ -138,14 +139,6 @@ class Master:
 
     def problems(self) -> list[str]:
         return self.noted
-
-    def set_pools(self, request: SetPools) -> list[PoolStatus]:
-        self.asked.append(request.pools)
-        return [self.pool]
-
-    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
-        self.asked.append((agent_id, request.slots, request.enabled, request.drain))
-        return self.agent
 
     def reason(self, trial_id: int) -> Reason:
         if trial_id == 99:
@@ -241,6 +234,7 @@ def test_what_there_is_is_listed(
         ("why {t.id}", "or --experiment ID; t.id is not defined here"),
         ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
         ("e create a.yaml . -f", "there is no `%det experiment create`: put `%%det_experiment"),
+        ("m list", "there is no `%det m`: there is no registry of models"),
         ("model list", "there is no `%det model`: there is no registry of models"),
         ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
@@ -407,8 +401,7 @@ def asked_of(master: Master) -> list[tuple[int, str, dict[str, Any]]]:
     (request,) = master.asked
     assert not request.dry_run
     return [
-        (each.experiment_id, each.where, each.request.model_dump(exclude_none=True))
-        for each in request.changes
+        (each.request.experiment_id, each.where, each.request.given()) for each in request.changes
     ]
 
 
@@ -572,20 +565,20 @@ def test_of_several_each_refusal_is_named_and_the_others_are_done(
 ) -> None:
     done = list[int]()
 
-    def command(experiment_id: int, verb: str) -> ExperimentView:
-        if experiment_id == 4:
-            raise Conflict("experiment 4 is COMPLETED and cannot be paused")
-        view = master.experiment(experiment_id)
-        done.append(experiment_id)
+    def change(request: Pause) -> ExperimentView:
+        if request.experiment_id == 4:
+            raise Conflict("experiment 4 is over (completed) and cannot be paused")
+        view = master.experiment(request.experiment_id)
+        done.append(request.experiment_id)
         return view
 
-    monkeypatch.setattr(master, "command", command, raising=False)
+    monkeypatch.setattr(master, "change", change)
     with pytest.raises(Conflict) as caught:
         det_experiment("pause 3 4 99 5")
     assert done == [3, 5]
     assert str(caught.value).splitlines() == [
         "2 of 4 experiments refused; the others are done:",
-        "  experiment 4 is COMPLETED and cannot be paused",
+        "  experiment 4 is over (completed) and cannot be paused",
         "  there is no experiment 99",
     ]
     printed = capsys.readouterr().out.splitlines()
@@ -654,11 +647,12 @@ def test_checkpoints_in_use_stay_and_that_is_told(
     gone: list[int],
     told: str,
 ) -> None:
+    (tmp_path / "metadata.json").touch()
     here = [checkpoint(i, 0.5, path=str(tmp_path)) for i in (10, 20)]
     others = [checkpoint(30, 0.5, state="DELETED"), checkpoint(40, 0.5, path=str(tmp_path / "x"))]
     monkeypatch.setattr(master, "checkpoints", lambda experiment_id: [*here, *others])
     doomed = [one for one in here if one.steps_completed in gone]
-    monkeypatch.setattr(master, "set_retention", lambda experiment_id, request: doomed)
+    monkeypatch.setattr(master, "change", lambda request: doomed)
     best, trial_best, latest = policy.split()
     det_experiment(
         f"retention 5 --yes --save-experiment-best {best} --save-trial-best {trial_best} "
@@ -772,12 +766,8 @@ def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
 def test_names_descriptions_and_labels_are_set_by_lines(
     master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def change_details(experiment_id: int, change: ChangeDetails) -> ExperimentView:
-        master.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
-        config = master.view.config | {"name": "wide", "labels": ["good"], "description": "So."}
-        return master.view.model_copy(update={"name": "wide", "config": config})
-
-    monkeypatch.setattr(master, "change_details", change_details, raising=False)
+    config = master.view.config | {"name": "wide", "labels": ["good"], "description": "So."}
+    master.view = master.view.model_copy(update={"name": "wide", "config": config})
     det_experiment("set 7 --name 'wide nets' --description 'As on Monday.' --priority 3")
     det_experiment("label add 7 good wide")
     det_experiment("label remove 7 wide")

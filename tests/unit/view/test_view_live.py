@@ -18,10 +18,12 @@ from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
+    Activate,
     ChangeResources,
     Curves,
     FeedItem,
     MoveInQueue,
+    Pause,
     Remedy,
     RemedyVerb,
     State,
@@ -173,24 +175,24 @@ def offering(*remedies: Remedy) -> tuple[LiveView, FakeClient]:
     [
         (
             Remedy(verb="pause", target=[3, 4], text=""),
-            [("command", 3, "pause"), ("command", 4, "pause")],
+            [("change", Pause(experiment_id=3)), ("change", Pause(experiment_id=4))],
         ),
-        (Remedy(verb="activate", target=[7], text=""), [("command", 7, "activate")]),
+        (Remedy(verb="activate", target=[7], text=""), [("change", Activate(experiment_id=7))]),
         (
             Remedy(verb="set", target=[7], values={"max_slots": "none"}, text=""),
-            [("change_resources", 7, ChangeResources(max_slots="none"))],
+            [("change", ChangeResources(experiment_id=7, max_slots="none"))],
         ),
         (
             Remedy(verb="set", target=[7], values={"pool": "big"}, text=""),
-            [("change_resources", 7, ChangeResources(resource_pool="big"))],
+            [("change", ChangeResources(experiment_id=7, resource_pool="big"))],
         ),
         (
             Remedy(verb="move", target=[7], values={"ahead_of": 5}, text=""),
-            [("move", 7, MoveInQueue(ahead_of=5))],
+            [("change", MoveInQueue(experiment_id=7, ahead_of=5))],
         ),
         (
             Remedy(verb="enable_slots", target=["left"], values={"slot_ids": [1, 2]}, text=""),
-            [("switch_slots", "left", SwitchSlots(slots=[1, 2], enabled=True))],
+            [("change", SwitchSlots(agent_id="left", slots=[1, 2], enabled=True))],
         ),
     ],
 )

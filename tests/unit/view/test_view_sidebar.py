@@ -149,6 +149,6 @@ def test_trials_that_hold_slots_are_listed_with_their_ranks() -> None:
     up.ranks[0].connection_file = "/run/kernel-1.json"
     news = build_trials([trial(allocation=up), trial(id=2, allocation=coming)], {7: row(7)})
     first, second = news["trials"]
-    assert (first["experiment"], first["status_word"]) == ("digits", "Running")
+    assert (first["experiment"], first["status_word"], first["alarm"]) == ("digits", "Running", "")
     assert [rank["has_kernel"] for rank in first["ranks"]] == [True, False]
     assert [rank["status"] for rank in second["ranks"]] == ["starting", "starting"]

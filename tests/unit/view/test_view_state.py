@@ -247,3 +247,14 @@ def test_what_an_alarm_says_is_not_said_a_second_time() -> None:
     ):
         own = trial(alarms=alarms, divergence=since, state=State.ERROR)
         assert built(experiment(own, state=State.ERROR, message=message))["message"] == shown
+
+
+def test_only_training_that_goes_on_is_said_to_diverge() -> None:
+    since = Divergence(metric="loss", value="NaN", since=40)
+    for state, own_state, word in (
+        (State.ACTIVE, State.ACTIVE, "Queued, diverged"),
+        (State.ERROR, State.STOPPING_ERROR, "Error"),  # the trial's end comes as news of its own
+        (State.ERROR, State.ERROR, "Error"),
+    ):
+        own = trial(state=own_state, divergence=since, allocation=None)
+        assert built(experiment(own, state=state))["status_word"] == word

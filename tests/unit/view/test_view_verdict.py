@@ -14,6 +14,7 @@ from det_jupyter.view.forms.verdict import svg_shares
 from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
 from det_jupyter.wire import Cause, Verdict
 from det_jupyter.wire.verdict import VerdictKind
+from det_jupyter.wire.views import Divergence
 from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 FOUND = Verdict(
@@ -64,6 +65,17 @@ def test_a_failed_trial_has_no_verdict_that_says_nothing() -> None:
         return state["trials"][0]["verdict"]
 
     assert shown("unknown") is None
+    assert shown("input") is not None
+
+
+def test_a_trial_whose_loss_is_nan_does_not_look_well() -> None:
+    def shown(kind: VerdictKind) -> object:
+        verdict = FOUND.model_copy(update={"kind": kind})
+        wild = trial(verdict=verdict, divergence=Divergence(metric="loss", value="NaN", since=40))
+        state = build_view_state(experiment(wild), [], [], CREATED_AT + 30)
+        return state["trials"][0]["verdict"]
+
+    assert shown("healthy") is None
     assert shown("input") is not None
 
 

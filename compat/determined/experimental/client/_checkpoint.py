@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Checkpoint as OwnCheckpoint
+from det_jupyter.wire import DropCheckpoints
 from determined._lacking import Handle
 
 
@@ -72,7 +73,7 @@ class Checkpoint(OwnCheckpoint, Handle):
         """
         from determined.experimental.client._determined import client
 
-        client().delete_checkpoints([self.uuid])
+        client().change(DropCheckpoints(uuids=[self.uuid]))
 
     def remove_files(self, globs: list[str]) -> None:
         """Delete those of its files that patterns match.
@@ -83,7 +84,7 @@ class Checkpoint(OwnCheckpoint, Handle):
         """
         from determined.experimental.client._determined import client
 
-        client().delete_checkpoints([self.uuid], globs)
+        client().change(DropCheckpoints(uuids=[self.uuid], globs=globs))
 
     def reload(self) -> None:
         """Do nothing: the folder is asked each time."""

@@ -44,14 +44,14 @@ class DeleteCheckpoints:
 
     Args:
         experiment_id: The experiment.
-        folder: The storage folder that all of them are in; None: the data folder.
+        location: Of the storage that all of them are in; None: det_jupyter's own.
         paths: Of each of them, by uuid.
         globs: Of the files; none: all.
         cause: Number of the event that caused it.
     """
 
     experiment_id: int
-    folder: str | None
+    location: str | None
     paths: Mapping[str, str]
     globs: Sequence[str] = ()
     cause: int
@@ -64,14 +64,14 @@ class DeleteExperiment:
     Args:
         experiment_id: The experiment.
         trial_ids: Its trials.
-        folder: The storage folder that its checkpoints are in; None: the data folder.
+        location: Of the storage that its checkpoints are in; None: det_jupyter's own.
         paths: Where each checkpoint is that may still be there, by uuid.
         cause: Number of the event that caused it.
     """
 
     experiment_id: int
     trial_ids: Sequence[int]
-    folder: str | None
+    location: str | None
     paths: Mapping[str, str]
     cause: int
 

@@ -1,4 +1,4 @@
-"""What the machine handles: events, in the past tense. A user's request (requests.py) is one, too.
+"""What the machine handles: events, in the past tense, and users' requests (wire/changes.py).
 
 Events are stored as JSON and replayed after a restart, so they hold everything that the machine
 needs to come to the same state again.
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from det_jupyter.master.machine.core.requests import Request
 from det_jupyter.records import (
     ChangeMade,
     CheckpointDeleted,
@@ -24,6 +23,8 @@ from det_jupyter.records import (
     TraceSaved,
 )
 from det_jupyter.wire import (
+    AnyChange,
+    Capsule,
     DeviceProcess,
     GangExited,
     GangStarted,
@@ -31,6 +32,48 @@ from det_jupyter.wire import (
     SlotView,
     Wire,
 )
+
+
+class ExperimentSubmitted(Wire):
+    """A user asked for an experiment.
+
+    Args:
+        config: The effective document.
+        origins: Of its values, by path: "you" or "template"; the others are defaults.
+        continues: A trial to go on with: this experiment's one trial begins where that one is.
+        queue_anyway: Accept it though no pool can run it now.
+        is_paused: It waits to be activated.
+        parent_id: It is a fork of this experiment.
+        is_quiet: Its end is not notified.
+        key: Identifies the submission, so that the client can repeat it.
+    """
+
+    kind: Literal["experiment_submitted"] = "experiment_submitted"
+    config: dict[str, Any]
+    capsule: Capsule
+    python: str
+    cwd: str
+    notebook: str | None = None
+    template: str | None = None
+    origins: dict[str, str] = {}
+    continues: int | None = None
+    queue_anyway: bool = False
+    is_paused: bool = False
+    parent_id: int | None = None
+    is_quiet: bool = False
+    key: str = ""
+
+
+class ContinueRequested(Wire):
+    """An experiment that is over is to go on."""
+
+    kind: Literal["continue_requested"] = "continue_requested"
+    experiment_id: int
+    config: dict[str, Any]  # the effective one from now on
+
+
+# What a user asked for: a refusal is shown.
+Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
 class DevicesReported(Wire):
@@ -114,6 +157,7 @@ class AgentRegistered(Wire):
     session: str
     hostname: str
     pid: int
+    birth: str = ""
     slots: list[SlotView]
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}

@@ -1,7 +1,7 @@
 """Indexes of the state: trials that hold slots, trials that are not over, keys of submissions.
 
 They follow from the state, and are made anew from it after a restart. A handler that changes a
-trial touches it afterwards (turn.py), which updates them. Waiting trials are in the pools.
+trial touches it afterwards (turn.py), which updates them. What waits for slots is in queue.py.
 """
 
 from __future__ import annotations

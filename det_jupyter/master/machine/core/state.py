@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import model_validator
 
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.errors import NotFound
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
@@ -107,7 +108,7 @@ class Trial(Wire):
     profiles: list[ProfileView] = []  # that users asked for; the latest ones
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     divergences: dict[str, Divergence] = {}  # by group and metric, those of now, oldest first
-    waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
+    waiting_for: str | None = None  # why it rests; why it queues is found when asked (why.py)
     avoids: list[str] = []  # agents that it shall not run on
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
@@ -214,6 +215,7 @@ class Agent(Wire):
     session: str
     hostname: str
     pid: int
+    birth: str = ""
     slots: list[SlotView]
     is_away: bool = False  # does not listen; what runs there goes on
     problem: str = ""  # why it does not, and what can be done
@@ -271,6 +273,18 @@ class MachineState(Wire):
 
     def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
         """Return the allocation of that name with its trial, if it holds slots now."""
+        trial = self._find_trial_of(allocation_id)
+        if trial is None or trial.allocation is None or not trial.allocation.holds_slots:
+            return None
+        return trial, trial.allocation
+
+    def trial_of(self, allocation_id: str) -> Trial:
+        """Return the trial whose allocation this is now; there must be one."""
+        trial = self._find_trial_of(allocation_id)
+        assert trial is not None, allocation_id
+        return trial
+
+    def _find_trial_of(self, allocation_id: str) -> Trial | None:
         match allocation_id.split("."):
             case [_, trial_id, _] if trial_id.isdecimal() and len(trial_id) < _DIGITS:
                 trial = self.trials.get(int(trial_id))
@@ -278,4 +292,27 @@ class MachineState(Wire):
                 return None
         if trial is None or trial.allocation is None or trial.allocation.id != allocation_id:
             return None
-        return (trial, trial.allocation) if trial.allocation.holds_slots else None
+        return trial
+
+    @cached_property
+    def pool_configs(self) -> dict[str, PoolConfig]:
+        """The pools by name, the default one among them."""
+        return {pool.pool_name: pool for pool in parse_pools({"pools": self.pools}).pools}
+
+    def set_pools(self, pools: list[dict[str, Any]]) -> None:
+        """Replace the pools."""
+        self.pools = pools
+        self.__dict__.pop("pool_configs", None)
+
+    def pool_of(self, experiment: Experiment) -> str:
+        """Return the pool whose slots an experiment gets; the default one if its own is gone."""
+        return experiment.pool if experiment.pool in self.pool_configs else DEFAULT_POOL
+
+    def pool_of_agent(self, agent_id: str) -> str:
+        """Return the pool that an agent belongs to."""
+        named = (name for name, config in self.pool_configs.items() if config.has(agent_id))
+        return next(named, DEFAULT_POOL)
+
+    def agents_of(self, pool: str) -> list[Agent]:
+        """Return the agents of a pool."""
+        return [each for each in self.agents.values() if self.pool_of_agent(each.id) == pool]

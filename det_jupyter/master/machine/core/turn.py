@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from det_jupyter.master.machine.core.commands import Command, ToAgent
 from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.queue import Queue
 from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.searcher import Search
 from det_jupyter.wire import AgentCommand
@@ -63,7 +63,13 @@ class Searches:
         """Return an experiment's search."""
         search = self._alive.get(experiment.id)
         if search is None:
-            search = Search(experiment.settings, experiment.searcher)
+            settings = experiment.settings
+            search = Search(
+                settings.searcher,
+                settings.hyperparameters,
+                settings.reproducibility.experiment_seed,
+                experiment.searcher,
+            )
             self._alive[experiment.id] = search
         return search
 
@@ -98,7 +104,7 @@ class Turn:
 
     state: MachineState
     indexes: Indexes
-    pools: Pools
+    queue: Queue
     searches: Searches
     now: float
     changes: Changes = field(default_factory=Changes)
@@ -124,10 +130,10 @@ class Turn:
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)
             self.indexes.note_experiment(part)
-            self.pools.note_experiment(part)
+            self.queue.note_experiment(part)
             return
         self.changes.trials.add(part.id)
         self.indexes.note([part])
-        self.pools.note_trial(part)
+        self.queue.note_trial(part)
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]

@@ -37,7 +37,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: who for id, who in event.devices.items() if who},
     )
-    turn.pools.note_agent(event.agent_id)
+    turn.queue.note_change()
     if before is not None and before.problem:
         _tell_problem(turn, turn.state.agents[event.agent_id])
     lives = {run.allocation_id: run.alive for run in event.runs}
@@ -88,7 +88,7 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         return
     if not agent.is_away:
         agent.is_away = True
-        turn.pools.note_agent(agent.id)
+        turn.queue.note_change()
     if agent.problem != event.problem:
         agent.problem = event.problem
         _tell_problem(turn, agent)
@@ -112,7 +112,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
             else:  # the agent of its chief carries it, and reports when all of its ranks are gone
                 turn.touch(trial, "lost some of its slots")  # it queues again, not charged for it
                 make_leave(turn, trial, at_once=True)
-    turn.pools.note_agent(agent_id)
+    turn.queue.note_change()
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

@@ -27,7 +27,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
             for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
                 _move(checkpoint, by_s, "created_at")
                 turn.changes.checkpoints.add(checkpoint.uuid)
-    turn.pools.redefine()  # the order of arrival follows from these times
+    turn.queue.note_all()
 
 
 def _move(

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.config.fields import Title
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.machine.core.requests import DetailsChangeRequested
 from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.schema.fields import Title
 from det_jupyter.wire import ChangeDetails
 
 _MOST_LABELS = 100
 _TITLE: TypeAdapter[str] = TypeAdapter(Title)
 
 
-def on_details_change_requested(turn: Turn, event: DetailsChangeRequested) -> None:
+def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     """Change name, description or labels; what is refused changes nothing."""
-    experiment, change = turn.state.experiment(event.experiment_id), event.change
-    if change == ChangeDetails():
+    experiment = turn.state.experiment(event.experiment_id)
+    if not event.given():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
     before = experiment.config.get("labels") or []
-    removed = set(change.remove_labels)
+    removed = set(event.remove_labels)
     labels = [
-        label for label in dict.fromkeys([*before, *change.add_labels]) if label not in removed
+        label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed
     ]
-    if problems := _find_problems(change, len(labels)):
+    if problems := _find_problems(event, len(labels)):
         raise ConfigError(problems)
-    changed = change.model_dump(include={"name", "description"}, exclude_none=True)
+    changed = event.model_dump(include={"name", "description"}, exclude_none=True)
     if labels != before:
         changed["labels"] = labels
     experiment.reconfigure(experiment.config | changed, changed)

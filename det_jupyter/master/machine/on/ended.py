@@ -15,17 +15,11 @@ from det_jupyter.config import parse_config
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import (
     CheckpointsDeleted,
+    ContinueRequested,
     ExperimentDeleted,
     LogMatched,
 )
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.core.requests import (
-    ArchiveRequested,
-    CheckpointsUnwanted,
-    ContinueRequested,
-    DeleteRequested,
-    RetentionSet,
-)
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.on.users import check_pool
@@ -40,35 +34,37 @@ from det_jupyter.master.machine.rules.retention import (
     whole_removal,
 )
 from det_jupyter.master.machine.rules.searching import start_search
-from det_jupyter.wire import State
+from det_jupyter.wire import Archive, Delete, DropCheckpoints, SetRetention, State, Unarchive
+from det_jupyter.wire.status import in_words
 from det_jupyter.words import printable
 
 _LINE_SHOWN = 200  # characters of a line that fits
 
 
-def on_archive_requested(turn: Turn, event: ArchiveRequested) -> None:
+def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
     """Put an experiment away, or take it out again."""
     experiment = turn.state.experiment(event.experiment_id)
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
         raise Conflict(
-            f"{name} is not in terminal state: it is {experiment.state}; "
+            f"{name} is not in terminal state: it is {in_words(experiment.state)}; "
             "cancel it, or wait until it has ended"
         )
-    if experiment.is_archived is event.is_archived:
-        raise Conflict(f"{name} is {'already' if event.is_archived else 'not'} archived")
-    experiment.is_archived = event.is_archived
+    is_archived = isinstance(event, Archive)
+    if experiment.is_archived is is_archived:
+        raise Conflict(f"{name} is {'already' if is_archived else 'not'} archived")
+    experiment.is_archived = is_archived
     turn.touch(experiment)
 
 
-def on_delete_requested(turn: Turn, event: DeleteRequested) -> None:
+def on_delete(turn: Turn, event: Delete) -> None:
     """Have all that is kept of an experiment removed; safe to repeat."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.DELETING:
         return
     if State.DELETING not in TRANSITIONS[experiment.state]:
         raise Conflict(
-            f"cannot delete experiment {experiment.id} in {experiment.state} state; "
+            f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be deleted; "
             "cancel or kill it, and wait until it has ended"
         )
     _must_be_unused(turn, experiment)
@@ -112,17 +108,17 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Go on with an experiment that is over."""
     experiment = turn.state.experiment(event.experiment_id)
-    check_pool(turn.pools, experiment.pool, parse_config(event.config).resources)
+    check_pool(turn.state, experiment.pool, parse_config(event.config).resources)
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
 
 
-def on_retention_set(turn: Turn, event: RetentionSet) -> None:
+def on_set_retention(turn: Turn, event: SetRetention) -> None:
     """Keep other numbers of checkpoints from now on; those that are too many go."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
-    numbers = event.model_dump(exclude={"kind", "experiment_id"})
+    numbers = event.model_dump(exclude={"kind", "experiment_id", "dry_run"})
     experiment.change_section("checkpoint_storage", numbers)
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
@@ -134,7 +130,7 @@ def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
     note_partly_deleted(turn, event.left_bytes)
 
 
-def on_checkpoints_unwanted(turn: Turn, event: CheckpointsUnwanted) -> None:
+def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
     """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
     drop(turn, event.uuids, event.globs)
 

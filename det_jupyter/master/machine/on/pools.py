@@ -1,8 +1,8 @@
 """Changes of which slots may be given out, and in which pools.
 
-SlotsSwitched     slots that are given out no more, or again
+SwitchSlots     slots that are given out no more, or again
 DevicesReported   strangers on the devices of an agent
-PoolsSet          which pools there are, and their rules
+SetPools          which pools there are, and their rules
 
 No work is lost by any of it: a trial that has to go is asked to save its state first, and queues
 again.
@@ -13,31 +13,30 @@ from __future__ import annotations
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.master.machine.core.events import DevicesReported
-from det_jupyter.master.machine.core.requests import PoolsSet, SlotsSwitched
 from det_jupyter.master.machine.core.state import Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
-from det_jupyter.wire import AllocationState
+from det_jupyter.wire import AllocationState, SetPools, SwitchSlots
 
 
-def on_slots_switched(turn: Turn, event: SlotsSwitched) -> None:
+def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
     """Give slots out no more, or again."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is None:
         known = ", ".join(sorted(turn.state.agents)) or "none"
         raise NotFound(f"there is no agent {event.agent_id!r}; there are: {known}")
     own = {slot.id for slot in agent.slots}
-    chosen = own if event.switch.slots is None else set(event.switch.slots)
+    chosen = own if event.slots is None else set(event.slots)
     if strange := sorted(chosen - own):
         raise NotFound(
             f"agent {agent.id} has no slot {', '.join(map(str, strange))}; "
             f"it has {', '.join(map(str, sorted(own)))}"
         )
     disabled = set(agent.disabled)
-    agent.disabled = sorted(disabled - chosen if event.switch.enabled else disabled | chosen)
+    agent.disabled = sorted(disabled - chosen if event.enabled else disabled | chosen)
     turn.state.disabled[agent.id] = agent.disabled
-    turn.pools.note_agent(agent.id)
-    if event.switch.enabled or event.switch.drain:
+    turn.queue.note_change()
+    if event.enabled or event.drain:
         return
     for trial in turn.indexes.holding(agent.id):
         if _stands_on(trial, agent.id, chosen):
@@ -59,10 +58,10 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
-        turn.pools.note_agent(agent.id)
+        turn.queue.note_change()
 
 
-def on_pools_set(turn: Turn, event: PoolsSet) -> None:
+def on_set_pools(turn: Turn, event: SetPools) -> None:
     """Have these pools from now on; trials go on where they are, and wait where they belong."""
     parsed = parse_pools({"pools": event.pools})
     names = {pool.pool_name for pool in parsed.pools}
@@ -79,5 +78,5 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
                 for name, experiment in used.items()
             )
         )
-    turn.state.pools = event.pools
-    turn.pools.redefine()
+    turn.state.set_pools(event.pools)
+    turn.queue.note_all()

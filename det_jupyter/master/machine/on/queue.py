@@ -1,8 +1,8 @@
 """What changes the order of the queue, and the shares in it.
 
-ResourcesChangeRequested   priority, weight, max_slots and pool of an experiment, while it runs
-MoveRequested              its place in the queue
-QueueChangesRequested      several of these: all are made or none
+ChangeResources   priority, weight, max_slots and pool of an experiment, while it runs
+MoveInQueue              its place in the queue
+ChangeQueue      several of these: all are made or none
 
 Everything is checked before anything is changed (rules/queue_checks.py). No work is lost: a trial
 that has to go is asked to save its state first, and queues again.
@@ -11,11 +11,6 @@ that has to go is asked to save its state first, and queues again.
 from __future__ import annotations
 
 from det_jupyter.errors import ConfigError, Conflict, Problem
-from det_jupyter.master.machine.core.requests import (
-    MoveRequested,
-    QueueChangesRequested,
-    ResourcesChangeRequested,
-)
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
@@ -26,35 +21,37 @@ from det_jupyter.master.machine.rules.queue_checks import (
     find_wrong_values,
     place_of,
 )
-from det_jupyter.wire import AllocationState, ChangeResources, MoveInQueue, State
+from det_jupyter.scheduler.lane import moved_beside
+from det_jupyter.wire import AllocationState, ChangeQueue, ChangeResources, MoveInQueue, State
+from det_jupyter.wire.status import in_words
 
 
-def on_resources_change_requested(turn: Turn, event: ResourcesChangeRequested) -> None:
+def on_change_resources(turn: Turn, event: ChangeResources) -> None:
     """Give an experiment another priority, weight, limit or pool."""
     experiment = _living(turn, event.experiment_id)
-    if event.change == ChangeResources():
+    if not event.given():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
-    if found := list(find_wrong_values(turn.pools, experiment, event.change)):
+    if found := list(find_wrong_values(turn.state, experiment, event)):
         raise ConfigError([Problem(where, problem) for where, problem in found])
-    _change_resources(turn, experiment, event.change)
+    _change_resources(turn, experiment, event)
 
 
-def on_move_requested(turn: Turn, event: MoveRequested) -> None:
+def on_move_in_queue(turn: Turn, event: MoveInQueue) -> None:
     """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
     experiment = _living(turn, event.experiment_id)
-    anchor = _living(turn, anchor_id_of(event.move))
-    places = {each.id: place_of(turn.pools, each) for each in (experiment, anchor)}
-    if problem := find_wrong_move(turn.pools, experiment.id, anchor.id, places):
+    anchor = _living(turn, anchor_id_of(event))
+    places = {each.id: place_of(turn.state, each) for each in (experiment, anchor)}
+    if problem := find_wrong_move(turn.state, experiment.id, anchor.id, places):
         raise Conflict(problem)
-    _move(turn, experiment, event.move)
+    _move(turn, experiment, event)
 
 
-def on_queue_changes_requested(turn: Turn, event: QueueChangesRequested) -> None:
+def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
     """Make all of the changes, or none if there is anything wrong with one."""
-    if problems := find_queue_problems(turn.state, turn.pools, event.changes):
+    if problems := find_queue_problems(turn.state, event.changes):
         raise ConfigError(problems)
     for change in event.changes:
-        experiment = turn.state.experiment(change.experiment_id)
+        experiment = turn.state.experiment(change.request.experiment_id)
         if isinstance(change.request, MoveInQueue):
             _move(turn, experiment, change.request)
         else:
@@ -107,60 +104,29 @@ def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
 
 def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
     """Keep the effective configuration true: people read it, and forks begin with it."""
-    changed = change.model_dump(exclude_none=True)
+    changed = change.given()
     if change.max_slots == "none":
         changed["max_slots"] = None
     experiment.change_section("resources", changed)
 
 
 def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
-    anchor = turn.state.experiment(anchor_id_of(move))
-    is_ahead = move.ahead_of is not None
-    experiment.position = _position_beside(turn, experiment, anchor, is_ahead=is_ahead)
-    experiment.priority = anchor.priority
-    turn.touch(experiment)
-
-
-def _position_beside(
-    turn: Turn, experiment: Experiment, anchor: Experiment, *, is_ahead: bool
-) -> float:
-    """Return a position between the anchor and its neighbour on that side."""
-    lane = sorted(
-        (
-            other
-            for other in turn.state.living_experiments()
-            if other.priority == anchor.priority and other is not experiment
-        ),
-        key=lambda other: (other.position, other.id),
+    state, groups = turn.state, turn.queue.groups
+    changed = moved_beside(
+        groups[experiment.id],
+        groups[anchor_id_of(move)],
+        groups.values(),
+        is_ahead=move.ahead_of is not None,
+        newest=state.last_experiment_id,
     )
-    for _ in range(2):
-        low, high = _gap(turn, lane, lane.index(anchor), is_ahead=is_ahead)
-        middle = (low + high) / 2
-        if low < middle < high:
-            return middle
-        _spread(turn, lane)  # halved too often: there is nothing left between the two
-    raise AssertionError("neighbours that were spread have room between them")
-
-
-def _gap(turn: Turn, lane: list[Experiment], place: int, *, is_ahead: bool) -> tuple[float, float]:
-    """Return the positions between which one comes that moves beside this place."""
-    if is_ahead:
-        low = lane[place - 1].position if place > 0 else lane[place].position - 1.0
-        return low, lane[place].position
-    is_last = place == len(lane) - 1
-    coming = float(turn.state.last_experiment_id + 1)
-    return lane[place].position, coming if is_last else lane[place + 1].position
-
-
-def _spread(turn: Turn, lane: list[Experiment]) -> None:
-    """Give experiments positions apart from one another, before those that are still to come."""
-    for place, experiment in enumerate(lane):
-        experiment.position = turn.state.last_experiment_id + place / len(lane)
-        turn.touch(experiment)
+    for group in changed:
+        other = state.experiments[group.id]
+        other.priority, other.position = group.priority, group.position
+        turn.touch(other)
 
 
 def _living(turn: Turn, experiment_id: int) -> Experiment:
     experiment = turn.state.experiment(experiment_id)
     if experiment.state.is_terminal:
-        raise Conflict(f"experiment {experiment_id} is over ({experiment.state})")
+        raise Conflict(f"experiment {experiment_id} is {in_words(experiment.state)}")
     return experiment

@@ -8,23 +8,23 @@ from det_jupyter.config import merge
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
-from det_jupyter.master.machine.core.requests import KillTrialRequested, SearchChangeRequested
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason, SearchChange
-from det_jupyter.wire import SearchChangeView, State
+from det_jupyter.wire import ChangeSearch, KillTrial, SearchChangeView, State
+from det_jupyter.wire.status import in_words
 
 _MOST_CHANGES = 100  # of an experiment that are kept
 
 
-def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None:
+def on_change_search(turn: Turn, event: ChangeSearch) -> None:
     """Give a running search other limits; what is refused changes nothing."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state not in (State.ACTIVE, State.PAUSED):
         raise Conflict(
-            f"experiment {experiment.id} is {experiment.state}: its search is over; "
+            f"experiment {experiment.id} is {in_words(experiment.state)}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
     asked = event
@@ -44,11 +44,9 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
     carry_out(turn, experiment, actions)
 
 
-def _note(turn: Turn, experiment: Experiment, event: SearchChangeRequested) -> None:
+def _note(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
     """Keep what is changed, with the values before."""
-    after = event.model_dump(exclude={"kind", "experiment_id"}, exclude_none=True)
-    if event.max_length is not None:
-        after["max_length"] = event.max_length.to_document()
+    after = event.given()
     before = {key: experiment.config["searcher"].get(key) for key in after}
     if event.hyperparameters is not None:
         known = experiment.config["hyperparameters"]
@@ -57,20 +55,15 @@ def _note(turn: Turn, experiment: Experiment, event: SearchChangeRequested) -> N
     experiment.search_changes = [*experiment.search_changes, change][-_MOST_CHANGES:]
 
 
-def _laid_over(experiment: Experiment, event: SearchChangeRequested) -> Any:
+def _laid_over(experiment: Experiment, event: ChangeSearch) -> Any:
     before, new = experiment.config["hyperparameters"], event.hyperparameters
     return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
 
 
-def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> None:
+def _note_in_config(experiment: Experiment, event: ChangeSearch) -> None:
     """Keep the effective configuration true: people read it, and the search restarts from it."""
-    changed = {
-        key: value
-        for key in ("max_trials", "max_length", "max_concurrent_trials")
-        if (value := getattr(event, key)) is not None
-    }
-    if event.max_length is not None:
-        changed["max_length"] = event.max_length.to_document()
+    changed = event.given()
+    changed.pop("hyperparameters", None)
     experiment.change_section("searcher", changed)
     if event.hyperparameters is not None:
         experiment.reconfigure(experiment.config | {"hyperparameters": event.hyperparameters})
@@ -118,7 +111,7 @@ def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
     carry_out(turn, experiment, search.on_judged(event.index, event.is_pruned))
 
 
-def on_kill_trial_requested(turn: Turn, event: KillTrialRequested) -> None:
+def on_kill_trial(turn: Turn, event: KillTrial) -> None:
     """End one trial now; the search goes on without it."""
     trial = turn.state.trial(event.trial_id)
     if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict, Problem
+from det_jupyter.master.machine.core.events import ExperimentSubmitted
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.requests import (
-    ActivateRequested,
-    CancelRequested,
-    ExperimentSubmitted,
-    KillRequested,
-    PauseRequested,
-)
-from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, pause, queue, trials_that_go_on
-from det_jupyter.master.machine.rules.queue_checks import unknown_pool
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unknown_pool
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
-from det_jupyter.wire import CheckpointRef, State
+from det_jupyter.searcher.methods import Searcher
+from det_jupyter.wire import Activate, Cancel, CheckpointRef, Kill, Pause, State
+from det_jupyter.wire.status import in_words
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
@@ -36,7 +30,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
-    check_pool(turn.pools, pool, config.resources, queue_anyway=event.queue_anyway)
+    check_pool(turn.state, pool, config.resources, queue_anyway=event.queue_anyway)
     warm_start = _find_source(turn, config.searcher)
     if event.continues is not None:
         _checkpoint_of(turn, event.continues, "continue")
@@ -47,7 +41,8 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         state=State.PAUSED if event.is_paused else State.ACTIVE,
         warm_start=warm_start,
         pool=pool,
-        priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
+        priority=config.resources.priority
+        or turn.state.pool_configs[pool].scheduler.default_priority,
         weight=float(config.resources.weight),
         max_slots=config.resources.max_slots,
         position=float(turn.state.last_experiment_id),
@@ -59,24 +54,20 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
 
 
 def check_pool(
-    pools: Pools, name: str, resources: Resources, *, queue_anyway: bool = False
+    state: MachineState, name: str, resources: Resources, *, queue_anyway: bool = False
 ) -> None:
     """Refuse a pool that does not exist, or that can never run such trials.
 
     Raises:
         ConfigError: So it is.
     """
-    if name not in pools.configs:
-        raise ConfigError([Problem("resources.resource_pool", unknown_pool(name, pools))])
-    if not queue_anyway and (problem := find_pool_problem(pools, name, resources)):
-        raise ConfigError([Problem("resources.slots_per_trial", problem)])
-
-
-def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
-    """Return why a pool, with the agents that it has now, can never run such trials, if so."""
-    return pools.find_impossibility(
-        name, resources.slots_per_trial, is_single_agent=resources.is_single_node
-    )
+    if name not in state.pool_configs:
+        raise ConfigError([Problem("resources.resource_pool", unknown_pool(name, state))])
+    slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
+    if queue_anyway:
+        return
+    if problem := find_pool_problem(state, name, slots, is_single_agent=is_single_agent):
+        raise ConfigError([problem])
 
 
 def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
@@ -105,7 +96,7 @@ def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
     return latest
 
 
-def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
+def on_pause(turn: Turn, event: Pause) -> None:
     """Ask running trials to save their state and leave; take waiting ones out of the queue."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.PAUSED:
@@ -114,7 +105,7 @@ def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
     pause(turn, experiment)
 
 
-def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
+def on_activate(turn: Turn, event: Activate) -> None:
     """Let the trials queue again, each when the ranks it may still have are gone."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
@@ -130,9 +121,9 @@ def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
             queue(turn, trial)
 
 
-def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None:
+def on_end(turn: Turn, event: Cancel | Kill) -> None:
     """Cancel (ranks save their state first) or kill."""
-    is_kill = isinstance(event, KillRequested)
+    is_kill = isinstance(event, Kill)
     stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
     experiment = turn.state.experiment(event.experiment_id)
     is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
@@ -156,6 +147,6 @@ def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None
 def _must_be(experiment: Experiment, state: State, verb: str) -> None:
     if experiment.state is not state:
         raise Conflict(
-            f"experiment {experiment.id} is {experiment.state} and cannot be {verb}; "
-            f"only one that is {state} can"
+            f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be {verb}; "
+            f"only one that is {in_words(state)} can"
         )

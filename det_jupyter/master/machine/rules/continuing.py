@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.config import origins, parse_config
-from det_jupyter.config.paths import look_up
+from det_jupyter.config.storages import LOCATING
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine.core.lifecycle import OVER, move
@@ -25,10 +25,12 @@ from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import settle_changes
 from det_jupyter.master.machine.rules.retention import usable
-from det_jupyter.searcher import Action, Create, ExitReason, Search
+from det_jupyter.schema.paths import either, look_up
+from det_jupyter.searcher import Action, Create, ExitReason
+from det_jupyter.searcher.methods import SECTIONS
 from det_jupyter.wire import State
+from det_jupyter.wire.status import in_words
 
-_CONTINUABLE = ("single", "random", "grid")
 # What an experiment's trials, metrics and checkpoints have in common, old and new ones.
 _LASTING = {
     "entrypoint": "the code is the same",
@@ -38,10 +40,7 @@ _LASTING = {
     "searcher.source_trial_id": "the trial has begun",
     "searcher.source_checkpoint_uuid": "the trial has begun",
     "resources.resource_pool": "change the experiment's pool when it has been continued",
-    "checkpoint_storage.type": "its checkpoints stay where they are",
-    "checkpoint_storage.host_path": "its checkpoints stay where they are",
-    "checkpoint_storage.storage_path": "its checkpoints stay where they are",
-    "checkpoint_storage.container_path": "its checkpoints stay where they are",
+    **{f"checkpoint_storage.{key}": "its checkpoints stay where they are" for key in LOCATING},
 }
 _ITS_TURN = "rests until its search continues it: so many train at once (max_concurrent_trials)"
 _LIVE = ("priority", "weight", "max_slots")  # what may have been changed while it ran
@@ -57,16 +56,17 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
     name = f"experiment {experiment.id}"
     if experiment.state not in OVER:
         raise Conflict(
-            f"{name} is in non terminal state {experiment.state}; only one that is "
-            "COMPLETED, CANCELED or ERROR can be continued"
+            f"{name} is {in_words(experiment.state)}; only one that is over (completed, "
+            "canceled or error) can be continued"
         )
     if experiment.is_archived:
         raise Conflict(f"{name} is archived; unarchive it first")
     searcher = experiment.config["searcher"]["name"]
-    if searcher not in _CONTINUABLE:
+    if not experiment.settings.searcher.is_continuable:
+        others = either([key for key, each in SECTIONS.items() if each.is_continuable], "and")
         raise Conflict(
-            f"{name} is a search by {searcher}, which cannot be continued; only single, random "
-            "and grid can. Let its best trials train on: trial.train_to(...)"
+            f"{name} is a search by {searcher}, which cannot be continued; only {others} can. "
+            "Let its best trials train on: trial.train_to(...)"
         )
     if override and searcher != "single":
         raise Conflict(
@@ -186,7 +186,10 @@ def _take_new_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, An
     """Give a trial the hyperparameters that were changed; the drawn ones stay as they are."""
     if old["hyperparameters"] == new["hyperparameters"]:
         return
-    drawn = next(a for a in Search(parse_config(new)).start() if isinstance(a, Create)).hparams
+    settings = parse_config(new)
+    (drawn,) = settings.searcher.sample(
+        settings.hyperparameters, settings.reproducibility.experiment_seed, 1
+    )
     specs = old["hyperparameters"]
     trial.hparams = {
         name: trial.hparams[name] if name in specs and specs[name] == spec else drawn[name]

@@ -17,7 +17,6 @@ from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.orders import changes_of
 from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
-from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
 from det_jupyter.wire import (
     AllocationState,
@@ -44,11 +43,11 @@ def queue(turn: Turn, trial: Trial) -> None:
     turn.touch(trial, f"run {trial.runs} queued")
 
 
-def carry_out(turn: Turn, pool: Pool, decisions: Decisions) -> None:
+def carry_out(turn: Turn, decisions: Decisions) -> None:
     """Start the trials that may start, and make those leave that have to make room."""
     for placement in decisions.starts:
         with _of(turn, placement.request_id):
-            _start(turn, pool, placement)
+            _start(turn, placement)
     for preemption in decisions.preemptions:
         with _of(turn, preemption.request_id):
             _preempt(turn, preemption)
@@ -59,17 +58,17 @@ def carry_out(turn: Turn, pool: Pool, decisions: Decisions) -> None:
 
 def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:
     """Attribute what raises inside to the experiment of the request, not of the event."""
-    return on_behalf_of(turn.pools.trial_of(request_id).experiment_id)
+    return on_behalf_of(turn.state.trial_of(request_id).experiment_id)
 
 
-def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
-    trial = turn.pools.trial_of(placement.request_id)
+def _start(turn: Turn, placement: Placement) -> None:
+    trial = turn.state.trial_of(placement.request_id)
     allocation = trial.allocation
     assert allocation is not None
     allocation.agent_id = placement.parts[0].agent_id
     allocation.agent_ids, allocation.slots = _places(turn, placement.parts)
     allocation.promised = []
-    allocation.is_backfill = pool.running[placement.request_id].is_backfill
+    allocation.is_backfill = placement.is_backfill
     allocation.starts_from = trial.latest_checkpoint
     allocation.planned_target = trial.target
     allocation.started_at = turn.now
@@ -100,16 +99,17 @@ def _places(turn: Turn, parts: tuple[Part, ...]) -> tuple[list[str], list[SlotVi
 
 def _preempt(turn: Turn, preemption: Preemption) -> None:
     """Ask a trial to save its state and leave, so that another one can start."""
-    trial = turn.pools.trial_of(preemption.request_id)
+    trial = turn.state.trial_of(preemption.request_id)
     assert trial.allocation is not None
-    trial.allocation.preempted_by = turn.pools.trial_of(preemption.for_request_id).experiment_id
+    taker = turn.state.trial_of(preemption.for_request_id)
+    trial.allocation.preempted_by = taker.experiment_id
     turn.touch(trial, f"makes room for {preemption.for_request_id}")
     make_leave(turn, trial, at_once=False)
 
 
 def _promise(turn: Turn, promise: Promise) -> None:
     """Note the agents where others were asked to leave for a trial; none: no longer."""
-    trial = turn.pools.trial_of(promise.request_id)
+    trial = turn.state.trial_of(promise.request_id)
     assert trial.allocation is not None
     trial.allocation.promised = list(promise.agents)
     turn.touch(trial)

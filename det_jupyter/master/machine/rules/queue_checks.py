@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.queue import agent_slots, to_rules
 from det_jupyter.master.machine.core.state import Experiment, MachineState
-from det_jupyter.scheduler.model import Policy
+from det_jupyter.scheduler.reasons.sizes import find_impossibility
 from det_jupyter.wire import ChangeResources, MoveInQueue, QueueChange
+from det_jupyter.wire.status import in_words
 
 
 @dataclass(slots=True)
@@ -25,18 +26,16 @@ class Place:
     set_by: str = ""  # the change that gave it its priority
 
 
-def place_of(pools: Pools, experiment: Experiment) -> Place:
+def place_of(state: MachineState, experiment: Experiment) -> Place:
     """Return where an experiment is now."""
-    return Place(pools.pool_of(experiment), experiment.priority)
+    return Place(state.pool_of(experiment), experiment.priority)
 
 
-def find_queue_problems(
-    state: MachineState, pools: Pools, changes: Sequence[QueueChange]
-) -> list[Problem]:
+def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> list[Problem]:
     """Return everything that is wrong with the changes, if they are made in their order."""
     experiments = state.experiments
     places = {
-        i: place_of(pools, experiments[i])
+        i: place_of(state, experiments[i])
         for change in changes
         for i in _named_in(change)
         if i in experiments and not experiments[i].state.is_terminal
@@ -50,7 +49,7 @@ def find_queue_problems(
                 found.append(_describe_missing(experiments.get(i), i))
                 missing.add(i)
         if places.keys() >= set(_named_in(change)):
-            found = _find_wrong(pools, change, experiments[change.experiment_id], places)
+            found = _find_wrong(state, change, experiments[change.request.experiment_id], places)
         problems += [Problem(change.where, problem) for problem in found]
     return problems
 
@@ -58,28 +57,28 @@ def find_queue_problems(
 def _named_in(change: QueueChange) -> list[int]:
     """Return the numbers of the experiments that a change is about."""
     if isinstance(change.request, MoveInQueue):
-        return [change.experiment_id, anchor_id_of(change.request)]
-    return [change.experiment_id]
+        return [change.request.experiment_id, anchor_id_of(change.request)]
+    return [change.request.experiment_id]
 
 
 def _describe_missing(experiment: Experiment | None, experiment_id: int) -> str:
     if experiment is None:
         return f"there is no experiment {experiment_id}"
-    return f"experiment {experiment_id} is over ({experiment.state})"
+    return f"experiment {experiment_id} is {in_words(experiment.state)}"
 
 
 def _find_wrong(
-    pools: Pools, change: QueueChange, experiment: Experiment, places: dict[int, Place]
+    state: MachineState, change: QueueChange, experiment: Experiment, places: dict[int, Place]
 ) -> list[str]:
     """Return what is wrong with a change; if nothing is, make it in `places`."""
     place, request = places[experiment.id], change.request
     if isinstance(request, MoveInQueue):
         anchor_id = anchor_id_of(request)
-        problem = find_wrong_move(pools, experiment.id, anchor_id, places)
+        problem = find_wrong_move(state, experiment.id, anchor_id, places)
         if problem is None:
             place.priority = places[anchor_id].priority
         return [problem] if problem else []
-    found = [problem for _, problem in find_wrong_values(pools, experiment, request)]
+    found = [problem for _, problem in find_wrong_values(state, experiment, request)]
     if not found and request.priority is not None:
         place.priority, place.set_by = request.priority, change.where
     if not found and request.resource_pool is not None:
@@ -88,7 +87,7 @@ def _find_wrong(
 
 
 def find_wrong_values(
-    pools: Pools, experiment: Experiment, change: ChangeResources
+    state: MachineState, experiment: Experiment, change: ChangeResources
 ) -> Iterator[tuple[str, str]]:
     """Yield the field, or nothing, and what is wrong with it."""
     if change.priority is not None and not 1 <= change.priority <= 99:
@@ -104,22 +103,24 @@ def find_wrong_values(
     if isinstance(change.max_slots, int) and change.max_slots > MAX_SLOTS:
         yield "max_slots", f"got {change.max_slots}, expected at most {MAX_SLOTS}, or none"
     if change.resource_pool is not None:
-        yield from _find_wrong_pool(pools, experiment, change.resource_pool)
+        yield from _find_wrong_pool(state, experiment, change.resource_pool)
 
 
-def _find_wrong_pool(pools: Pools, experiment: Experiment, pool: str) -> Iterator[tuple[str, str]]:
-    if pool not in pools.configs:
-        yield "resource_pool", unknown_pool(pool, pools)
+def _find_wrong_pool(
+    state: MachineState, experiment: Experiment, pool: str
+) -> Iterator[tuple[str, str]]:
+    if pool not in state.pool_configs:
+        yield "resource_pool", unknown_pool(pool, state)
         return
-    problem = pools.find_impossibility(
-        pool, experiment.slots_per_trial, is_single_agent=experiment.is_single_agent
+    problem = find_pool_problem(
+        state, pool, experiment.slots_per_trial, is_single_agent=experiment.is_single_agent
     )
     if problem:
-        yield "", f"resources.slots_per_trial: {problem}"
+        yield "", str(problem)
 
 
 def find_wrong_move(
-    pools: Pools, experiment_id: int, anchor_id: int, places: dict[int, Place]
+    state: MachineState, experiment_id: int, anchor_id: int, places: dict[int, Place]
 ) -> str | None:
     """Return why an experiment cannot be moved beside another one."""
     place, anchor = places[experiment_id], places[anchor_id]
@@ -130,7 +131,7 @@ def find_wrong_move(
             f"experiment {experiment_id} queues in pool {place.pool}, experiment {anchor_id} in "
             f"pool {anchor.pool}; only within a pool is there an order"
         )
-    if (policy := pools[place.pool].rules.policy) is not Policy.PRIORITY:
+    if (policy := state.pool_configs[place.pool].scheduler.type) != "priority":
         return (
             f"pool {place.pool} shares its slots by {policy}: there is no order to change; "
             "change the experiment's weight"
@@ -152,6 +153,15 @@ def anchor_id_of(move: MoveInQueue) -> int:
     return anchor_id
 
 
-def unknown_pool(name: str, pools: Pools) -> str:
+def unknown_pool(name: str, state: MachineState) -> str:
     """Return what to say of a pool that does not exist."""
-    return f"got {name!r}; there is no such pool, there are: {', '.join(pools.configs)}"
+    return f"got {name!r}; there is no such pool, there are: {', '.join(state.pool_configs)}"
+
+
+def find_pool_problem(
+    state: MachineState, name: str, slots: int, *, is_single_agent: bool
+) -> Problem | None:
+    """Return why a pool, with the agents that it has now, can never run such trials, if so."""
+    config = state.pool_configs[name]
+    agents = [agent_slots(agent, config, is_whole=True) for agent in state.agents_of(name)]
+    return find_impossibility(slots, is_single_agent, agents, to_rules(config), name)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from det_jupyter.config.storages import Storage, folder_of
+from det_jupyter.config.storages import Storage, location_of
 from det_jupyter.direction import Direction
 from det_jupyter.errors import Conflict
 from det_jupyter.json_numbers import to_finite
@@ -213,10 +213,14 @@ def _removals(
     for uuid in uuids:
         checkpoint = state.checkpoints[uuid]
         paths[tuple(checkpoint.globs)][uuid] = checkpoint.path
-    folder = folder_of(experiment.config["checkpoint_storage"])
+    location = location_of(experiment.config["checkpoint_storage"])
     return [
         DeleteCheckpoints(
-            experiment_id=experiment.id, folder=folder, paths=some, globs=globs, cause=state.seq
+            experiment_id=experiment.id,
+            location=location,
+            paths=some,
+            globs=globs,
+            cause=state.seq,
         )
         for globs, some in paths.items()
     ]
@@ -228,7 +232,7 @@ def whole_removal(state: MachineState, experiment: Experiment) -> DeleteExperime
     return DeleteExperiment(
         experiment_id=experiment.id,
         trial_ids=tuple(experiment.trial_ids),
-        folder=folder_of(experiment.config["checkpoint_storage"]),
+        location=location_of(experiment.config["checkpoint_storage"]),
         paths={one.uuid: one.path for one in own if one.state != "DELETED"},
         cause=state.seq,
     )

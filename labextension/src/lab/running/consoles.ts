@@ -3,7 +3,8 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification, type ISessionContext, type MainAreaWidget } from '@jupyterlab/apputils';
 import type { Widget } from '@lumino/widgets';
 
-import type { ITrans } from '../../model/trans.js';
+import type { Status } from '../../model/state.js';
+import { statusWord, type ITrans } from '../../model/trans.js';
 import type { IDetJupyter } from '../tokens.js';
 import { contextOf, rankOf, type IPlace } from './place.js';
 
@@ -11,6 +12,15 @@ const CREATE = 'console:create';
 
 /** A restart attaches again: no variable is lost, as JupyterLab's question says. */
 const QUIET = { skipKernelRestartDialog: true };
+
+/** Of a trial whose rank has ended; another state is that of one that stops. */
+const STATUSES: Readonly<Record<string, Status>> = {
+  ACTIVE: 'running',
+  PAUSED: 'paused',
+  COMPLETED: 'completed',
+  CANCELED: 'canceled',
+  ERROR: 'error'
+};
 
 /** What `console:create` returns, as far as we know it. */
 type Panel = Widget &
@@ -122,7 +132,7 @@ export class Consoles {
             'Rank %1 of trial %2 has ended, and with it its console: the trial is %3.',
             rank,
             trial_id,
-            state
+            statusWord(STATUSES[state] ?? 'stopping', trans).toLowerCase()
           );
     Notification.info(said, { autoClose: 15_000 });
   }

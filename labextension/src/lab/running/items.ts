@@ -32,19 +32,22 @@ function trialItem(
   { openTrial, kill }: IActions,
   trans: ITrans
 ): IRunningSessions.IRunningItem {
+  const isAlarm = trial.alarm !== '';
   const count = trial.steps_completed;
   const steps = trans._n('%2 step', '%2 steps', count, count.toLocaleString());
   return {
-    className: `jp-DetRunning jp-DetRunning-trial jp-mod-${trial.status}`,
+    className: `jp-DetRunning jp-DetRunning-trial jp-mod-${isAlarm ? 'error' : trial.status}`,
     context: contextOf({ trial_id: trial.id }),
     icon: () => statusIcon(trial.status),
     label: () => trans.__('%1: %2', trial.id, trial.experiment),
     // The panel is narrow: what runs says how far it is, and the tooltip has both.
-    detail: () => (trial.status === 'running' ? steps : trial.status_word),
+    detail: () =>
+      trial.status !== 'running' ? trial.status_word : isAlarm ? trans.__('diverged') : steps,
     labelTitle: () =>
       [
         trans.__('Trial %1 of experiment %2: %3', trial.id, trial.experiment_id, trial.experiment),
         `${trial.status_word}, ${steps}, ${Math.floor(trial.progress * 100)}%`,
+        ...(isAlarm ? [trial.alarm] : []),
         trans.__('Click to open its page')
       ].join('\n'),
     open: () => openTrial(trial),

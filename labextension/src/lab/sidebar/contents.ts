@@ -21,7 +21,7 @@ import { SlotsView } from './slots.js';
 const NOTHING: IEmpty = { text: '' };
 
 /** Sets the number beside the title of a section. */
-type SetCount = (section: Section, text: string) => void;
+type SetCount = (section: Section, text: string, tooltip?: string) => void;
 
 export class Contents implements IDisposable {
   readonly slots: Section;
@@ -136,7 +136,9 @@ export class Contents implements IDisposable {
       this.activeList.update(ids, rows);
     }
     const { count, counts } = this.activeList;
-    this.setCount(this.active, isReady ? this._countsText(counts) : '');
+    // The title is long: at the default width, there is room for one number beside it.
+    const text = count > 0 ? count.toLocaleString() : this._det.trans.__('none');
+    this.setCount(this.active, isReady ? text : '', this._countsText(counts));
     const none = rows.size === 0 ? this._texts.first() : NOTHING;
     this.active.showEmpty(!isReady ? NOTHING : count === 0 ? none : null);
     this.active.onNeed();
@@ -147,9 +149,9 @@ export class Contents implements IDisposable {
     const counts = [
       running > 0 ? trans._n('%1 running', '%1 running', running) : '',
       waiting > 0 ? trans._n('%1 waiting', '%1 waiting', waiting) : '',
-      paused > 0 && running + waiting === 0 ? trans._n('%1 paused', '%1 paused', paused) : ''
+      paused > 0 ? trans._n('%1 paused', '%1 paused', paused) : ''
     ];
-    return counts.filter(Boolean).join(' · ') || trans.__('none');
+    return counts.filter(Boolean).join(' · ');
   }
 
   private _drawEnded(): void {

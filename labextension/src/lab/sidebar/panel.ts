@@ -62,9 +62,9 @@ export class SidebarPanel extends SidePanel {
     }
   }
 
-  /** Say beside the title of a section how many are in it. */
-  setCount(section: Section, text: string): void {
-    section.setCount(this._accordion.titles[this._sections.indexOf(section)], text);
+  /** Say beside the title of a section how many are in it, and in a tooltip how many of what. */
+  setCount(section: Section, text: string, tooltip = ''): void {
+    section.setCount(this._accordion.titles[this._sections.indexOf(section)], text, tooltip);
   }
 
   /** Open the sections as they were; from now on, changes are kept. */

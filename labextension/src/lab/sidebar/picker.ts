@@ -151,9 +151,10 @@ class PickerRow implements IRowView<IExperimentLine> {
     );
   }
 
-  update({ id, name, status, status_word: word, labels }: IExperimentLine): void {
+  update({ id, name, status, status_word: word, labels, alarm }: IExperimentLine): void {
     this._shape.set(status);
     setAttribute(this.node, 'data-status', status);
+    setAttribute(this.node, 'data-alarm', alarm === '' ? null : 'true');
     setAttribute(this.node, 'aria-label', sayAll([`${id}`, name, word, ...labels]));
     setText(this._id, String(id));
     setCut(this._name, name);

@@ -103,7 +103,7 @@ function makePanel(
   const { slots, active, ended } = contents;
   const sections = [slots, active, ended, section];
   const panel = new SidebarPanel(det, sections, sections.indexOf(ended), memory);
-  contents.setCount = (of, text) => panel.setCount(of, text);
+  contents.setCount = (of, text, tooltip) => panel.setCount(of, text, tooltip);
   panel.disposed.connect(() => contents.dispose());
   panel.title.icon = sidebarIcon;
   panel.title.caption = trans.__('Slots and Experiments');

@@ -1,7 +1,7 @@
 /** A section of the sidebar: knows whether it can be seen, and says when there is nothing in it. */
 import { Widget } from '@lumino/widgets';
 
-import { h, setHidden, setText } from '../../dom/dom.js';
+import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 
 /** What stands in a section that has nothing to show. */
 export interface IEmpty {
@@ -77,12 +77,13 @@ export class Section extends Widget {
     this._empty.replaceChildren(...parts);
   }
 
-  /** A number beside the title, whose element is kept. */
-  setCount(title: HTMLElement | undefined, text: string): void {
+  /** A number beside the title, whose element is kept, and what it counts as a tooltip. */
+  setCount(title: HTMLElement | undefined, text: string, tooltip: string): void {
     if (title !== undefined && this._count.parentElement !== title) {
       title.append(this._count);
     }
     setText(this._count, text);
+    setAttribute(this._count, 'title', tooltip || null);
   }
 
   protected override onAfterShow(): void {

@@ -102,22 +102,26 @@ test('the console that is open is shown, and another one when its rank has ended
 
 test('why there is no console is said', async () => {
   const { commands, startNew } = start();
-  startNew.mockRejectedValue(new Error('rank 1 of trial 3 does not run now: it is PAUSED'));
+  startNew.mockRejectedValue(new Error('rank 1 of trial 3 does not run now: it is paused'));
   expect(await commands.execute(Commands.openConsole, CONSOLE)).toBeNull();
   expect(Notification.error).toHaveBeenCalledWith(
-    expect.stringContaining('it is PAUSED'),
+    expect.stringContaining('it is paused'),
     expect.anything()
   );
 });
 
-test('why a console has died is said', async () => {
+test.each([
+  ['COMPLETED', 'completed'],
+  ['STOPPING_KILLED', 'stopping'],
+  ['ACTIVE', 'running'] // it starts again
+])('why a console has died is said: the trial is %s', async (state, word) => {
   const { commands, consoles, det } = start();
   await commands.execute(Commands.openConsole, CONSOLE);
-  det.get.mockResolvedValue({ state: 'COMPLETED' });
+  det.get.mockResolvedValue({ state });
   consoles[0]?.sessionContext.statusChanged.emit('dead');
   await vi.waitFor(() => expect(Notification.info).toHaveBeenCalled());
   expect(Notification.info).toHaveBeenCalledWith(
-    'Rank 1 of trial 3 has ended, and with it its console: the trial is COMPLETED.',
+    `Rank 1 of trial 3 has ended, and with it its console: the trial is ${word}.`,
     expect.anything()
   );
 });

@@ -27,6 +27,7 @@ export function trial(id: number, fields: Partial<ITrialLine> = {}): ITrialLine 
     experiment: 'digits',
     status: 'running',
     status_word: 'Running',
+    alarm: '',
     steps_completed: 1200,
     progress: 0.256,
     ranks: [rank(0), rank(1)],

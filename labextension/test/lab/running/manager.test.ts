@@ -57,6 +57,17 @@ test('a trial that does not run says what it does', () => {
   expect(manager.running()[0]?.detail?.()).toBe('Pausing');
 });
 
+test('a trial that diverges looks like a failure, and says what it is', () => {
+  const { det, manager } = start();
+  manager.running();
+  const alarm = 'loss is NaN since batch 40';
+  det.say(trial(3, { status_word: 'Running, diverged', alarm }));
+  const [item] = manager.running();
+  expect(item?.className).toContain('jp-mod-error');
+  expect(item?.detail?.()).toBe('diverged'); // leaves room for the name
+  expect(item?.labelTitle?.()).toContain(`Running, diverged, 1,200 steps, 25%\n${alarm}`);
+});
+
 test('as a list, ranks follow their trial and say whose they are', () => {
   const { det, manager } = start();
   manager.running({ mode: 'list' });

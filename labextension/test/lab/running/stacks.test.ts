@@ -97,9 +97,9 @@ test('one rank can be asked, and then all', async () => {
 test('a refusal is said above the last stacks, and goes when there are new ones', async () => {
   det.ask.mockResolvedValueOnce({ trial_id: 3, stacks: FOUR });
   const view = await shown();
-  det.ask.mockRejectedValueOnce(new Error('trial 3 has no ranks now: it is COMPLETED'));
+  det.ask.mockRejectedValueOnce(new Error('trial 3 has no ranks now: it is over (completed)'));
   await view.refresh();
-  expect(view.node.querySelector('[role=alert]')?.textContent).toContain('it is COMPLETED');
+  expect(view.node.querySelector('[role=alert]')?.textContent).toContain('it is over (completed)');
   expect(headings(view)).toHaveLength(2);
   det.ask.mockResolvedValueOnce({ trial_id: 3, stacks: FOUR });
   await view.refresh();

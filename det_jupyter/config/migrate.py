@@ -1,0 +1,204 @@
+"""`migrate`: what older files write, in the words of today; the rest of config/ has one spelling.
+
+    searcher.name: adaptive_simple      adaptive_asha, with the same keys
+    resources.slots: 4                  slots_per_trial: 4; it is a key of notebooks' files
+    environment_variables: {gpu: ...}   {cuda: ...}
+    log_policies: action: {type: a}     action: a
+    checkpoint_storage: {type: directory, host_path: /a}      container_path: /a
+
+Files of Determined before 0.13 count training in steps of `batches_per_step` batches, 100 if the
+file does not say; here they are read in batches:
+
+    batches_per_step: 50            scheduling_unit: 50
+    min_validation_period: 5        min_validation_period: {batches: 250}
+    searcher.max_steps: 10          searcher.max_length: {batches: 500}
+
+A bare number is steps only in a file that has a key from the time of steps; elsewhere it counts
+batches. A configuration and its template are one file here.
+
+It is done to both before they are merged: what a configuration says in old words goes before what
+its template says in new ones. What changes its meaning gets a notice. What is wrong stays as it
+is: it is found later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from det_jupyter.config.keys import NO_MEANING
+from det_jupyter.errors import Problem
+from det_jupyter.lengths import Length
+from det_jupyter.schema.fields import whole
+from det_jupyter.schema.paths import look_up, section, shown
+from det_jupyter.words import count
+
+_NEW_NAMES = {"adaptive_simple": "adaptive_asha"}
+_DEFAULT = 100
+_PERIODS = ("min_validation_period", "min_checkpoint_period")
+_RENAMED = {
+    "max_steps": "max_length",
+    "target_trial_steps": "max_length",
+    "steps_per_round": "length_per_round",
+}
+_BARE = ("max_length", "length_per_round")
+
+
+class Migrated(NamedTuple):
+    """A configuration and its template in the words of today."""
+
+    document: Mapping[str, Any]
+    template: Mapping[str, Any]
+    notices: list[str]  # what was read as something else, as `path: sentence.`
+
+
+def migrate(document: Mapping[str, Any], template: Mapping[str, Any] | None = None) -> Migrated:
+    """Return a configuration, and its template, with the keys that there are now.
+
+    What is written in the words of today is returned as it is.
+    """
+    template = {} if template is None else template
+    notices: list[str] = []
+    if _counts_in_steps(document) or _counts_in_steps(template):
+        steps = _Steps(*_step_size(document, template), notices)
+        document, template = steps.in_batches(document), steps.in_batches(template)
+    return Migrated(_renamed(document, notices), _renamed(template, notices), notices)
+
+
+def _renamed(document: Mapping[str, Any], notices: list[str]) -> Mapping[str, Any]:
+    new: dict[str, Any] = {}
+    searcher, resources = section(document, "searcher"), section(document, "resources")
+    if isinstance(name := searcher.get("name"), str) and (today := _NEW_NAMES.get(name)):
+        new["searcher"] = {**searcher, "name": today}
+        notices.append(f"searcher.name: {name} is no more; read as {today}, which replaced it.")
+    slots = whole(resources.get("slots"))
+    if slots is not None and resources.get("slots_per_trial") is None:
+        new["resources"] = _with_new_key(resources, "slots", "slots_per_trial", slots)
+        notices.append(f"resources.slots: {NO_MEANING['resources.slots']}.")
+    storage = section(document, "checkpoint_storage")
+    # Our first version took `host_path` for it: experiments of that time are still kept.
+    is_ours = storage.get("type") == "directory" and storage.get("container_path") is None
+    if is_ours and (path := storage.get("host_path")) is not None:
+        new["checkpoint_storage"] = _with_new_key(storage, "host_path", "container_path", path)
+    environment = section(document, "environment")
+    if isinstance(variables := environment.get("environment_variables"), Mapping):
+        named = _with_kinds_named(variables)
+        new["environment"] = {**environment, "environment_variables": named}
+    if isinstance(policies := document.get("log_policies"), list):
+        new["log_policies"] = [_with_plain_action(policy) for policy in policies]
+    return {**document, **new}
+
+
+def _with_new_key(section: Mapping[str, Any], old: str, new: str, value: Any) -> dict[str, Any]:
+    return {key: item for key, item in section.items() if key != old} | {new: value}
+
+
+def _with_kinds_named(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return environment variables with those for `gpu`, as it was once called, under `cuda`."""
+    if variables.get("gpu") is None:
+        return variables
+    lines, others = variables["gpu"], variables.get("cuda") or []
+    both = [*lines, *others] if isinstance(lines, list) and isinstance(others, list) else lines
+    return _with_new_key(variables, "gpu", "cuda", both)
+
+
+def _with_plain_action(policy: Any) -> Any:
+    action = policy.get("action") if isinstance(policy, Mapping) else None
+    if isinstance(action, Mapping) and action.keys() == {"type"} and action["type"] is not None:
+        return {**policy, "action": action["type"]}
+    return policy
+
+
+def _counts_in_steps(document: Mapping[str, Any]) -> bool:
+    """Return whether a configuration has a key that Determined had only while it had steps."""
+    searcher = section(document, "searcher")
+    given = (document.get("batches_per_step"), *map(searcher.get, ("step_budget", *_RENAMED)))
+    return any(value is not None for value in given)
+
+
+def _step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the batches of a step, and where that is from; the first that says so counts.
+
+    `scheduling_unit` is what `batches_per_step` was renamed to: a file may have been changed in
+    part.
+    """
+    for key in ("batches_per_step", "scheduling_unit"):
+        for document in documents:
+            size = whole(document.get(key))
+            if size is not None and size > 0:
+                return size, key
+    return _DEFAULT, "batches_per_step is not given"
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Reads steps as batches."""
+
+    size: int  # batches in a step
+    source: str  # where that is from
+    notices: list[str] = field(default_factory=list)
+
+    def in_batches(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document with its lengths in batches; what is no number of steps stays."""
+        converted = dict(document)
+        unit = whole(converted.get("batches_per_step"))
+        if unit is not None and unit > 0:
+            del converted["batches_per_step"]
+            if converted.get("scheduling_unit") is None:
+                converted["scheduling_unit"] = unit
+                self._note("batches_per_step", f"read as scheduling_unit: {unit}")
+            else:
+                remark = "ignored but as the length of a step: scheduling_unit is given"
+                self._note("batches_per_step", remark)
+        for path in _PERIODS:
+            if length := self._length(converted.get(path)):
+                self._note(path, self._read_as(length, ""))
+            if (steps := whole(converted.get(path))) is not None and steps >= 0:
+                converted[path] = {"batches": steps * self.size}
+        if isinstance(searcher := converted.get("searcher"), Mapping):
+            converted["searcher"] = self._searcher_in_batches(searcher)
+        return converted
+
+    def _searcher_in_batches(self, searcher: Mapping[str, Any]) -> dict[str, Any]:
+        converted = dict(searcher)
+        for key in _BARE:
+            if length := self._length(searcher.get(key)):
+                converted[key] = length.to_document()
+        if length := self._length(searcher.get("max_length")):
+            write = f"; for as many batches write {{batches: {searcher['max_length']}}}"
+            self._note("searcher.max_length", self._read_as(length, "") + write)
+        for old, new in _RENAMED.items():
+            if (length := self._length(searcher.get(old))) is None:
+                continue
+            del converted[old]
+            if converted.get(new) is None:
+                converted[new] = length.to_document()
+                self._note(f"searcher.{old}", self._read_as(length, f"{new}: "))
+            else:
+                self._note(f"searcher.{old}", f"ignored: searcher.{new} is given")
+        return converted
+
+    def _length(self, steps: Any) -> Length | None:
+        amount = whole(steps)
+        return None if not amount or amount < 0 else Length("batches", amount * self.size)
+
+    def _read_as(self, length: Length, key: str) -> str:
+        steps = count(length.amount // self.size, "step")
+        written = f"{key}{{{length.unit}: {length.amount}}}"
+        return f"{steps} of {self.size} batches ({self.source}), read as {written}"
+
+    def _note(self, path: str, remark: str) -> None:
+        self.notices.append(f"{path}: {remark}.")
+
+
+def explain_unmigrated(path: str, document: Mapping[str, Any]) -> Problem | None:
+    """Return the problem with what is no number of steps; None if no such file has the key."""
+    needed = f"got {shown(look_up(document, path))}, expected a whole number above 0; write"
+    if path == "batches_per_step":
+        text = f"{needed} scheduling_unit: {_step_size(document)[0]}"
+        return Problem(path, text, "scheduling_unit")
+    above, _, key = path.rpartition(".")
+    if above == "searcher" and _RENAMED.get(key) == "max_length":
+        return Problem(path, f"{needed} max_length: {{batches: ...}}", "searcher.max_length")
+    return None

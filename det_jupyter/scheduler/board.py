@@ -1,0 +1,259 @@
+"""The agents of a pool while a pass gives their slots out, and where a gang fits.
+
+    1. On one agent with enough free slots: the one that has the fewest of them (best fit) or of
+       whose slots the greatest share is free (worst fit), then the lowest id.
+    2. A gang for which no agent is large enough takes whole idle agents of one kind and one size
+       that divides what it needs; the largest such size of which there are enough.
+    3. Where the pool allows it, else idle agents of one kind and several sizes, the largest first;
+       it never tries again with fewer of the large ones.
+
+Kinds are never mixed. Blocked and closed agents are no candidates. A gang without slots goes to
+any open agent that has a place left for one.
+
+Prior art: the fits of Determined AI's resource pools. Two deviations: ties go to the lowest id,
+not to a hash; and a gang that an agent is large enough for waits for it instead of taking several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from det_jupyter.scheduler.model import AgentSlots, Fitting, Part, PoolRules, Running, Shape
+from det_jupyter.scheduler.snapshot import Snapshot
+
+NO_PRIORITY = 1000  # no gang has a greater priority number
+ANY_PRIORITY = -1  # every gang has a greater priority number
+
+Closed = Container[str]  # agents that are no candidates
+Section = tuple[int, str]  # agents of one size and one kind: negative size, kind
+
+
+@dataclass(slots=True)
+class Seats:
+    """One agent in a pass.
+
+    Args:
+        agent: What it offers.
+        gangs: The gangs on it, by id.
+        free: Slots that no gang holds, ascending.
+        coming: Number of slots that are free once the leaving gangs have left.
+    """
+
+    agent: AgentSlots
+    gangs: dict[str, Running] = field(default_factory=dict)
+    free: tuple[int, ...] = ()
+    coming: int = 0
+
+    @property
+    def id(self) -> str:
+        """The agent's name."""
+        return self.agent.id
+
+    @property
+    def size(self) -> int:
+        """Number of slots that may be given out, held or not."""
+        return len(self.agent.slots)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no gang holds any of its slots, those not given out included."""
+        return not any(gang.request.slots for gang in self.gangs.values())
+
+    def count(self) -> None:
+        """Count its slots after its gangs have changed."""
+        held: set[int] = set()
+        leaving: set[int] = set()
+        for gang in self.gangs.values():
+            (leaving if gang.is_leaving else held).update(gang.slots_on(self.agent.id))
+        slots = sorted(self.agent.slots)
+        self.free = tuple(s for s in slots if s not in held and s not in leaving)
+        self.coming = sum(slot not in held for slot in slots)
+
+    def back(self, gang: Running) -> int:
+        """Return how many slots that may be given out a gang gives back here."""
+        return len(set(gang.slots_on(self.agent.id)).intersection(self.agent.slots))
+
+
+class Board:
+    """The agents of a snapshot, changed as a pass starts gangs and asks others to leave.
+
+    Args:
+        snapshot: The pool as it was when the pass began.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.rules = snapshot.rules
+        self.groups = snapshot.groups
+        self.running = dict(snapshot.running)
+        self.seats = {agent.id: Seats(agent) for agent in snapshot.agents.values()}
+        self._held: dict[int, int] = {}
+        self._spans: dict[Shape, bool] = {}
+        for request_id in sorted(self.running):
+            self._seat(self.running[request_id])
+        for seats in self.seats.values():
+            seats.count()
+
+    def _seat(self, gang: Running) -> list[Seats]:
+        request = gang.request
+        self._held[request.group] = self._held.get(request.group, 0) + request.slots
+        here = [self.seats[part.agent_id] for part in gang.parts if part.agent_id in self.seats]
+        for seats in here:
+            seats.gangs[request.id] = gang
+        return here
+
+    def held(self, group: int) -> int:
+        """Return the slots that a group holds, those of gangs that leave included."""
+        return self._held.get(group, 0)
+
+    def priority(self, gang: Running) -> int:
+        """Return the priority of a gang's group."""
+        return self.groups[gang.request.group].priority
+
+    def hold(self, gang: Running) -> None:
+        """Give a gang its slots."""
+        self.running[gang.request.id] = gang
+        for seats in self._seat(gang):
+            seats.count()
+
+    def leave(self, request_id: str) -> dict[str, int]:
+        """Note that a gang was asked to leave; return the slots that it gives back per agent."""
+        gang = self.running[request_id] = replace(self.running[request_id], is_leaving=True)
+        given: dict[str, int] = {}
+        for part in gang.parts:
+            if (seats := self.seats.get(part.agent_id)) is not None:
+                given[seats.id] = -seats.coming
+                seats.gangs[request_id] = gang
+                seats.count()
+                given[seats.id] += seats.coming
+        return given
+
+    def stayers(self, seats: Seats, priority: int) -> list[Running]:
+        """Return gangs that stay on an agent and have a greater priority number, by id."""
+        return [
+            gang
+            for _, gang in sorted(seats.gangs.items())
+            if gang.request.slots and not gang.is_leaving and self.priority(gang) > priority
+        ]
+
+    def reach(self, seats: Seats, priority: int) -> int:
+        """Return the slots that are free without what leaves and all above this priority number.
+
+        `NO_PRIORITY`: only without the gangs that are leaving anyway.
+        """
+        if priority == NO_PRIORITY:
+            return seats.coming
+        return seats.coming + sum(seats.back(gang) for gang in self.stayers(seats, priority))
+
+    def is_clear(self, seats: Seats, priority: int) -> bool:
+        """Return whether an agent would be idle without what leaves and all above a priority."""
+        return seats.size > 0 and all(
+            gang.is_leaving or self.priority(gang) > priority
+            for gang in seats.gangs.values()
+            if gang.request.slots
+        )
+
+    def open_to(self, shape: Shape, closed: Closed) -> Iterator[Seats]:
+        """Yield the agents that are candidates for a gang."""
+        for agent_id, seats in self.seats.items():
+            if agent_id not in closed and agent_id not in shape.blocked:
+                yield seats
+
+    def spans(self, shape: Shape) -> bool:
+        """Return whether no agent is large enough, so that the gang has to take several."""
+        if shape not in self._spans:
+            self._spans[shape] = (
+                shape.slots > 1
+                and not shape.is_single_agent
+                and all(seats.size < shape.slots for seats in self.open_to(shape, ()))
+            )
+        return self._spans[shape]
+
+    def find_parts(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+        """Return which slots a gang gets now, or None if it does not fit."""
+        if shape.slots == 0:
+            return self._find_aux(shape)
+        if not self.spans(shape):
+            return self._find_one(shape, closed)
+        idle = (s for s in self.open_to(shape, closed) if s.is_idle and s.free)
+        wholes = self.find_wholes(shape, [(len(seats.free), seats) for seats in idle])
+        return None if wholes is None else tuple(Part(s.id, s.free) for s in wholes)
+
+    def _find_aux(self, shape: Shape) -> tuple[Part, ...] | None:
+        """Return the agent with the fewest places left (best fit) or the most."""
+        sign = 1 if self.rules.fitting is Fitting.BEST else -1
+        most = self.rules.max_aux_per_agent
+        left = [
+            (sign * (most - num), seats.id)
+            for seats in self.open_to(shape, ())
+            if seats.agent.is_open
+            and (num := sum(not gang.request.slots for gang in seats.gangs.values())) < most
+        ]
+        return (Part(min(left)[1], ()),) if left else None
+
+    def _find_one(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+        is_best = self.rules.fitting is Fitting.BEST
+        found: list[tuple[Fraction | int, str]] = [
+            (len(seats.free) if is_best else Fraction(-len(seats.free), seats.size), seats.id)
+            for seats in self.open_to(shape, closed)
+            if len(seats.free) >= shape.slots
+        ]
+        if not found:
+            return None
+        seats = self.seats[min(found)[1]]
+        return (Part(seats.id, seats.free[: shape.slots]),)
+
+    def find_wholes(self, shape: Shape, levels: Iterable[tuple[int, Seats]]) -> list[Seats] | None:
+        """Return agents that together are exactly as large as a gang.
+
+        Args:
+            shape: Of the gang.
+            levels: The agents to choose from; those with the highest numbers are taken.
+        """
+        return wholes_among(shape, in_sections(levels), self.rules)
+
+
+Sections = dict[Section, list[tuple[int, Seats]]]
+
+
+def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
+    """Return agents by size and kind, the largest agents first; in a section the highest level."""
+    found: Sections = {}
+    for level, seats in levels:
+        found.setdefault((-seats.size, seats.agent.kind), []).append((level, seats))
+    for some in found.values():
+        some.sort(key=_highest_first)
+    return dict(sorted(found.items()))
+
+
+_highest_first: Callable[[tuple[int, Seats]], tuple[int, str]] = lambda one: (-one[0], one[1].id)  # noqa: E731
+
+
+def equal_wholes(shape: Shape, sections: Sections) -> Iterator[list[tuple[int, Seats]]]:
+    """Yield, of each section that has them, levels and agents that are as large as a gang."""
+    for (negative_size, _), some in sections.items():
+        if negative_size and shape.slots % negative_size == 0:
+            num = shape.slots // -negative_size
+            if len(some) >= num:
+                yield some[:num]
+
+
+def wholes_among(shape: Shape, sections: Sections, rules: PoolRules) -> list[Seats] | None:
+    """Return agents of these sections that together are exactly as large as a gang."""
+    for found in equal_wholes(shape, sections):
+        return [seats for _, seats in found]
+    return _mixed_wholes(shape, sections) if rules.allow_heterogeneous_fits else None
+
+
+def _mixed_wholes(shape: Shape, sections: Sections) -> list[Seats] | None:
+    for kind in sorted({kind for _, kind in sections}):
+        rest, found = shape.slots, list[Seats]()
+        for (negative_size, of), some in sections.items():
+            if of == kind and negative_size:
+                taken = [seats for _, seats in some[: rest // -negative_size]]
+                found += taken
+                rest += len(taken) * negative_size
+        if not rest:
+            return found
+    return None

@@ -1,0 +1,280 @@
+"""Which requests start and which gangs have to leave: one function of a snapshot.
+
+A pass goes through the waiting requests in order. For each:
+
+    1. It fits on slots that are not kept for requests ahead: it starts.
+    2. Else, if its group holds `max_slots`: it is skipped, and keeps nothing.
+    3. Else, if leaving gangs will make room: their agents are kept for it. If less urgent gangs
+       (in fair share: gangs of groups that have more) would make room: the cheapest of them are
+       asked to leave, and their agents are kept for it.
+    4. Else the agents where it is nearest to fitting are kept for it. With preemption a less
+       urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
+       rule 3 asks it to leave as soon as that makes room.
+
+A request for which gangs were asked to leave before starts on their agents, or waits on (kept.py).
+Only the first `reservation_depth` waiting requests keep agents by rule 4; those behind may preempt
+too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests behind, one of each
+shape is tried, because the others of that shape would not fit either.
+
+Nothing is kept between calls: the same snapshot gives the same decisions.
+"""
+
+from __future__ import annotations
+
+import math
+
+from det_jupyter.scheduler.board import NO_PRIORITY, Board
+from det_jupyter.scheduler.kept import Kept
+from det_jupyter.scheduler.model import (
+    Decisions,
+    Part,
+    Placement,
+    Policy,
+    Preemption,
+    Promise,
+    Request,
+    Running,
+    Shape,
+)
+from det_jupyter.scheduler.room import Exchange, Room, Way, cheapest_way
+from det_jupyter.scheduler.snapshot import Snapshot
+
+LOOKED_AT = 32  # requests that keep agents or preempt in one pass
+
+
+class PassFailed(Exception):
+    """A pass raised.
+
+    Attributes:
+        request_id: The request that it looked at; "": none.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(request_id)
+        self.request_id = request_id
+
+
+def decide(snapshot: Snapshot, now: float) -> Decisions:
+    """Return which requests start and which gangs have to leave.
+
+    Where a decision changes the facts of the next one, another pass follows, until one decides
+    nothing. This terminates: every pass but the last starts a request, preempts a gang, or ends a
+    promise; a preempted gang does not wait again before it has left, and a promise is only made by
+    a preemption.
+
+    Args:
+        snapshot: The pool.
+        now: UTC seconds.
+
+    Raises:
+        PassFailed: From what a pass raised.
+    """
+    starts: list[Placement] = []
+    preemptions: list[Preemption] = []
+    promises: dict[str, Promise] = {}
+    while True:
+        taken = Pass(snapshot, now)
+        try:
+            taken.run()
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise PassFailed(taken.looking_at) from error
+        decided = Decisions(
+            tuple(taken.starts), tuple(taken.preemptions), tuple(taken.promises.values())
+        )
+        starts += decided.starts
+        preemptions += decided.preemptions
+        promises |= taken.promises
+        snapshot = snapshot.after(decided, now)
+        if not taken.is_worth_another:
+            break
+    waiting, kept = snapshot.waiting, taken.kept.by_request
+    return Decisions(
+        tuple(starts),
+        tuple(preemptions),
+        tuple(promise for name, promise in promises.items() if name in waiting),
+        {name: agents for name, agents in kept.items() if name in waiting},
+    )
+
+
+class Pass:
+    """One pass over the queue of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self.starts: list[Placement] = []
+        self.preemptions: list[Preemption] = []
+        self.promises: dict[str, Promise] = {}
+        self.looking_at = ""  # the current request: the one at fault, should the pass raise
+        self._snapshot = snapshot
+        self._rules = snapshot.rules
+        self._now = now
+        self._board = Board(snapshot)
+        self.kept = Kept(self._board, [one for one in snapshot.order if one.promised])
+        self._is_cut = False  # ended early, because promises changed
+        self._num_keepers = 0
+        self._wanted: dict[int, int] = {}  # slots that groups keep agents for
+        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
+        self._no_sight: set[Shape] = set()  # shapes that leaving gangs make no room for
+        self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
+        self._passed: dict[Shape, float] = {}  # shapes not tried again up to this priority
+        self._has_order = self._rules.policy is Policy.PRIORITY
+        self._has_backfill = self._rules.preemption and self._has_order
+
+    @property
+    def is_worth_another(self) -> bool:
+        """Whether another pass could decide more."""
+        policy, preempts = self._rules.policy, self._rules.preemption
+        starts_reorder = policy is Policy.ROUND_ROBIN or (policy is Policy.FAIR_SHARE and preempts)
+        return bool(self.starts and starts_reorder) or bool(self.preemptions) or self._is_cut
+
+    def run(self) -> None:
+        """Decide about all waiting requests."""
+        for request in self._snapshot.order:
+            if self._is_cut:
+                return
+            if request.promised:
+                serve = self._serve_promised
+            elif self._is_passed(request) or self._is_capped_before(request):
+                continue
+            else:
+                serve = self._serve
+            self.looking_at = request.id
+            self.kept.reach(self.kept.rank(request))
+            serve(request)
+
+    def _is_passed(self, request: Request) -> bool:
+        up_to = self._passed.get(request.shape)
+        return up_to is not None and self._priority(request) <= up_to
+
+    def _serve(self, request: Request) -> None:
+        if self._is_full(request) or self._start(request) or self._wait(request):
+            return
+        is_loose = self._has_backfill and self.kept.least_loose is not None
+        up_to = self._priority(request) if request.slots and is_loose else math.inf
+        self._passed[request.shape] = up_to
+
+    def _serve_promised(self, request: Request) -> None:
+        is_capped = self._is_capped(request, self._board.held(request.group))
+        if not is_capped and request.id in self.kept.by_request:
+            parts = self.kept.find_promised_parts(request)
+            if parts is not None:
+                self._hold(request, parts, is_backfill=self.kept.is_lent(request))
+            elif not self._start(request):
+                self.kept.settle(request)
+                self._note_keeper(request)
+                return
+        self.promises[request.id] = Promise(request.id, ())
+        self._is_cut = True
+
+    def _priority(self, request: Request) -> int:
+        return self._board.groups[request.group].priority
+
+    def _is_full(self, request: Request) -> bool:
+        """Return whether `max_slots` of its group is used up by gangs and requests ahead of it."""
+        held = self._board.held(request.group) + self._wanted.get(request.group, 0)
+        return self._is_capped(request, held)
+
+    def _is_capped_before(self, request: Request) -> bool:
+        return self._is_capped(request, self._snapshot.held(request.group))
+
+    def _is_capped(self, request: Request, held: int) -> bool:
+        most = self._board.groups[request.group].max_slots
+        return most is not None and request.slots > 0 and held + request.slots > most
+
+    def _start(self, request: Request) -> bool:
+        """Start it if it fits, as backfill if it fits only there."""
+        shape, kept, priority = request.shape, self.kept, self._priority(request)
+        tried = self._no_room.get(shape)
+        parts, is_backfill = None, False
+        if tried is None:
+            parts = self._board.find_parts(shape, kept.closed_to_all())
+            if parts is None and kept.behind:
+                parts = self._board.find_parts(shape, kept.agents.keys() - kept.behind)
+        if parts is None and (tried is None or priority > tried) and self._may_stand_in(priority):
+            parts, is_backfill = self._board.find_parts(shape, kept.closed_to(priority)), True
+        if parts is None:
+            self._no_room[shape] = priority
+            return False
+        self._hold(request, parts, is_backfill=is_backfill)
+        if shape.slots and not kept.behind.isdisjoint(part.agent_id for part in parts):
+            self._is_cut = True
+        return True
+
+    def _hold(self, request: Request, parts: tuple[Part, ...], *, is_backfill: bool) -> None:
+        gang = Running(request=request, parts=parts, since=self._now, is_backfill=is_backfill)
+        self._board.hold(gang)
+        self.starts.append(Placement(request.id, parts, is_backfill))
+
+    def _may_stand_in(self, priority: int) -> bool:
+        """Return whether a request of this priority could be backfill somewhere."""
+        least = self.kept.least_loose
+        return self._has_backfill and least is not None and priority > least
+
+    def _wait(self, request: Request) -> bool:
+        """Keep agents for it; return whether to try the next request of its shape."""
+        if not request.slots or self._num_keepers >= LOOKED_AT:
+            return False
+        may_keep = self._num_keepers < self._rules.reservation_depth
+        in_sight = self._find_room(request.shape)
+        if in_sight and not may_keep:
+            return False
+        agents = in_sight or self._make_room(request, needs_victims=not may_keep)
+        if agents is not None:
+            self.kept.keep_firmly(request, agents)
+        elif not may_keep:
+            return False
+        else:
+            above = self._priority(request) if self._has_backfill else NO_PRIORITY
+            agents = self.kept.find_nearest(request.shape, above)
+            if agents is None:
+                return False
+            self.kept.keep_loosely(request, agents, self._priority(request))
+        self._note_keeper(request)
+        return True
+
+    def _note_keeper(self, request: Request) -> None:
+        self._num_keepers += 1
+        wanted = self._wanted.get(request.group, 0)
+        self._wanted[request.group] = wanted + request.slots
+
+    def _find_room(self, shape: Shape) -> list[str] | None:
+        """Return the agents where leaving gangs make room."""
+        if shape in self._no_sight:
+            return None
+        closed = self.kept.closed_to_all()
+        agents = self.kept.find_room(shape, closed)
+        if agents is None and closed is not self.kept.agents:
+            agents = self.kept.find_room(shape, self.kept.agents)
+        if agents is None:
+            self._no_sight.add(shape)
+        return agents
+
+    def _make_room(self, request: Request, *, needs_victims: bool) -> list[str] | None:
+        """Preempt gangs if that makes room, and return the agents."""
+        way = self._find_way(request) if self._rules.preemption else None
+        if way is None or (needs_victims and not way.victims):
+            return None
+        for victim in way.victims:
+            self.kept.credit(self._board.leave(victim))
+            self.preemptions.append(Preemption(victim, request.id))
+        self._no_sight.clear()
+        if way.victims:
+            self.promises[request.id] = Promise(request.id, way.agents)
+        return list(way.agents)
+
+    def _find_way(self, request: Request) -> Way | None:
+        """Return the best way to make room; do not search again where its shape had none."""
+        if self._rules.policy is Policy.ROUND_ROBIN:
+            return None
+        limit = 0.0 if self._has_order else self._snapshot.share_with(request)
+        if limit >= self._no_way.get(request.shape, math.inf):
+            return None
+        room = Room(self._board, self.kept, request.shape, self._now)
+        if self._has_order:
+            way = cheapest_way(room, self._priority(request))
+        else:
+            way = Exchange(room, request.group, limit).find_way()
+        if way is None:
+            self._no_way[request.shape] = limit
+        return way

@@ -1,1 +1,0 @@
-"""A pool of slots, and the pass that decides which gangs start and which have to leave."""

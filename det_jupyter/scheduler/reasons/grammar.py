@@ -1,0 +1,149 @@
+"""Words of reasons and remedies: nouns and verbs that agree in number, lists, times, names.
+
+Names come from people and processes: each is put on one line and shortened, never obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import tzinfo
+from itertools import groupby, pairwise
+
+from det_jupyter.wire import DeviceProcess, Estimate
+from det_jupyter.words import lasting, moment, size
+
+_NAME = 32  # characters of a name that a sentence shows
+_PIECES = 6  # of a list of numbers
+_SOON_S = 60.0
+_PLURALS = {"is": "are", "has": "have", "process": "processes"}
+
+
+def shown(name: str, most: int = _NAME) -> str:
+    """Return a name on one line and not too long, without anything that a terminal would obey.
+
+    >>> shown("two\\nlines"), shown("a" * 40, 8)
+    ('two lines', 'aaaaaaa…')
+    """
+    line = "".join(char if char.isprintable() else " " for char in name)
+    line = " ".join(line.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def file_of(path: str) -> str:
+    """Return a file's name without its folders."""
+    return shown(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path)
+
+
+def listed(items: Iterable[object], *, most: int = 3, last: str = "and") -> str:
+    """Return items as one enumerates them, the front only of a long list.
+
+    >>> listed("a"), listed("ab"), listed([8, 16], last="or"), listed("abcdef")
+    ('a', 'a and b', '8 or 16', 'a, b, c and 3 more')
+    """
+    words = [str(item) for item in items]
+    if len(words) > most + 1:  # “and 1 more” is no shorter than naming it
+        words = [*words[:most], f"{len(words) - most} more"]
+        last = "and"
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def noun(number: int, word: str) -> str:
+    """Return a noun for so many.
+
+    >>> noun(1, "agent"), noun(2, "agent"), noun(2, "process")
+    ('agent', 'agents', 'processes')
+    """
+    return word if number == 1 else _PLURALS.get(word, f"{word}s")
+
+
+def verb(number: int, word: str) -> str:
+    """Return a verb in the third person for so many; none is one.
+
+    >>> verb(1, "holds"), verb(2, "holds"), verb(2, "is"), verb(0, "is")
+    ('holds', 'hold', 'are', 'is')
+    """
+    return word if number < 2 else _PLURALS.get(word, word.removesuffix("s"))
+
+
+def so_many_are(number: int, of: str, what: str) -> str:
+    """Return how many of some are what.
+
+    >>> so_many_are(2, "of 8", "free"), so_many_are(0, "of these", "idle")
+    ('2 of 8 are free', 'none of these is idle')
+    """
+    return f"{number or 'none'} {of} {verb(number, 'is')} {what}"
+
+
+def named(word: str, names: Sequence[object], *, most: int = 3) -> str:
+    """Return things by name or number.
+
+    >>> named("experiment", [3]), named("agent", ["left", "right"])
+    ('experiment 3', 'agents left and right')
+    """
+    return f"{noun(len(names), word)} {listed(names, most=most)}"
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Return ascending numbers with runs and steps folded.
+
+    >>> numbers([1, 2, 3, 4, 8]), numbers([1, 2]), numbers([*range(1, 9), *range(16, 81, 8)])
+    ('1 to 4, 8', '1, 2', '1 to 8, then 16 to 80 in steps of 8')
+    """
+    runs = [*_runs(values)]
+    if len(runs) <= _PIECES:
+        return ", ".join(_run(first, last) for first, last in runs)
+    rest = [first for first, last in runs[1:] if first == last]
+    steps = {b - a for a, b in pairwise(rest)}
+    if len(rest) == len(runs) - 1 and len(steps) == 1:
+        step = steps.pop()
+        return f"{_run(*runs[0])}, then {rest[0]} to {rest[-1]} in steps of {step}"
+    front = ", ".join(_run(first, last) for first, last in runs[: _PIECES - 2])
+    return f"{front}, … {_run(*runs[-1])}"
+
+
+def _runs(values: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last number of each run; two neighbours are two numbers."""
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
+        found = [value for _, value in run]
+        if len(found) == 2:
+            yield from ((value, value) for value in found)
+        else:
+            yield found[0], found[-1]
+
+
+def _run(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def about(estimate: Estimate, now: float, zone: tzinfo | None) -> str:
+    """Return when something is expected: `about 14:20 (14:10 to 14:40)`."""
+    if estimate.latest is not None and estimate.latest - now <= _SOON_S:
+        return "within a minute"
+    at = moment(estimate.at, now, zone)
+    first = moment(estimate.earliest, now, zone)
+    last = "" if estimate.latest is None else moment(estimate.latest, now, zone)
+    if first == (last or at):
+        return f"about {at}"
+    return f"about {at} ({first} to {last})" if last else f"about {at} ({first} or later)"
+
+
+def stranger(process: DeviceProcess, now: float) -> str:
+    """Return who uses a device: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
+    name = shown(process.command, 40) or "a process"
+    if process.notebook:
+        name = f"the kernel of {file_of(process.notebook)}"
+    facts = [f"pid {process.pid}"]
+    if process.user:
+        facts.append(shown(process.user))
+    if process.memory_bytes:
+        facts.append(size(process.memory_bytes))
+    if process.idle_since is not None:
+        facts.append(f"idle for {lasting(now - process.idle_since)}")
+    return f"{name} ({', '.join(facts)})"
+
+
+def titled(experiment_id: int, name: str) -> str:
+    """Return `experiment 3 “resnet”`."""
+    return f"experiment {experiment_id} “{shown(name)}”"

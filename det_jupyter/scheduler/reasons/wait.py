@@ -1,0 +1,280 @@
+"""A pool at one moment, and the same as one waiting request meets it.
+
+It waits for one of these causes; the board (board.py) says what is free and what would fit:
+
+    turn        requests ahead of it could use the agents where it is nearest to fitting
+    slots       it fits nowhere, and none ahead is in its way
+    max_slots   its experiment holds as many slots as it may
+    the others  it would not fit if nothing else was there: what of the pool is not given out,
+                and the least of that which would all have to be put right
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import combinations
+from typing import Literal
+
+from det_jupyter.scheduler.board import Board, Seats, equal_wholes, in_sections
+from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running, Shape
+from det_jupyter.scheduler.reasons.facts import Facts, Withheld
+from det_jupyter.scheduler.reasons.sizes import could_run, values_that_fit
+from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.snapshot import Snapshot
+from det_jupyter.wire import Estimate
+
+LOOK_AHEAD = 256  # of the queue; trials further behind get a shorter reason
+NEARBY = 8  # agents that are looked at
+
+Cause = Literal[
+    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
+]
+WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickly put right first
+
+
+class Survey:
+    """A pool at one moment, for all reasons that are given then: each question is asked once.
+
+    Args:
+        pool: As it is after decisions were carried out.
+        facts: What the snapshot does not have.
+
+    Attributes:
+        queue: The front of it, in order.
+        board: Its connected agents with their gangs.
+        whatif: The pool with the front of its queue: what is behind has no part in questions.
+        withheld: What its connected agents do not give out.
+        gone: Its agents that are not connected, as they would be.
+    """
+
+    def __init__(self, pool: Snapshot, facts: Facts) -> None:
+        self.facts = facts
+        self.gone = facts.gone()
+        away = {agent.id for agent in self.gone}
+        here = {name: agent for name, agent in pool.agents.items() if name not in away}
+        self.pool = pool if len(here) == len(pool.agents) else replace(pool, agents=here)
+        self.queue = self.pool.order[:LOOK_AHEAD]
+        self.board = Board(self.pool)
+        front = replace(self.pool, waiting={one.id: one for one in self.queue})
+        self.whatif = WhatIf(front, facts)
+        self.withheld = {name: one for name, one in facts.withheld().items() if name in here}
+        self._can_run: dict[Shape, bool] = {}
+        self._ends: dict[str, Estimate | None] = {}
+
+    def can_run(self, shape: Shape) -> bool:
+        """Return whether the pool could run a gang if nothing else was there."""
+        if shape not in self._can_run:
+            self._can_run[shape] = could_run(shape, self.pool.agents.values(), self.pool.rules)
+        return self._can_run[shape]
+
+    def end_of(self, gang: Running) -> Estimate | None:
+        """Return when a running gang is expected to give its slots back.
+
+        One that leaves does so long before its training would end: known is only its limit.
+        """
+        request_id = gang.request.id
+        if request_id not in self._ends:
+            known = self._limit_of if gang.is_leaving else self.facts.end_of
+            self._ends[request_id] = known(request_id)
+        return self._ends[request_id]
+
+    def _limit_of(self, request_id: str) -> Estimate | None:
+        now, limit = self.facts.now, self.facts.leaves_by(request_id)
+        if limit is None or limit <= now:
+            return None
+        basis = "from the time that it has to save and leave"
+        return Estimate(at=limit, earliest=now, latest=limit, basis=basis)
+
+    def trials_of(self, gangs: Iterable[Running]) -> list[int]:
+        """Return the numbers of the trials that gangs are runs of, ascending."""
+        return sorted(self.facts.trial_of(gang.request.id) for gang in gangs)
+
+
+class Wait:
+    """A pool as one waiting request meets it.
+
+    Args:
+        survey: Of the pool.
+        request_id: Of the request.
+
+    Attributes:
+        position: How many are ahead of it.
+        allowed: The agents that it may run on.
+        withheld: What is withheld of these.
+        spans: Whether it gets whole agents, because none is large enough for it.
+    """
+
+    def __init__(self, survey: Survey, request_id: str) -> None:
+        self.survey, self.facts, self.pool = survey, survey.facts, survey.pool
+        self.request = self.pool.waiting[request_id]
+        self.group = self.pool.groups[self.request.group]
+        self.position = self.pool.position(request_id)
+        self.shape = self.request.shape
+        self.allowed = list(survey.board.open_to(self.shape, ()))
+        self.spans = survey.board.spans(self.shape)
+        self.withheld = {
+            seats.id: survey.withheld[seats.id]
+            for seats in self.allowed
+            if seats.id in survey.withheld
+        }
+
+    # What is decided after a change.
+
+    def steps(self, *changes: Change) -> int | None:
+        """Return after how many of these changes the request starts; None: not at all."""
+        return self.survey.whatif.steps(self.request.id, changes)
+
+    def starts(self, *changes: Change) -> bool:
+        """Return whether the request starts after these changes."""
+        return self.steps(*changes) is not None
+
+    # Where it fits.
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the pool could run the request if nothing else was there."""
+        return self.survey.can_run(self.shape)
+
+    def is_possible_with(self, agents: Iterable[AgentSlots]) -> bool:
+        """Return whether it could with these agents, new ones or instead of what they offer."""
+        together = {**self.pool.agents, **{agent.id: agent for agent in agents}}
+        return could_run(self.shape, together.values(), self.pool.rules)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the request fits into what is free, were nothing ahead of it."""
+        return self.survey.board.find_parts(self.shape, ()) is not None
+
+    @cached_property
+    def nearest(self) -> list[Seats]:
+        """The agents where the request is nearest to fitting, the nearest first."""
+        need = self.request.slots
+        if self.spans:
+            sections = in_sections((-self.held(seats), seats) for seats in self.allowed)
+            ways = list(equal_wholes(self.shape, sections))
+            if ways:
+                return [seats for _, seats in max(ways, key=lambda way: sum(n for n, _ in way))]
+            return sorted(self.allowed, key=lambda seats: (self.held(seats), seats.id))
+        large = [seats for seats in self.allowed if seats.size >= need]
+        left = {seats.id: seats.size - self.held(seats) for seats in large}
+        large.sort(key=lambda seats: (-min(need, left[seats.id]), -left[seats.id], seats.id))
+        return large[:NEARBY]
+
+    def held(self, seats: Seats) -> int:
+        """Return the slots that gangs hold on an agent, except those that it may have leave."""
+        return sum(
+            len(gang.slots_on(seats.id))
+            for gang in seats.gangs.values()
+            if not self.is_less_urgent(gang)
+        )
+
+    def is_less_urgent(self, gang: Running) -> bool:
+        """Return whether the pool itself asks a gang to leave as soon as that makes room."""
+        rules = self.pool.rules
+        may_preempt = rules.preemption and rules.policy is Policy.PRIORITY
+        if not may_preempt or not self.request.slots or gang.is_leaving:
+            return False
+        return self.survey.board.priority(gang) > self.group.priority
+
+    def gangs_on(self, agents: Iterable[Seats]) -> list[Running]:
+        """Return the gangs that hold slots on agents (places, for a request without slots)."""
+        has_slots = self.request.slots > 0
+        gangs = (gang for seats in agents for gang in seats.gangs.values())
+        found = {gang.request.id: gang for gang in gangs if (gang.request.slots > 0) is has_slots}
+        return list(found.values())
+
+    # Who is ahead.
+
+    def has_more_of(self, *groups: int) -> bool:
+        """Return whether more trials of these experiments wait."""
+        return any(other.group in groups for other in self.survey.queue)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that are ahead are among those looked at."""
+        return self.position <= len(self.survey.queue)
+
+    @cached_property
+    def in_the_way(self) -> list[Request]:
+        """The requests ahead that could use the agents where this one is nearest to fitting."""
+        return [other for other in self._ahead() if self._could_use(other)]
+
+    def _ahead(self) -> Iterator[Request]:
+        """Yield the requests ahead, without those that max_slots of another experiment stops."""
+        wanted: dict[int, int] = {}
+        for other in self.survey.queue[: self.position]:
+            most = self.pool.groups[other.group].max_slots
+            total = wanted.get(other.group, self.pool.held(other.group)) + other.slots
+            if most is None or total <= most or other.group == self.group.id:
+                wanted[other.group] = total
+                yield other
+
+    def _could_use(self, other: Request) -> bool:
+        if other.slots == 0 or not self.survey.can_run(other.shape):
+            return other.slots == self.request.slots == 0
+        return any(self.claim(other, seats) for seats in self.nearest)
+
+    def claim(self, other: Request, seats: Seats) -> int:
+        """Return how many slots of an agent another request may take or keep at most."""
+        if seats.id in other.blocked:
+            return 0
+        if self.survey.board.spans(other.shape):
+            return seats.size
+        return other.slots if other.slots <= seats.size else 0
+
+    # Why it waits.
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """Why it waits: all that has to be put right, if the pool cannot run it."""
+        most, need = self.group.max_slots, self.request.slots
+        if not self.is_possible:
+            return self._why_impossible()
+        if need and most is not None and self.pool.held(self.group.id) + need > most:
+            return ("max_slots",)
+        return ("turn",) if self.in_the_way or not self.is_complete else ("slots",)
+
+    def _why_impossible(self) -> tuple[Cause, ...]:
+        if not self.pool.agents and not self.survey.gone:
+            return ("no_agent",)
+        for num in range(1, len(WITHHELD) + 1):
+            for causes in combinations(WITHHELD, num):
+                if self.is_possible_with(self.put_right(causes)):
+                    return causes
+        return ("impossible",)
+
+    def put_right(self, causes: Collection[Cause]) -> list[AgentSlots]:
+        """Return the agents that offer more if these causes are put right."""
+        enable, free = "disabled" in causes, "occupied" in causes
+        agents = [
+            offered(self.pool.agents[name], one, enable=enable, free=free)
+            for name, one in self.survey.withheld.items()
+        ]
+        return [*agents, *self.survey.gone] if "agent_gone" in causes else agents
+
+    def all_agents(self) -> list[AgentSlots]:
+        """Return every agent of the pool as it could be, those gone included."""
+        whole = {agent.id: agent for agent in self.put_right(WITHHELD)}
+        return list({**self.pool.agents, **whole}.values())
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of slots that it could ask for, were all of the pool given out, ascending."""
+        allowed = [agent for agent in self.all_agents() if agent.id not in self.shape.blocked]
+        return values_that_fit(allowed, self.pool.rules, self.request.is_single_agent)
+
+    @property
+    def is_kept_away(self) -> bool:
+        """Whether only agents that the trial avoids could run it."""
+        freely = self.shape._replace(blocked=frozenset())
+        return not self.is_possible and self.survey.can_run(freely)
+
+
+def offered(agent: AgentSlots, withheld: Withheld, *, enable: bool, free: bool) -> AgentSlots:
+    """Return an agent as it is once its slots are enabled, its devices are free, or both."""
+    left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
+    more = {*withheld.disabled, *withheld.occupied} - left
+    is_open = agent.is_open or (enable and bool(withheld.disabled))
+    return replace(agent, slots=tuple(sorted({*agent.slots, *more})), is_open=is_open)

@@ -1,0 +1,342 @@
+"""Preemption: which gangs leave so that a request has room.
+
+By priority, those that cost least:
+
+    cost of a gang  = its slots · the seconds since it got them: the work that could be lost
+    cost of a way   = the sum over its gangs; a way has no gang that is not needed
+
+For a request that fits on one agent, each agent where less urgent gangs hold enough slots has a
+cheapest set of gangs (a knapsack: small, because an agent has few slots); the cheapest of these
+sets leaves. Agents are looked at in the order of their newest gang: when one slot of the next
+agent's newest gang alone costs more per missing slot than the best way found, no later agent can
+be better. For a request that takes whole agents, the agents with the cheapest sets of gangs are
+cleared; agents that one gang spans are cleared together, and agents of several sizes never.
+
+In fair share, those of the groups with the greatest share:
+
+    level    slots that a group holds, without those of leaving gangs
+    share    level / weight
+    fairer   after the exchange the taker's share is at most the giver's
+
+An exchange happens only where it is fairer. Because the taker then has no greater share than the
+giver, the giver can never claim its slots back in the same way: exchanges come to an end. The
+search goes through the groups from the greatest share downward and their gangs from the newest on,
+`LOOKED_AT` gangs (or groups that may give nothing) at most, until the gangs found hold enough
+slots on an agent. There the gangs of the group with the greatest share leave first; a gang that
+turns out not to be needed stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from det_jupyter.scheduler.board import ANY_PRIORITY, NO_PRIORITY, Board, Seats, in_sections
+from det_jupyter.scheduler.kept import Kept
+from det_jupyter.scheduler.model import Running, Shape
+
+LOOKED_AT = 64
+ROUNDING = 1e-9  # slots
+
+Cost = tuple[float, int, tuple[str, ...]]  # work, number of gangs, their ids
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Once these gangs have left, there is room on these agents."""
+
+    victims: tuple[str, ...]
+    agents: tuple[str, ...]
+
+
+def cost_of(gang: Running, now: float) -> float:
+    """Return the slot-seconds that are lost at most when a gang leaves."""
+    return gang.request.slots * max(0.0, now - gang.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A request that needs room on a board.
+
+    Args:
+        board: The agents.
+        kept: Agents kept for requests ahead.
+        shape: Of the request.
+        now: UTC seconds.
+    """
+
+    board: Board
+    kept: Kept
+    shape: Shape
+    now: float
+
+    def could_use(self, seats: Seats) -> bool:
+        """Return whether the request could start there at all."""
+        return seats.id not in self.shape.blocked and not self.kept.is_barred(seats.id)
+
+    def missing(self, seats: Seats) -> int:
+        """Return how many slots the request lacks there once leaving gangs have left."""
+        return self.shape.slots - self.kept.coming(seats.id)
+
+
+def cheapest_way(room: Room, priority: int) -> Way | None:
+    """Return the cheapest way to make room for a request of this priority, or None."""
+    if room.board.spans(room.shape):
+        return _clear_wholes(room, priority)
+    return _clear_one(room, priority)
+
+
+def _clear_one(room: Room, priority: int) -> Way | None:
+    board, now = room.board, room.now
+    if not any(_above(board, s, priority) >= room.missing(s) for s in _candidates(room)):
+        return None
+    most = max(seats.coming for seats in board.seats.values())
+    least_missing = max(1, room.shape.slots - most)
+    best: tuple[Cost, str] | None = None
+    seen: set[str] = set()
+    for gang in _newest(board, board.running.values(), priority):
+        if best is not None and max(0.0, now - gang.since) * least_missing >= best[0][0]:
+            break
+        for part in gang.parts:
+            seats = board.seats.get(part.agent_id)
+            if seats is None or seats.id in seen:
+                continue
+            seen.add(seats.id)
+            cost = _cheapest_here(room, seats, priority)
+            if cost is not None:
+                best = min(best, (cost, seats.id)) if best else (cost, seats.id)
+    return Way(best[0][2], (best[1],)) if best else None
+
+
+def _candidates(room: Room) -> Iterator[Seats]:
+    return (seats for seats in room.board.seats.values() if room.could_use(seats))
+
+
+def _above(board: Board, seats: Seats, priority: int) -> int:
+    """Return the slots of gangs that stay and have a greater priority number."""
+    return board.reach(seats, priority) - seats.coming
+
+
+def _newest(board: Board, gangs: Iterable[Running], priority: int) -> list[Running]:
+    """Return those that stay, hold slots and have a greater priority number, the newest first."""
+    found = [
+        gang
+        for gang in gangs
+        if gang.request.slots and not gang.is_leaving and board.priority(gang) > priority
+    ]
+    return sorted(found, key=lambda gang: (-gang.since, gang.request.id))
+
+
+def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
+    """Return the cheapest set of gangs that makes room on this agent."""
+    missing = room.missing(seats)
+    if not room.could_use(seats) or missing > _above(room.board, seats, priority):
+        return None
+    # cheapest[n]: the best way to get n slots or more
+    cheapest: list[Cost | None] = [(0.0, 0, ()), *[None] * missing]
+    for gang in room.board.stayers(seats, priority):
+        gain, cost = seats.back(gang), cost_of(gang, room.now)
+        for got in range(missing, -1, -1):
+            base = cheapest[got]
+            if base is not None and gain:
+                new = (base[0] + cost, base[1] + 1, (*base[2], gang.request.id))
+                place = min(missing, got + gain)
+                old = cheapest[place]
+                cheapest[place] = new if old is None else min(old, new)
+    return cheapest[missing]
+
+
+def _clear_wholes(room: Room, priority: int) -> Way | None:
+    board, shape = room.board, room.shape
+    clear = (
+        (len(seats.free), seats)
+        for seats in board.open_to(shape, room.kept.agents)
+        if board.is_clear(seats, priority)
+    )
+    found = [
+        _cheapest_wholes(room, [seats for _, seats in some], shape.slots // -negative_size)
+        for (negative_size, _), some in in_sections(clear).items()
+        if shape.slots % negative_size == 0 and len(some) >= shape.slots // -negative_size
+    ]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, Way]:
+    """Return the cheapest way to clear so many of these agents; there are enough."""
+    board = room.board
+    together: dict[tuple[str, ...], list[str]] = {}  # agents by the gangs that stay there
+    for seats in sorted(agents, key=lambda seats: seats.id):
+        ids = tuple(gang.request.id for gang in board.stayers(seats, ANY_PRIORITY))
+        together.setdefault(ids, []).append(seats.id)
+    # cheapest[n]: the best way to n agents or more
+    cheapest: list[tuple[Cost, tuple[str, ...]] | None] = [((0.0, 0, ()), ()), *[None] * num]
+    for ids, names in together.items():
+        cost = sum(cost_of(board.running[request_id], room.now) for request_id in ids)
+        for got in range(num - 1, -1, -1):
+            base = cheapest[got]
+            if base is None:
+                continue
+            (work, count, victims), chosen = base
+            new = (
+                (work + cost, count + len(ids), tuple(sorted({*victims, *ids}))),
+                (*chosen, *names),
+            )
+            place = min(num, got + len(names))
+            old = cheapest[place]
+            cheapest[place] = new if old is None else min(old, new)
+    best = cheapest[num]
+    assert best is not None
+    return best[0], Way(best[0][2], tuple(sorted(best[1][:num])))
+
+
+@dataclass(slots=True)
+class Exchange:
+    """In fair share: a group that needs slots, beside groups that hold more than it.
+
+    Args:
+        room: What its request needs.
+        taker: The group.
+        limit: The taker's share afterwards: its slots, those of this request and of its requests
+            ahead of this one, per weight. No group gives below that, so that a preempted gang
+            does not queue ahead of the taker.
+    """
+
+    room: Room
+    taker: int
+    limit: float
+    given: dict[int, int] = field(default_factory=dict)
+    staying: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for gang in self.room.board.running.values():
+            if gang.request.slots and not gang.is_leaving:
+                group = gang.request.group
+                self.staying[group] = self.staying.get(group, 0) + gang.request.slots
+
+    def find_way(self) -> Way | None:
+        """Return the gangs that have to leave, or None if no way is fairer."""
+        spans = self.room.board.spans(self.room.shape)
+        return self._clear_wholes() if spans else self._clear_one()
+
+    def _level(self, group: int) -> int:
+        """Return the slots of a group, without those that it is to give."""
+        return self.staying.get(group, 0) - self.given.get(group, 0)
+
+    def _most(self, group: int) -> float:
+        """Return how many slots a group may give so that it is fairer afterwards."""
+        if group == self.taker:
+            return 0.0
+        return self._level(group) - self.limit * self.room.board.groups[group].weight + ROUNDING
+
+    def _may_give(self, gang: Running) -> bool:
+        """Return whether it is fairer that this gang leaves."""
+        return gang.request.slots <= self._most(gang.request.group)
+
+    def _give(self, gang: Running, sign: int = 1) -> None:
+        group = gang.request.group
+        self.given[group] = self.given.get(group, 0) + sign * gang.request.slots
+
+    def _share(self, group: int) -> float:
+        return self._level(group) / self.room.board.groups[group].weight
+
+    def _able(self) -> Iterator[Running]:
+        """Yield gangs that may leave: of the group with the greatest share first, newest first."""
+        board, left = self.room.board, LOOKED_AT
+        ranking = sorted(
+            (-held / board.groups[group].weight, board.groups[group].position, group)
+            for group, held in self.staying.items()
+        )
+        for negative_share, _, group in ranking:
+            above = -negative_share - self.limit
+            if above <= 0 or left <= 0:
+                return
+            most = above * board.groups[group].weight + ROUNDING
+            if most < 1 or group == self.taker:
+                left -= 1
+                continue
+            mine = (gang for gang in board.running.values() if gang.request.group == group)
+            gangs = _newest(board, mine, ANY_PRIORITY)[:left]
+            left -= len(gangs)
+            yield from (gang for gang in gangs if gang.request.slots <= most)
+
+    def _clear_one(self) -> Way | None:
+        room, gains = self.room, dict[str, int]()
+        for gang in self._able():
+            for part in gang.parts:
+                agent_id = part.agent_id
+                gains[agent_id] = gains.get(agent_id, 0) + len(part.slot_ids)
+                seats = room.board.seats.get(agent_id)
+                if seats is None or seats.size < room.shape.slots or not room.could_use(seats):
+                    continue
+                if gains[agent_id] >= room.missing(seats):
+                    victims = self._victims_on(seats)
+                    self.given = {}
+                    if victims is not None:
+                        return Way(tuple(sorted(victims)), (agent_id,))
+        return None
+
+    def _victims_on(self, seats: Seats) -> dict[str, int] | None:
+        """Return gangs that together hold the missing slots here, with their slots; or None."""
+        missing = self.room.missing(seats)
+        stayers = {
+            gang.request.id: gang
+            for gang in self.room.board.stayers(seats, ANY_PRIORITY)
+            if seats.back(gang)
+        }
+        victims: dict[str, int] = {}
+        while sum(victims.values()) < missing:
+            able = [g for name, g in stayers.items() if name not in victims and self._may_give(g)]
+            if not able:
+                return None
+            chosen = min(able, key=self._order)
+            self._give(chosen)
+            victims[chosen.request.id] = seats.back(chosen)
+        for request_id, gain in sorted(victims.items()):
+            if sum(victims.values()) - gain >= missing:
+                del victims[request_id]
+        return victims
+
+    def _order(self, gang: Running) -> tuple[float, float, str]:
+        return (-self._share(gang.request.group), cost_of(gang, self.room.now), gang.request.id)
+
+    def _clear_wholes(self) -> Way | None:
+        """Clear agents one after the other until there are enough of one kind and size."""
+        board, kept, shape = self.room.board, self.room.kept, self.room.shape
+        victims: set[str] = set()
+        already = [
+            (len(seats.free), seats)
+            for seats in board.open_to(shape, kept.agents)
+            if board.is_clear(seats, NO_PRIORITY)
+        ]
+        clear = {key: [s for _, s in some] for key, some in in_sections(already).items()}
+        names = dict.fromkeys(part.agent_id for gang in self._able() for part in gang.parts)
+        for seats in (board.seats[name] for name in names if name in board.seats):
+            is_closed = seats.id in kept.agents or seats.id in shape.blocked
+            if is_closed or not seats.size or shape.slots % seats.size:
+                continue
+            if not self._clear_whole(seats, victims):
+                continue
+            cleared = clear.setdefault((-seats.size, seats.agent.kind), [])
+            cleared.append(seats)
+            num = shape.slots // seats.size
+            if len(cleared) >= num:
+                return self._narrowed(cleared[-num:], victims)
+        return None
+
+    def _clear_whole(self, seats: Seats, victims: set[str]) -> bool:
+        """Add all gangs that stay on an agent to the victims, or none of them."""
+        stayers = self.room.board.stayers(seats, ANY_PRIORITY)
+        new = [gang for gang in stayers if gang.request.id not in victims]
+        for num, gang in enumerate(new):
+            if not self._may_give(gang):
+                for other in new[:num]:
+                    self._give(other, -1)
+                return False
+            self._give(gang)
+        victims.update(gang.request.id for gang in new)
+        return True
+
+    def _narrowed(self, agents: list[Seats], victims: set[str]) -> Way:
+        stayers = (g for s in agents for g in self.room.board.stayers(s, ANY_PRIORITY))
+        needed = {gang.request.id for gang in stayers}
+        return Way(tuple(sorted(victims & needed)), tuple(sorted(seats.id for seats in agents)))

@@ -1,0 +1,156 @@
+"""A pool at one moment: the values that decisions and reasons follow from, and its queue in order.
+
+The order of the queue depends on the policy:
+
+    priority     priority, position
+    fair_share   share, position         share = (slots the group holds + slots of its requests
+                                                  ahead of this one) / weight
+    round_robin  turn, slots, position   turn = number of requests of its group ahead of it
+
+Within a group the lower number goes first. So fair share puts a group's second request where it
+belongs once the first has started, and the order does not change while requests start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import attrgetter, itemgetter
+
+from det_jupyter.scheduler.model import (
+    AgentSlots,
+    Decisions,
+    Group,
+    Policy,
+    PoolRules,
+    Request,
+    Running,
+)
+
+_BY_NUMBER = attrgetter("number", "id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A pool at one moment.
+
+    Args:
+        rules: How it shares its slots.
+        agents: Its agents, by id.
+        groups: The groups of all requests, by number; others may be among them.
+        waiting: The requests that wait, by id.
+        running: The gangs that hold slots, by the id of their request; also on agents that left.
+    """
+
+    rules: PoolRules = field(default_factory=PoolRules)
+    agents: Mapping[str, AgentSlots] = field(default_factory=dict)
+    groups: Mapping[int, Group] = field(default_factory=dict)
+    waiting: Mapping[str, Request] = field(default_factory=dict)
+    running: Mapping[str, Running] = field(default_factory=dict)
+
+    @cached_property
+    def order(self) -> list[Request]:
+        """The waiting requests, the first one first; `max_slots` does not change a place."""
+        return [request for _, request in sorted(self._with_keys(), key=itemgetter(0))]
+
+    def _with_keys(self) -> Iterator[tuple[tuple[float | str, ...], Request]]:
+        policy = self.rules.policy
+        for group_id, mine in self._waiting_by_group.items():
+            group, slots = self.groups[group_id], self.held(group_id)
+            for turn, request in enumerate(mine):
+                first: tuple[float, ...] = (group.priority,)
+                if policy is Policy.FAIR_SHARE:
+                    first = (slots / group.weight,)
+                elif policy is Policy.ROUND_ROBIN:
+                    first = (turn, slots)
+                yield (*first, group.position, group_id, request.number, request.id), request
+                slots += request.slots
+
+    @cached_property
+    def _waiting_by_group(self) -> dict[int, list[Request]]:
+        groups: dict[int, list[Request]] = {}
+        for request in self.waiting.values():
+            groups.setdefault(request.group, []).append(request)
+        for mine in groups.values():
+            mine.sort(key=_BY_NUMBER)
+        return groups
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {request.id: place for place, request in enumerate(self.order)}
+
+    def position(self, request_id: str) -> int:
+        """Return the number of requests ahead of a waiting one."""
+        return self._places[request_id]
+
+    def share_with(self, request: Request) -> float:
+        """Return its group's share once it and the group's requests ahead of it have started."""
+        mine = self._waiting_by_group[request.group]
+        slots = request.slots + sum(
+            other.slots for other in mine if _BY_NUMBER(other) < _BY_NUMBER(request)
+        )
+        return (self.held(request.group) + slots) / self.groups[request.group].weight
+
+    @cached_property
+    def _held(self) -> dict[int, int]:
+        held: dict[int, int] = {}
+        for gang in self.running.values():
+            held[gang.request.group] = held.get(gang.request.group, 0) + gang.request.slots
+        return held
+
+    def held(self, group: int) -> int:
+        """Return the slots that a group holds, those of gangs that leave included."""
+        return self._held.get(group, 0)
+
+    def of_group(self, group: int) -> list[str]:
+        """Return the ids of all requests of a group, running ones first."""
+        held = [gang.request.id for gang in self.running.values() if gang.request.group == group]
+        return held + [request.id for request in self._waiting_by_group.get(group, ())]
+
+    @cached_property
+    def _by_agent(self) -> dict[str, list[Running]]:
+        found: dict[str, list[Running]] = {}
+        for request_id in sorted(self.running):
+            for part in self.running[request_id].parts:
+                found.setdefault(part.agent_id, []).append(self.running[request_id])
+        return found
+
+    def on_agent(self, agent_id: str) -> list[Running]:
+        """Return the gangs on an agent, by id; the agent itself may be away."""
+        return self._by_agent.get(agent_id, [])
+
+    def free(self, agent_id: str) -> tuple[int, ...]:
+        """Return the usable slots of an agent that no gang holds, ascending."""
+        agent = self.agents.get(agent_id)
+        if agent is None:
+            return ()
+        held = {slot for gang in self.on_agent(agent_id) for slot in gang.slots_on(agent_id)}
+        return tuple(slot for slot in sorted(agent.slots) if slot not in held)
+
+    def without(self, *request_ids: str) -> Snapshot:
+        """Return it without these requests, whether they wait or hold slots."""
+        gone = set(request_ids)
+        return replace(
+            self,
+            waiting={name: one for name, one in self.waiting.items() if name not in gone},
+            running={name: one for name, one in self.running.items() if name not in gone},
+        )
+
+    def after(self, decisions: Decisions, now: float) -> Snapshot:
+        """Return it as it is once decisions are carried out: gangs that leave are still there."""
+        waiting, running = dict(self.waiting), dict(self.running)
+        for start in decisions.starts:
+            running[start.request_id] = Running(
+                request=replace(waiting.pop(start.request_id), promised=()),
+                parts=start.parts,
+                since=now,
+                is_backfill=start.is_backfill,
+            )
+        for gone in decisions.preemptions:
+            running[gone.request_id] = replace(running[gone.request_id], is_leaving=True)
+        for promise in decisions.promises:
+            if promise.request_id in waiting:
+                request = waiting[promise.request_id]
+                waiting[request.id] = replace(request, promised=promise.agents)
+        return replace(self, waiting=waiting, running=running)

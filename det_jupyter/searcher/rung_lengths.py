@@ -1,0 +1,66 @@
+"""The lengths of rungs, for checks of a configuration and for its search.
+
+    rung i of n     max(int(max_length / divisor ** (n - 1 - i)), 1)
+
+    max_length 9000, divisor 3, 3 rungs     1000  3000  9000
+    12 epochs, divisor 3, 3 rungs              1     4    12
+    3 epochs, divisor 4, 3 rungs               1     3      (3/16 and 3/4 both come to 1)
+
+Where rounding brings rungs to the same length they are one rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.lengths import parse_length
+from det_jupyter.schema.fields import number, whole
+
+MAX_RUNGS = 1000
+DEFAULT_DIVISOR = 4
+
+
+def rung_lengths(full: int, divisor: float, num_rungs: int) -> list[int]:
+    """Return the lengths of the rungs, ascending.
+
+    >>> rung_lengths(9000, 3, 3), rung_lengths(12, 3, 3), rung_lengths(3, 4, 3)
+    ([1000, 3000, 9000], [1, 4, 12], [1, 3])
+    """
+    return sorted({max(_length_below(full, divisor, below), 1) for below in range(num_rungs)})
+
+
+def _length_below(full: int, divisor: float, below: int) -> int:
+    """Return the length of the rung that is so many below the top, 0 if it is under 1."""
+    try:
+        return int(full / divisor**below)
+    except OverflowError:
+        return 0
+
+
+def most_rungs(amount: int, divisor: float) -> int:
+    """Return how many rungs have different lengths, up to a length of `amount`.
+
+    >>> most_rungs(10, 4)
+    2
+    """
+    last, found = amount, 1
+    while found < MAX_RUNGS and 1 <= (length := _length_below(amount, divisor, found)) < last:
+        last, found = length, found + 1
+    return found
+
+
+def full_amount(searcher: Mapping[str, Any]) -> int | None:
+    """Return how far the best trials train, in the unit that they are judged in."""
+    if (time := whole(searcher.get("max_time"))) is not None:
+        return time if time >= 1 else None
+    try:
+        return parse_length(searcher["max_length"]).amount or None
+    except (KeyError, ValueError):
+        return None
+
+
+def divisor_of(searcher: Mapping[str, Any]) -> float | None:
+    """Return the searcher's divisor, None if it is none."""
+    divisor = number(searcher.get("divisor", DEFAULT_DIVISOR))
+    return divisor if divisor is not None and divisor > 1 else None

@@ -1,0 +1,331 @@
+"""Checkpoints in a local or shared folder, each complete or not there at all.
+
+    <root>/<uuid>/             a complete checkpoint
+    <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
+                               (of hard links only their folder: see `_sync_tree`)
+
+A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
+leftover can be told from work in progress, and is removed: by the next writer, when the master
+starts, and when an experiment is deleted. The lock belongs to the open folder, which a process
+forked meanwhile, a data worker say, has open as well; it closes it at once, or it could outlive
+the writer and keep the lock.
+
+What is to be deleted is renamed to `.part-deleted-<uuid>` first: if it cannot be removed, it is
+such a leftover.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import ClassVar, TypeAlias
+
+from det_jupyter.errors import CheckpointError
+from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.globs import matching
+from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
+
+_SCRATCH = ".part-"
+_ATTEMPTS = 100  # to lock a folder of our own, which another writer can only hold for a moment
+_PAUSE_S = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+class _OpenFolder:
+    """An open folder, whose lock one can hold; a forked process finds it closed."""
+
+    _all: ClassVar[set[_OpenFolder]] = set()
+    changes = threading.Lock()  # no fork while one is open, but not among all
+
+    def __init__(self, path: Path) -> None:
+        with self.changes:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            self._all.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self in self._all
+
+    def lock(self) -> None:
+        """Take the lock, or raise an OSError: BlockingIOError if another process holds it."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Drop the lock, too."""
+        with self.changes:
+            if self.is_open:
+                self._all.remove(self)
+                os.close(self._descriptor)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Called in a forked process, which has got `changes` locked."""
+        while cls._all:
+            os.close(cls._all.pop()._descriptor)
+        cls.changes.release()
+
+
+os.register_at_fork(
+    before=_OpenFolder.changes.acquire,
+    after_in_parent=_OpenFolder.changes.release,
+    after_in_child=_OpenFolder.close_all,
+)
+
+
+# Inode, size and time of the last change in ns: a file that is changed has another one.
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+class DirectoryDraft:
+    """A StorageDraft: a scratch folder, locked until it ends one way or the other."""
+
+    def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
+        self.path = path
+        self._final = final
+        self._lock = lock
+        self._synced: dict[Path, _Stamp] = {}
+
+    def sync(self) -> None:
+        """Sync what is there by now to the disk."""
+        _sync_tree(self.path, self._synced)
+
+    def commit(self) -> None:
+        """Rename the folder, once its content is on the disk."""
+        _sync_tree(self.path, self._synced)
+        self.path.rename(self._final)
+        _sync(self._final.parent)
+        self._lock.close()
+
+    def discard(self) -> None:
+        """Remove the folder, if it is a draft still."""
+        if self._lock.is_open:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._lock.close()
+
+
+class DirectoryStorage:
+    """A CheckpointStorage: a folder that computers may share.
+
+    Drafts are written where they stay, and checkpoints are read where they are: nothing is copied.
+
+    Args:
+        root: The folder; made by the first checkpoint.
+        is_own: It is det_jupyter's, and so without checkpoints if it is not there. Another folder
+            may be on a drive that is not mounted.
+    """
+
+    def __init__(self, root: Path, *, is_own: bool = False) -> None:
+        self.root = root
+        self._is_own = is_own
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return str(self.root)
+
+    def check_writable(self) -> None:
+        """Make a temporary file in the folder, or where it would be made."""
+        folder = self.root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        try:
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint_storage: {self.root} cannot be written: {error.strerror} ({folder})"
+            ) from None
+
+    def begin(self, uuid: str) -> DirectoryDraft:
+        """Return a draft in the folder, after the leftovers of others are removed."""
+        final = self._path(uuid)
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.remove_leftovers()
+        scratch = self.root / f"{_SCRATCH}{uuid}"
+        return DirectoryDraft(scratch, final, _make_locked(scratch))
+
+    @contextmanager
+    def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
+        """Give the checkpoint's own folder, with all of its files."""
+        yield existing(self._path(uuid))
+
+    def files(self, uuid: str) -> dict[str, int]:
+        """Return the files and their sizes. Links to folders are not followed."""
+        folder = self._path(uuid)
+        sizes = {}
+        try:
+            for name in _files_of(folder):
+                with suppress(FileNotFoundError):  # it was deleted just now
+                    sizes[name] = (folder / name).lstat().st_size
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {uuid}: {error.filename} cannot be read: {error.strerror}"
+            ) from None
+        return sizes
+
+    def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
+        """Remove a checkpoint or files of it. Links are never followed."""
+        path = self._path(uuid)
+        if not self._is_own and not self.root.is_dir():
+            raise CheckpointError(f"cannot find the storage folder {self.root}; is it mounted?")
+        if os.path.lexists(path) and not _is_checkpoint(path, uuid):
+            raise CheckpointError(
+                f"left {path} alone: it is not the folder of a checkpoint of this name"
+            )
+        try:
+            left_bytes = _remove_some(path, globs) if globs else 0
+            if not left_bytes:
+                self._remove(path, uuid)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove checkpoint {path}: {error.strerror}") from None
+        return left_bytes
+
+    def _remove(self, path: Path, uuid: str) -> None:
+        doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
+        with suppress(FileNotFoundError):  # gone already, or just now
+            path.rename(doomed)  # so that a reader never finds half of it
+        if doomed.is_dir() and not doomed.is_symlink():
+            remove_tree(doomed)
+
+    def _path(self, uuid: str) -> Path:
+        if not is_name(uuid):
+            raise CheckpointError(f"checkpoint {uuid!r}: this is not the name of a checkpoint")
+        return self.root / uuid
+
+    def remove_leftovers(self) -> None:
+        """Remove scratch folders whose writers have lost their locks."""
+        for scratch in self.root.glob(f"{_SCRATCH}*"):
+            lock = None
+            with suppress(OSError):  # it cannot be told whether someone is still writing there
+                lock = _try_lock(scratch)
+            if lock is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+                lock.close()
+
+
+def existing(folder: Path) -> Path:
+    """Return the folder of a checkpoint.
+
+    Raises:
+        CheckpointError: It is not there.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"checkpoint {folder.name}: not in {folder.parent}")
+    return folder
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
+            shutil.rmtree(folder)
+
+
+def _is_checkpoint(path: Path, uuid: str) -> bool:
+    if path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        metadata: object = read_metadata(path)
+    except (OSError, CheckpointError):
+        return False
+    return isinstance(metadata, dict) and metadata.get("uuid") == uuid
+
+
+def _files_of(folder: Path) -> list[str]:
+    found = []
+    for inner, _, names in os.walk(folder, onerror=_raise_unless_gone):
+        found += [(Path(inner) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _remove_some(folder: Path, globs: Sequence[str]) -> int:
+    """Remove the files that patterns match, and folders that are empty then.
+
+    Return the size of what is left in bytes, metadata.json included; 0 if nothing else is left.
+    """
+    for name in matching(_files_of(folder), globs):
+        (folder / name).unlink(missing_ok=True)
+    for inner, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):  # it is not empty
+            os.rmdir(inner)
+    left = _files_of(folder)
+    return sum((folder / name).lstat().st_size for name in left) if left != [METADATA_FILE] else 0
+
+
+def _try_lock(path: Path) -> _OpenFolder | None:
+    """Return the folder with its lock held; None if it is gone or taken.
+
+    An OSError: this file system locks no folders, as some network file systems do not.
+    """
+    try:
+        folder = _OpenFolder(path)
+    except FileNotFoundError:
+        return None
+    try:
+        folder.lock()
+    except BaseException as error:
+        folder.close()
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return folder
+
+
+def _make_locked(folder: Path) -> _OpenFolder:
+    """Make the folder and return it with its lock held, where there are locks."""
+    for _ in range(_ATTEMPTS):
+        with suppress(FileExistsError):  # `exist_ok` raises too, where another just removes it
+            folder.mkdir(mode=0o700)
+        try:
+            lock = _try_lock(folder)
+        except OSError as error:
+            # No other writer can lock it either, so none takes it for a leftover.
+            _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
+            return _OpenFolder(folder)
+        # Another writer may have taken it for a leftover before it was locked, and removed it.
+        if lock is not None and folder.is_dir():
+            return lock
+        if lock is not None:
+            lock.close()
+        time.sleep(_PAUSE_S)
+    raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
+
+
+def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
+    """Sync what is new or has changed since the calls before, which `synced` holds.
+
+    A file with several names is a link to a blob, whose bytes were synced when it was stored. So
+    only its folder is synced: the code of a trial may be hundreds of files.
+    """
+    for parent, _, files in os.walk(folder):
+        paths = [Path(parent, name) for name in files]
+        for path in [*paths, Path(parent)]:
+            info = path.stat()
+            stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
+            is_link = info.st_nlink > 1 and stat.S_ISREG(info.st_mode)
+            if not is_link and synced.get(path) != stamp:
+                _sync(path)
+                synced[path] = stamp
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

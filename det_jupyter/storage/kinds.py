@@ -1,0 +1,72 @@
+"""The kinds of storage. A new one is one file beside this, and one line in `KINDS`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_jupyter.errors import CheckpointError
+from det_jupyter.storage.contract import CheckpointStorage
+from det_jupyter.storage.directory import DirectoryStorage, existing
+
+# The scheme of a location (see contract.py): what opens it.
+KINDS: dict[str, Callable[[str], CheckpointStorage]] = {
+    "": lambda location: DirectoryStorage(Path(location).expanduser()),
+}
+
+
+def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
+    """Return the storage at a location.
+
+    Args:
+        location: As of `config.storages.location_of`; None: in det_jupyter's own data folder.
+        data_dir: That folder.
+
+    Raises:
+        CheckpointError: No kind of storage has such locations.
+    """
+    if location is None:
+        return DirectoryStorage(data_dir / "checkpoints", is_own=True)
+    scheme = _scheme_of(location)
+    if scheme not in KINDS:
+        raise CheckpointError(
+            f"checkpoint_storage: {location} cannot be opened: {scheme} has no backend here"
+        )
+    return KINDS[scheme](location)
+
+
+def find_checkpoint(path: str) -> tuple[CheckpointStorage, str]:
+    """Return the storage and the uuid of the checkpoint at a path, as `path_of` returns it."""
+    location, _, uuid = path.rpartition("/")
+    return open_storage(location or "/", Path()), uuid
+
+
+@contextmanager
+def reading(path: str) -> Iterator[Path]:
+    """Give a folder with the files of the checkpoint at a path, for reading only.
+
+    Args:
+        path: As `path_of` returns it; or any folder that a checkpoint was copied into.
+
+    Raises:
+        CheckpointError: The storage has no such checkpoint, or cannot be reached.
+    """
+    folder = folder_at(path)
+    if folder is not None:
+        yield existing(folder)
+        return
+    storage, uuid = find_checkpoint(path)
+    with storage.reading(uuid) as copied:
+        yield copied
+
+
+def folder_at(location: str) -> Path | None:
+    """Return the folder that a location, or the path of a checkpoint, is; None if it is none."""
+    return None if _scheme_of(location) else Path(location).expanduser()
+
+
+def _scheme_of(location: str) -> str:
+    match = re.match(r"([a-z][a-z0-9+.-]*)://", location)
+    return match[1] if match else ""

@@ -1,0 +1,69 @@
+"""A starter of agents that are no agents: idle processes, one for each of several computers.
+
+It stands for starters such as Ray, whose hosts outlive the master and are found by their names.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+
+from det_jupyter.system.processes import Process
+
+
+class FakeEngine:
+    """An Engine. What it has started is in a file, where an engine of a later master finds it."""
+
+    def __init__(self, file: Path, names: Collection[str] = ("one", "other")) -> None:
+        self._file = file
+        self._names = names
+        self._own: dict[str, subprocess.Popen[bytes]] = {}
+
+    def keep(self, connected: Collection[str]) -> list[str]:
+        """Start a process for each name that has none."""
+        running, missing = self._running(), []
+        for name in self._names:
+            if name not in connected and name not in running:
+                started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+                self._own[name] = started
+                running[name] = Process.of(started.pid)
+                missing.append(name)
+        known = {name: asdict(process) for name, process in running.items()}
+        self._file.write_text(json.dumps(known))
+        return missing
+
+    def is_running(self) -> bool:
+        """Return whether a process lives."""
+        return bool(self._running())
+
+    def why_silent(self, agent_id: str, process: Process) -> str | None:
+        """Return whether the process of that name is stopped."""
+        if agent_id not in self._running():
+            return None
+        return f"agent {agent_id} {'is stopped' if process.is_frozen else 'does not answer'}"
+
+    def dismiss(self) -> None:
+        """Terminate what this object has started."""
+        for process in self._own.values():
+            process.terminate()
+
+    def end_all(self, patience_s: float) -> tuple[list[str], list[str]]:
+        """End all."""
+        ended: list[str] = []
+        left: list[str] = []
+        for name, process in self._running().items():
+            (ended if process.end(patience_s) else left).append(f"agent {name}")
+        return ended, left
+
+    def _running(self) -> dict[str, Process]:
+        for process in self._own.values():
+            process.poll()  # which reaps it
+        if not self._file.exists():
+            return {}
+        known = json.loads(self._file.read_text())
+        found = {name: Process(**identity) for name, identity in known.items()}
+        return {name: process for name, process in found.items() if process.is_alive}
