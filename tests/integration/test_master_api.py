@@ -238,7 +238,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         assert curves[0]["values"] == [None, 1.0]
         feed = http.get("/feed", params={"experiment_id": 1}).text.splitlines()
         assert '"state":"COMPLETED"' in "".join(feed)
-        assert_refused(http.post("/experiments/1/pause"), 409, "Conflict", "COMPLETED")
+        assert_refused(http.post("/experiments/1/pause"), 409, "Conflict", "completed")
         assert http.post("/experiments/1/kill").json()["state"] == "COMPLETED"
         http.post("/master/stop", json={"everything": True})
         assert agent.next_command()["kind"] == "leave"
