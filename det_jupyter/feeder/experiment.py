@@ -65,7 +65,9 @@ class Followed:
             if self._follower is None or isinstance(self._follower.error, MasterUnreachable):
                 self._follower = self._new()
             error = self._follower.error
-            if self._is_gone or (self._was_there and isinstance(error, NotFound)):
+            # The list may have it again: its database was restored, say.
+            is_gone = self._is_gone and self._experiment_id not in self._overview.rows
+            if is_gone or (self._was_there and isinstance(error, NotFound)):
                 raise NotFound(f"experiment {self._experiment_id} was deleted")
             if error is not None:
                 raise error

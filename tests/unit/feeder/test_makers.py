@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from det_jupyter.feeder import experiments, samples
 from det_jupyter.feeder.experiments import Experiments
 from det_jupyter.feeder.listeners import Listeners
@@ -77,6 +80,64 @@ def test_an_experiment_that_is_gone_is_said_to_be() -> None:
     assert maker.make(11)
     assert maker.news(10) == {"is_whole": False, "rows": [], "gone": [1]}
     assert ids(maker.news(0)) == [2]
+
+
+def test_an_experiment_that_returns_is_no_longer_gone() -> None:
+    world = World(1, 2)
+    maker = following(world)
+    maker.make(10)
+    world.drop(1)
+    maker.make(11)
+    world.change(1)
+    assert maker.make(12)
+    for since in (10, 11):
+        news = maker.news(since)
+        assert (ids(news), news["gone"]) == ([1], [])
+    assert maker.news(12)["rows"] == maker.news(12)["gone"] == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["change", "drop", "make"]),
+            st.integers(1, 4),
+            st.sampled_from([0.0, 0.5, 1.0]),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 3),
+)
+def test_a_tab_that_applies_its_news_has_what_there_is(
+    steps: list[tuple[str, int, float]], pause: int
+) -> None:
+    world = World(1, 2)
+    maker = following(world)
+    maker.make(10)
+    tab: dict[int, Any] = {}
+    version = since = 0
+    for number, (what, which, progress) in enumerate([*steps, ("make", 0, 0.0)], start=11):
+        if what == "change":
+            world.change(which, progress=progress)
+        elif what == "drop":
+            world.drop(which)
+        elif maker.make(number):
+            version = number
+        if what == "make" and (pause == 0 or number % (pause + 1) == 0):
+            since = updated(tab, maker, since, max(version, 10))
+    updated(tab, maker, since, max(version, 10))
+    assert tab.keys() == world.rows.keys()
+    assert all(tab[i]["progress"] == row.progress for i, row in world.rows.items())
+
+
+def updated(tab: dict[int, Any], maker: Experiments, since: int, version: int) -> int:
+    """Apply what a tab lacks, as lab/connection/experiments.ts does; return the tab's version."""
+    news = maker.news(since)
+    if news["is_whole"]:
+        tab.clear()
+    tab.update({line["id"]: line for line in news["rows"]})
+    for number in news["gone"]:
+        tab.pop(number, None)
+    return version
 
 
 def test_a_tab_that_lacks_more_than_is_remembered_is_sent_all(monkeypatch: Any) -> None:

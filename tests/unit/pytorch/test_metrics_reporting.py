@@ -172,3 +172,72 @@ def test_a_loss_that_is_no_number_is_told_by_its_batch_in_the_whole_training() -
     reporter.add({"loss": float("-inf")}, 42, 1)
     with pytest.raises(TrialMistake, match="loss became infinite at batch 42 on rank 0"):
         reporter.flush(43)
+
+
+def lasting(steps: int, fraction: float) -> Progress:
+    return Progress(at=0, steps_completed=steps, fraction=fraction)
+
+
+def test_the_last_batches_of_a_training_that_failed_are_journaled_once() -> None:
+    core = core_of(DistributedContext())
+    reporter = Reporter(core, average=True, first=10)
+    reporter.add({"loss": 1.0}, 10, 1)
+    reporter.flush(11)
+    reporter.add({"loss": 2.0}, 11, 1)
+    reporter.add({"loss": 3.0}, 12, 1)
+    reporter.report_last(20, error := ValueError("no"))
+    flushed = BatchMetrics(at=0, first=11, values={"loss": [1.0]})
+    last = BatchMetrics(at=0, first=12, values={"loss": [2.0, 3.0]})
+    assert records_of(core) == [flushed, last, lasting(13, 0.65)]
+    reporter.report_last(20, error)  # nothing is new
+    assert len(records_of(core)) == 3
+    reporter.add({"loss": 4.0}, 13, 1)  # what comes after it has the next numbers
+    reporter.report_last(20, error)
+    assert records_of(core)[3:] == [
+        BatchMetrics(at=0, first=14, values={"loss": [4.0]}),
+        lasting(14, 0.7),
+    ]
+    assert not hasattr(error, "__notes__")
+
+
+def test_a_flush_after_the_last_report_goes_on_behind_it() -> None:
+    core = core_of(DistributedContext())
+    reporter = Reporter(core, average=False, first=0)
+    reporter.add({"loss": 1.0}, 0, 1)
+    reporter.report_last(8, ValueError("no"))
+    reporter.add({"loss": 2.0}, 1, 1)
+    reporter.flush(2)
+    batches = [record for record in records_of(core) if isinstance(record, BatchMetrics)]
+    assert [(each.first, each.values["loss"]) for each in batches] == [(1, [1.0]), (2, [2.0])]
+
+
+def test_values_that_would_be_averaged_become_a_note_on_the_error() -> None:
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        reporter = Reporter(core, average=True, first=40)
+        for batch_idx in range(40, 47):
+            reporter.add({"loss": batch_idx + rank.rank}, batch_idx, 1)
+        error = ValueError("no")
+        reporter.report_last(100, error)
+        return error.__notes__, records_of(core)
+
+    shown = [f"batch {index}: loss {{}}" for index in range(42, 47)]
+    for rank, (notes, records) in enumerate(results(2, run)):
+        losses = "; ".join(shown).format(*range(42 + rank, 47 + rank))
+        assert notes == [f"Of rank {rank} alone, and not on the curves: {losses}."]
+        assert records == [lasting(47, 0.47)]
+
+
+def test_metrics_that_are_not_averaged_are_the_chiefs_also_at_last() -> None:
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        reporter = Reporter(core, average=False, first=0)
+        reporter.add({"loss": 5.0}, 0, 1)
+        reporter.report_last(1, error := ValueError("no"))
+        return hasattr(error, "__notes__"), records_of(core)
+
+    batch = BatchMetrics(at=0, first=1, values={"loss": [5.0]})
+    assert results(2, run) == [
+        (False, [batch, lasting(1, 1.0)]),
+        (False, [lasting(1, 1.0)]),
+    ]

@@ -1,0 +1,88 @@
+"""Variables that a configuration only names: whose values go along, and which are missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client.environment import (
+    assigned_values,
+    assigned_variables,
+    find_unset,
+    take_along,
+)
+from det_jupyter.wire import Capsule
+
+CAPSULE = Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64)
+
+
+def document(*lines: Any) -> dict[str, Any]:
+    return {"environment": {"environment_variables": list(lines)}}
+
+
+BY_DEVICE = {
+    "environment": {"environment_variables": {"cpu": ["A=1", "TOKEN"], "cuda": ["B=x=y", "TOKEN"]}}
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "values"),
+    [
+        (document("A=1", "B=", "TOKEN", 3, None), {"A", "B", "TOKEN"}, {"A": "1", "B": ""}),
+        (document("A=1", "A=2"), {"A"}, {"A": "2"}),
+        (BY_DEVICE, {"A", "B", "TOKEN"}, {"A": "1", "B": "x=y"}),
+        (document(), set(), {}),
+        ({}, set(), {}),
+        ({"environment": None}, set(), {}),
+        ({"environment": ["A=1"]}, set(), {}),
+        ({"environment": {"environment_variables": "A=1"}}, set(), {}),
+        ({"environment": {"environment_variables": {"cpu": None}}}, set(), {}),
+    ],
+)
+def test_the_variables_that_a_configuration_gives(
+    given: dict[str, Any], names: set[str], values: dict[str, str]
+) -> None:
+    assert assigned_variables(given) == names
+    assert assigned_values(given) == values
+
+
+def test_the_values_go_along_in_a_blob_whose_name_gives_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    monkeypatch.delenv("UNSET", raising=False)
+    blobs = BlobStore(tmp_path)
+    found = [take_along(CAPSULE, document("A=1", "TOKEN", "UNSET"), blobs) for _ in range(2)]
+    assert found[0].environment is not None
+    assert found[0].environment != found[1].environment  # though the values are the same
+    content = json.loads(blobs.read(found[0].environment))
+    assert content["values"] == {"TOKEN": "secret"}
+    assert "secret" not in found[0].model_dump_json()
+
+
+def test_without_a_value_to_take_along_the_capsule_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    assert take_along(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path)) is CAPSULE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_variable_that_is_not_set_is_told_once_with_what_sets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOKEN", "")
+    monkeypatch.delenv("UNSET", raising=False)
+    given = document("TOKEN", "UNSET", "UNSET", "A=1")
+    assert find_unset(given) == [
+        "environment.environment_variables: UNSET is not set in this notebook, so ranks get no "
+        "value of it; write %env UNSET=... in a cell, and submit again."
+    ]
+    assert find_unset(given, in_notebook=False) == [
+        "environment.environment_variables: UNSET is not set here, so ranks get no "
+        "value of it; export UNSET=..., and submit again."
+    ]
