@@ -52,18 +52,19 @@ class Snapshot:
     @cached_property
     def order(self) -> list[Request]:
         """The waiting requests, the first one first; `max_slots` does not change a place."""
-        return [request for _, request in sorted(self._with_keys(), key=itemgetter(0))]
+        if self.rules.policy is not Policy.PRIORITY:
+            return [request for _, request in sorted(self._with_keys(), key=itemgetter(0))]
+        groups = [self.groups[group_id] for group_id in self._waiting_by_group]
+        groups.sort(key=attrgetter("priority", "position", "id"))
+        return [request for group in groups for request in self._waiting_by_group[group.id]]
 
     def _with_keys(self) -> Iterator[tuple[tuple[float | str, ...], Request]]:
-        policy = self.rules.policy
+        """Yield requests with keys by which they are in order, where shares or turns count."""
+        is_fair = self.rules.policy is Policy.FAIR_SHARE
         for group_id, mine in self._waiting_by_group.items():
             group, slots = self.groups[group_id], self.held(group_id)
             for turn, request in enumerate(mine):
-                first: tuple[float, ...] = (group.priority,)
-                if policy is Policy.FAIR_SHARE:
-                    first = (slots / group.weight,)
-                elif policy is Policy.ROUND_ROBIN:
-                    first = (turn, slots)
+                first: tuple[float, ...] = (slots / group.weight,) if is_fair else (turn, slots)
                 yield (*first, group.position, group_id, request.number, request.id), request
                 slots += request.slots
 

@@ -99,16 +99,14 @@ class BusyPool:
         else:
             self._end_one()
 
-    def end_many(self, num: int) -> tuple[float, float]:
-        """Let gangs end and then decide once; return both times for each of them."""
+    def end_many(self, num: int) -> float:
+        """Let gangs end and then decide once; return the seconds of that for each of them."""
         num = min(num, len(self._running))
-        ended = [self._running.pop() for _ in range(num)]
+        for _ in range(num):
+            self.pool.remove(self._running.pop())
         began = time.thread_time()
-        for request_id in ended:
-            self.pool.remove(request_id)
-        told = time.thread_time()
         self._note(self.pool.decide(self._now))
-        return (told - began) / num, (time.thread_time() - told) / num
+        return (time.thread_time() - began) / num
 
     def _end_one(self) -> None:
         place = self.random.randrange(len(self._running))
