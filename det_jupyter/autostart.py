@@ -124,14 +124,18 @@ def connect() -> Session:
     return Session(ensure_master(), locate=ensure_master)
 
 
-def connect_to_watch() -> Session:
-    """Return a session for what only watches: it does not revive a master that was stopped."""
-    return Session(ensure_master(), locate=_require_master)
+def require_master(line: str, *, may_revive: bool = False) -> MasterInfo:
+    """Return where the running master is.
 
+    Args:
+        line: What the reader types to start one, for the error.
+        may_revive: Start it anew if it was killed; not if it was stopped.
 
-def _require_master() -> MasterInfo:
+    Raises:
+        MasterUnreachable: None runs.
+    """
     if info := find_master():
         return info
-    if paths.master_file().exists():  # it was killed: one that is stopped takes its file away
+    if may_revive and paths.master_file().exists():  # one that is stopped takes its file away
         return ensure_master()
-    raise MasterUnreachable("no det_jupyter master runs; `%det_experiment list` starts one")
+    raise MasterUnreachable(f"no det_jupyter master runs; `{line}` starts one")

@@ -23,6 +23,37 @@ Knows nothing of the rest of the package.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a value; `str` makes the sentence of it that a reader gets.
+
+    Args:
+        path: Where the value is, such as `searcher.divisor`; "": the whole.
+        text: What was given, what is required, and what to do if that is known.
+        meant: The path that a key was probably meant to have; "": not known.
+        is_missing: Whether nothing is given there, and something has to be.
+        line: The line that it is written in; 0: not known.
+        source: The file or template that has the line; "": the reader knows which.
+    """
+
+    path: str
+    text: str
+    meant: str = ""
+    is_missing: bool = False
+    line: int = 0
+    source: str = ""
+
+    @classmethod
+    def missing(cls, path: str, more: str) -> Problem:
+        """Return the problem that nothing is given; `more` follows the word `missing`."""
+        return cls(path, f"missing{more}", is_missing=True)
+
+    def __str__(self) -> str:
+        line = f"line {self.line}" if self.line else ""
+        return ": ".join(filter(None, (self.source, line, self.path, self.text)))
 
 
 class DetError(Exception):
@@ -46,15 +77,16 @@ class UsageError(DetError):
 
 
 class ConfigError(DetError):
-    """The configuration is wrong.
+    """The configuration is wrong, or an argument; the message has a line for each problem.
 
     Args:
-        problems: One line per problem, each `path: got X, expected Y`; or the only one.
+        problems: All that is wrong, or the only problem. A text is one of the whole.
     """
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
-        super().__init__("\n".join(self.problems))
+    def __init__(self, problems: Problem | str | Sequence[Problem | str]) -> None:
+        found = [problems] if isinstance(problems, Problem | str) else problems
+        self.problems = [Problem("", each) if isinstance(each, str) else each for each in found]
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class CaptureError(DetError):
@@ -66,7 +98,16 @@ class CaptureError(DetError):
 
 
 class NotFound(DetError):
-    """The thing asked for does not exist."""
+    """The thing asked for does not exist.
+
+    Args:
+        what: "experiment" or "trial", if it is one of a number that does not exist; else "".
+        number: That number; else 0.
+    """
+
+    def __init__(self, *args: object, what: str = "", number: int = 0) -> None:
+        super().__init__(*args)
+        self.what, self.number = what, number
 
 
 class Conflict(DetError):
@@ -105,6 +146,8 @@ class RankFailed(DetError):
     """A rank ended with an error.
 
     Args:
+        reason: What its error says.
+        run: What it belonged to, such as `experiment 3`.
         rank: The first rank that failed.
         exit_code: Exit status of that process (negative: killed by that signal).
         remote_traceback: The traceback as it was printed in the rank.
@@ -112,8 +155,9 @@ class RankFailed(DetError):
 
     def __init__(
         self,
-        message: str,
+        reason: str,
         *,
+        run: str = "",
         rank: int | None = None,
         exit_code: int | None = None,
         remote_traceback: str = "",
@@ -121,7 +165,8 @@ class RankFailed(DetError):
         self.rank = rank
         self.exit_code = exit_code
         self.remote_traceback = remote_traceback
-        super().__init__(message)
+        self.reason = reason
+        super().__init__(f"{run} ended with an error: {reason}" if run else reason)
 
     def __str__(self) -> str:
         message = super().__str__()

@@ -210,13 +210,18 @@ def _refusal(response: httpx.Response) -> DetError:
     """Return the error that a refusal names, as if it had been raised here."""
     try:
         body = response.json()
-        name, problems = body["error"], body["problems"]
+        name, problems = body["error"], [errors.Problem(**each) for each in body["problems"]]
     except (ValueError, KeyError, TypeError):
         return DetError(f"the master answered {response.status_code}: {response.text[:200]}")
     kind = getattr(errors, name, DetError)
-    if kind in (errors.ConfigError, errors.CaptureError):
-        listed: DetError = kind(problems)
-        return listed
+    if kind is errors.ConfigError:
+        return errors.ConfigError(problems)
+    texts = list(map(str, problems))
+    if kind is errors.CaptureError:
+        return errors.CaptureError(texts)
+    if kind is errors.NotFound:
+        what, number = body.get("what", ""), body.get("number", 0)
+        return errors.NotFound("\n".join(texts), what=what, number=number)
     if not (isinstance(kind, type) and issubclass(kind, DetError)):
         kind = DetError
-    return kind("\n".join(problems))
+    return kind("\n".join(texts))

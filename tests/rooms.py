@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 # What any part may import; drawn as one box.
 CONTRACT = {
     "_version", "blobs", "bounds", "calls", "capsule", "context", "control", "direction",
-    "entrypoints", "errors", "json_numbers", "lengths", "measures", "needs", "printed", "records",
-    "remedies", "schema", "system", "wire", "words",
+    "entrypoints", "errors", "json_numbers", "lengths", "measures", "needs", "printed", "reader",
+    "records", "remedies", "schema", "system", "wire", "words",
 }  # fmt: skip
 
 Graph = Mapping[str, set[str]]
@@ -131,6 +131,56 @@ def _drawn_part(path: Path) -> str:
 
 def _is_ours(name: str) -> bool:
     return name.startswith("det_jupyter.")
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the texts in a module's code with their lines; docstrings are none."""
+    scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        scope.body[0].value
+        for scope in ast.walk(_tree(path))
+        if isinstance(scope, scopes) and scope.body and isinstance(scope.body[0], ast.Expr)
+    }
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Constant(value=str(text), lineno=line) if node not in docstrings:
+                yield line, text
+
+
+def sentences_read(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield where a module takes a sentence apart, or looks for words in it.
+
+    It is code such as `problem.partition(":")`, `"missing" in problem`, `str(error) == ABSENT`.
+    """
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=of, attr=attr), args=args):
+                is_read = attr in _TAKES_APART and _is_sentence(of)
+                is_read |= attr in _MATCHES and any(map(_is_sentence, args))
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
+                is_read = _is_sentence(of)
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
+                is_read = any(isinstance(each, ast.Call) for each in (left, right)) and any(
+                    map(_is_sentence, (left, right))
+                )
+            case _:
+                continue
+        if is_read:
+            yield node.lineno, ast.unparse(node)
+
+
+def _is_sentence(node: ast.AST) -> bool:
+    """Return whether it is `str(error)`, or has the name of a sentence."""
+    match node:
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name.endswith("error")
+        case ast.Name(id=name):
+            return name in ("message", "problem", "sentence")
+    return False
+
+
+_TAKES_APART = {"partition", "rpartition", "split", "removeprefix", "startswith", "replace"}
+_MATCHES = {"match", "search", "fullmatch", "sub", "findall", "split"}
 
 
 @cache

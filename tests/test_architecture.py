@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tests.rooms import (
     part_of,
     room_graph,
     room_of,
+    sentences_read,
+    texts_of,
 )
 
 # part: what it may import, besides itself and the contract
@@ -204,6 +207,47 @@ def assert_no_circles(graph: Mapping[str, set[str]]) -> None:
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+# Who speaks to a reader writes the lines to type; all others have them as data.
+NOTEBOOKS_LINES = {"reader", "notebook"}
+SHELLS_LINES = {"reader", "cli"}
+_NOTEBOOKS = re.compile(r"%det|%pip|(?<![\w{])!(?:det|kill|ls|pip)\b")
+_SHELLS = re.compile(r"`det [a-z{]|^det [a-z]")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed"), [(_NOTEBOOKS, NOTEBOOKS_LINES), (_SHELLS, SHELLS_LINES)]
+)
+def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
+    pattern: re.Pattern[str], allowed: set[str]
+) -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text!r}"
+        for path in modules()
+        if part_of(path) not in allowed
+        for line, text in texts_of(path)
+        if pattern.search(text)
+    ]
+    assert not wrong, "pass the Reader, or have the line as data"
+
+
+# Sentences of others (torch, gloo, NCCL, the driver, regex), and the same sentence met again.
+READS_SENTENCES = {
+    "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "capsule.py", "core/lost.py",
+    "core/tracebacks.py", "master/service/log_search.py", "pytorch/parallel/replicas.py",
+    "pytorch/training/init.py", "worker/endings.py",
+}  # fmt: skip
+
+
+def test_nothing_is_read_back_out_of_a_sentence_of_ours() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {code}"
+        for path in modules()
+        if str(path.relative_to(PACKAGE)) not in READS_SENTENCES
+        for line, code in sentences_read(path)
+    ]
+    assert not wrong, "have what is looked for as data (errors.Problem, wire.Remedy)"
 
 
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:

@@ -42,7 +42,6 @@ def _write_what_can_be(stream: TextIO) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Carry out the words of a line; what goes wrong is printed."""
-    from det_jupyter.cli.shell_words import in_shell_words
     from det_jupyter.verbs.grammar import HelpShown
 
     try:
@@ -50,10 +49,10 @@ def run(argv: Sequence[str]) -> int:
     except HelpShown:
         return 0
     except UsageError as error:
-        print(in_shell_words(str(error)), file=sys.stderr)
+        print(error, file=sys.stderr)
         return WRONG_USAGE
     except DetError as error:
-        print(in_shell_words(str(error)), file=sys.stderr)
+        print(error, file=sys.stderr)
         return REFUSED
 
 
@@ -93,20 +92,16 @@ def _answer(options: Any) -> Any:
     except NotFound as error:
         from det_jupyter.verbs.finding import with_existing
 
-        raise with_existing(error, call.client) from None
+        raise with_existing(error, call.client, call.reader) from None
 
 
 def _show(answer: Any, options: Any) -> int:
-    from det_jupyter.cli.shell_words import in_shell_words
-    from det_jupyter.verbs.arguments import FORMS
-
     if not isinstance(answer, str):
         from det_jupyter.cli.following import show
 
         return show(answer, options)
-    is_data = any(getattr(options, form, False) for form in FORMS)
     if answer:
-        print(answer if options.verb.is_verbatim or is_data else in_shell_words(answer))
+        print(answer)
     return 0
 
 

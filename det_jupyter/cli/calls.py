@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from det_jupyter.autostart import connect, ensure_master, find_master
+from det_jupyter.autostart import connect, require_master
 from det_jupyter.client.client import Client
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.reader import SHELL
 from det_jupyter.session import Session
-from det_jupyter.system import paths
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.wire import MasterInfo
 
 if TYPE_CHECKING:
     from det_jupyter.client.experiment import Experiment
+
+START = "det master start"
 
 
 class LateClient(Client):
@@ -41,23 +42,10 @@ def shell_call(options: argparse.Namespace) -> Call:
 
         return Experiment(client, number)
 
-    return Call(options=options, client=client, experiment=experiment, is_shell=True)
+    return Call(options=options, client=client, experiment=experiment, reader=SHELL)
 
 
 def connect_to_running() -> Session:
-    """Return a session with the master that runs, if one does."""
-    return Session(require_master(), locate=_find_again)
-
-
-def _find_again() -> MasterInfo:
-    """Return where the master is now: started anew if it was killed, not if it was stopped."""
-    if paths.master_file().exists():  # one that is stopped takes its file away
-        return ensure_master()
-    return require_master()
-
-
-def require_master() -> MasterInfo:
-    """Return where the running master is, or raise that none runs."""
-    if info := find_master():
-        return info
-    raise MasterUnreachable("no det_jupyter master runs; `det master start` starts it")
+    """Return a session with the master that runs, if one does; it revives one that was killed."""
+    locate = partial(require_master, START, may_revive=True)
+    return Session(require_master(START), locate=locate)

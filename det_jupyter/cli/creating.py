@@ -22,7 +22,7 @@ from det_jupyter.client.creating import Prepared, prepare, submit
 from det_jupyter.client.drafts import read_file
 from det_jupyter.config import ExperimentConfig, merge
 from det_jupyter.entrypoints import Captured, Command, Imported, Program, parse_entrypoint
-from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.schema.hyperparameters import sample_hparams
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
@@ -51,7 +51,7 @@ def _prepared(call: Call) -> Prepared:
     given = call.options
     file = Path(given.config_file)
     changes: dict[str, Any] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     try:
         changes = read_overrides(given.overrides, None)
     except ConfigError as error:

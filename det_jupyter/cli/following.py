@@ -15,13 +15,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.client.client import Client
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
 from det_jupyter.client.logs import follow_pages, line_text
 from det_jupyter.client.reasons import reason_text
 from det_jupyter.client.shown import best_text, ranked, state_word
+from det_jupyter.reader import SHELL
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
@@ -42,9 +42,9 @@ def show(answer: Any, options: Any) -> int:
         live = fetch(answer._client, answer.id)
         curves, checkpoints = list(live.curves.values()), list(live.checkpoints.values())
         state = build_view_state(live.experiment, curves, checkpoints, time.time())
-        print(in_shell_words(render_plain(state)))
+        print(render_plain(state, SHELL))
     else:
-        print(in_shell_words(repr(answer)))
+        print(repr(answer))
     return 0
 
 
@@ -163,7 +163,7 @@ class Display:
         if time.monotonic() > self._from:
             reason = self._news.reason(view, live.reasons)
             if reason is not None:
-                self.say(in_shell_words(reason_text(reason)))
+                self.say(reason_text(reason, SHELL))
         self._print_validations(live)
         self._move_bar(view)
 

@@ -13,8 +13,8 @@ from typing import TextIO
 import yaml
 
 from det_jupyter._version import __version__
-from det_jupyter.autostart import announced_master
-from det_jupyter.cli.calls import require_master
+from det_jupyter.autostart import announced_master, require_master
+from det_jupyter.cli.calls import START
 from det_jupyter.errors import NotFound
 from det_jupyter.master import cli
 from det_jupyter.system import paths
@@ -66,7 +66,7 @@ def config(call: Call) -> str:
 
 def info(call: Call) -> str:
     """Return what the master says of itself, without its token."""
-    require_master()
+    require_master(START)
     found = announced_master()
     if found is None:
         return ""

@@ -1,6 +1,4 @@
-"""The words of `det`: the groups of `%det`, those of `%det_experiment` under `experiment`, and the
-verbs that only a shell has.
-"""
+"""The words of `det`: the verbs that a notebook has, and those that only a shell has."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ from det_jupyter.verbs.grammar import (
     make_parser,
     one_of,
 )
-from det_jupyter.verbs.table import EXPERIMENT, OF_DET, OF_EXPERIMENTS, PLACES
-from det_jupyter.verbs.table_others import OTHERS
+from det_jupyter.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS, PLACES
+from det_jupyter.verbs.table_others import OF_DET, OTHERS
 
 cli = Later("det_jupyter.cli")
 
@@ -95,7 +93,7 @@ _EXPERIMENT = Group(
     aliases=("e",),
     default="list",
     absent=OF_EXPERIMENTS,
-    members=(_CREATE, *map(_followable, EXPERIMENT.members)),
+    members=(_CREATE, *map(_followable, MEMBERS)),
 )
 _MASTER = Group(
     name="master",
@@ -109,15 +107,12 @@ _MASTER = Group(
              (flag("--json", help="for programs"),)),
         Verb("logs", "print its log", cli.master.logs,
              (flag("-f", "--follow", help="wait for more"),
-              argument("--tail", type=whole, metavar="N", help="last lines (default: all)")),
-             is_verbatim=True),
+              argument("--tail", type=whole, metavar="N", help="last lines (default: all)"))),
         Verb("config", "print where its data, logs and pools are", cli.master.config,
-             (argument("show", nargs="?", choices=("show",), help="the same"),),
-             is_verbatim=True),
+             (argument("show", nargs="?", choices=("show",), help="the same"),)),
         Verb("info", "print its version, address and process", cli.master.info,
              (one_of(flag("--json", help="JSON"), flag("--yaml", help="YAML (default)"),
-                     argument("-o", "--output", choices=("json", "yaml"), help="the same")),),
-             is_verbatim=True),
+                     argument("-o", "--output", choices=("json", "yaml"), help="the same")),)),
     ),
 )  # fmt: skip
 _NO_TASK = "a TensorBoard is a process here, not a task"
@@ -156,7 +151,7 @@ _COMPLETION = Group(
     help="completion by Tab: print the script for a shell",
     members=(
         *(
-            Verb(shell, f'for {shell}: {line}', cli.completing.script, is_verbatim=True)
+            Verb(shell, f'for {shell}: {line}', cli.completing.script)
             for shell, line in (
                 ("bash", 'eval "$(det completion bash)" in ~/.bashrc'),
                 ("zsh", 'eval "$(det completion zsh)" in ~/.zshrc, after compinit'),
@@ -164,8 +159,8 @@ _COMPLETION = Group(
             )
         ),
         Verb("words", "what may follow the words of a line", cli.completing.words,
-             (argument("line", nargs="*", metavar="WORD", help="its words, the last unfinished"),),
-             is_verbatim=True),
+             (argument("line", nargs="*", metavar="WORD",
+                       help="its words, the last unfinished"),)),
     ),
 )  # fmt: skip
 
@@ -185,7 +180,7 @@ SHELL = Group(
             cli.support.bundle,
             (_MAYBE_IDS, _BUNDLE),
         ),
-        Verb("version", "print the version", cli.master.version, is_verbatim=True),
+        Verb("version", "print the version", cli.master.version),
         _COMPLETION,
     ),
     examples="""examples:

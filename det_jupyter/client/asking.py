@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.wire import Wire
 
 Request = TypeVar("Request", bound=Wire)
@@ -71,19 +71,20 @@ def ask_for(kind: type[Request], **given: Any) -> Request:
     try:
         request = kind(**given)
     except ValidationError as error:
-        names = dict.fromkeys(str(each["loc"][0]) for each in error.errors() if each["loc"])
-        whole = [each["msg"] for each in error.errors() if not each["loc"]]
-        problems = [problem.removeprefix("Value error, ") for problem in whole]
-        raise ConfigError([_problem(name, given.get(name)) for name in names] + problems) from None
+        found = error.errors()
+        names = dict.fromkeys(str(each["loc"][0]) for each in found if each["loc"])
+        of_whole = [each["msg"].removeprefix("Value error, ") for each in found if not each["loc"]]
+        problems = [_problem(name, given.get(name)) for name in names]
+        raise ConfigError([*problems, *of_whole]) from None
     try:
         json.dumps(request.model_dump(), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ConfigError([f"{', '.join(given)}: cannot be sent: {error}"]) from None
+        raise ConfigError([Problem(", ".join(given), f"cannot be sent: {error}")]) from None
     return request
 
 
-def _problem(name: str, value: Any) -> str:
-    return f"{name}: got {value!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}"
+def _problem(name: str, value: Any) -> Problem:
+    return Problem(name, f"got {value!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}")
 
 
 When = str | date | float | None  # a datetime is a date
@@ -117,8 +118,8 @@ def to_moment(where: str, when: When, now: float, *, is_end: bool = False) -> fl
             for parse in (date.fromisoformat, datetime.fromisoformat):
                 with suppress(ValueError):
                     return _seconds_of(parse(text), is_end=is_end)
-    raise ConfigError([f"{where}: got {when!r:.60}, expected a date such as 2026-01-31 or "
-                       '"2026-01-31 14:00", or an age such as 2d, 12h or 30m'])  # fmt: skip
+    raise ConfigError([Problem(where, f"got {when!r:.60}, expected a date such as 2026-01-31 or "
+                       '"2026-01-31 14:00", or an age such as 2d, 12h or 30m')])  # fmt: skip
 
 
 def _seconds_of(when: date, *, is_end: bool) -> float:

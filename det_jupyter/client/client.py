@@ -12,7 +12,14 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    NotFound,
+    Problem,
+    ProtocolMismatch,
+)
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentView,
@@ -233,7 +240,7 @@ class Client:
 
     def find_impossibility(
         self, slots: int, *, pool: str = "", is_single_agent: bool = False
-    ) -> str | None:
+    ) -> Problem | None:
         """Return why a pool can never run a trial of this size; None: it can, or may later.
 
         Without the name of a pool the default pool is meant.
@@ -241,8 +248,7 @@ class Client:
         answer = self.session.get(
             "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent
         )
-        problem: str | None = answer["problem"]
-        return problem
+        return None if answer["problem"] is None else Problem(**answer["problem"])
 
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""

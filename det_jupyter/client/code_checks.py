@@ -27,6 +27,7 @@ from det_jupyter.context.modules import (
 )
 from det_jupyter.context.walking import Entry, LiveEntries
 from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
+from det_jupyter.errors import Problem
 from det_jupyter.needs import find_batch_size_reader, method_in
 
 _MAX_NAMES = 12  # that a message lists
@@ -48,8 +49,8 @@ def find_code_problems(
     plan: ContextPlan | None,
     cwd: Path,
     variables: Collection[str] = (),
-) -> list[str]:
-    """Return what is wrong with the code that an entrypoint names, a line each.
+) -> list[Problem]:
+    """Return what is wrong with the code that an entrypoint names.
 
     Args:
         plan: The context directory; None: ranks work in `cwd` itself, which it is submitted from.
@@ -62,26 +63,28 @@ def find_code_problems(
         knows_modules="PYTHONPATH" not in variables,
         knows_programs="PATH" not in variables,
     )
-    problems = [
-        f"context: {file} would take the place of the installed {name}, which ranks need; "
-        "rename it"
+    shadowed = [
+        Problem(
+            "context",
+            f"{file} would take the place of the installed {name}, which ranks need; rename it",
+        )
         for name, file in code.modules.items()
         if name in _IN_RANKS
     ]
     match entrypoint:
         case Captured(name=name):
-            problems += code.check_captured(name)
+            found = code.check_captured(name)
         case Imported(module=module, name=name):
-            problems += code.check_name(module, name)
+            found = code.check_name(module, name)
         case Program(is_module=True, target=module, args=args):
-            problems += code.check_runnable(module, args)
+            found = code.check_runnable(module, args)
         case Program(target=script):
-            problems += code.check_script(script)
+            found = code.check_script(script)
         case Command(argv=argv):
-            problems += code.check_command(argv)
+            found = code.check_command(argv)
         case _:
             assert_never(entrypoint)
-    return [each if each.startswith("context") else f"entrypoint: {each}" for each in problems]
+    return [*shadowed, *(Problem("entrypoint", each) for each in found)]
 
 
 def find_asker_of_batch_size(entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path) -> str:

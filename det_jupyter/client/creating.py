@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from det_jupyter.config.migrate import migrate
 from det_jupyter.config.storages import location_of, with_storage
 from det_jupyter.context import ContextPlan, pack_context, plan_context
 from det_jupyter.entrypoints import entrypoint_text, meaning_of
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, Problem
 from det_jupyter.storage import folder_at
 from det_jupyter.system.ownership import find_open
 from det_jupyter.wire import Capsule, CreateExperiment
@@ -46,7 +46,7 @@ class Prepared:
         plan: What travels (`plan.files` by path with sizes); None without a context directory.
         draft: The configuration as it was written.
         options: Those of `CreateExperiment` that were given.
-        where: What problems begin with.
+        where: What problems name as their source.
     """
 
     config: ExperimentConfig
@@ -102,11 +102,11 @@ def prepare(
         problems += find_code_problems(meaning, plan, Path(folder), variables)
         if asker := find_asker_of_batch_size(meaning, plan, Path(folder)):
             problems += find_missing_batch_size(migrate(merged).document, asker)
-    where = f"{file}: " if file is not None else ""
+    where = "" if file is None else str(file)
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
-        raise ConfigError(_located(draft, problems, where).problems + around)
+        raise ConfigError([*_located(draft, problems, where).problems, *around])
     return Prepared(
         config=config,
         plan=plan,
@@ -227,13 +227,13 @@ def _path_of(file: Path | str | None) -> str | None:
     return printable(os.path.abspath(file)) if file is not None and os.path.isfile(file) else None
 
 
-def _located(draft: Draft, problems: Sequence[str], where: str) -> ConfigError:
-    return ConfigError([f"{where}{each}" for each in draft.located(problems).problems])
+def _located(draft: Draft, problems: Sequence[Problem], where: str) -> ConfigError:
+    return ConfigError([replace(each, source=where) for each in draft.located(problems).problems])
 
 
 def find_slot_problems(
     document: Mapping[str, Any], client: Client, *, queue_anyway: bool = False
-) -> list[str]:
+) -> list[Problem]:
     """Return a problem if there is no such pool, or if it can never run that many slots.
 
     With `queue_anyway` the latter is none.
@@ -244,7 +244,9 @@ def find_slot_problems(
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
     known = [pool.name for pool in client.pools()]
     if isinstance(name, str) and name and name not in known:
-        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
+        return [
+            Problem("resources.resource_pool", f"got {name!r}, expected one of {', '.join(known)}")
+        ]
     # A value of the wrong kind is reported already.
     if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
         return []

@@ -107,7 +107,7 @@ class Diagnosing:
                 measured = self._run(request, recipe)
             except (ConfigError, RankFailed) as error:
                 # Not which run it was, which is deleted.
-                reason = error.args[0].rpartition("ended with an error: ")[2]
+                reason = error.reason if isinstance(error, RankFailed) else str(error)
                 if recipe.name == AS_IS:
                     error.args = (f"{self._where()} fails as it is: {reason}",)
                     raise

@@ -25,7 +25,7 @@ from det_jupyter.config import (
     unwritable_storage,
     with_default_storage,
 )
-from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.wire import PreviewRequest, PreviewView
 
 _MOST_CHARS = 4 * 2**20  # far more than the longest configuration
@@ -53,7 +53,7 @@ class Draft:
         """Return the whole document, not completed and not checked."""
         return merge(self.template or {}, self.document)
 
-    def parse(self, *, default_seed: int) -> tuple[ExperimentConfig | None, list[str]]:
+    def parse(self, *, default_seed: int) -> tuple[ExperimentConfig | None, list[Problem]]:
         """Return the complete configuration, and all that is wrong with text and content."""
         problems = list(self.reading.problems)
         if self.template is None or not self.reading.is_document:  # more may be missing
@@ -65,7 +65,7 @@ class Draft:
         except ConfigError as error:
             return None, problems + error.problems
 
-    def located(self, problems: Iterable[str]) -> ConfigError:
+    def located(self, problems: Iterable[Problem]) -> ConfigError:
         """Return the problems, each with its line, in the order of the lines."""
         return located(problems, self.reading, self.document, self.template_name, self.template)
 
@@ -94,7 +94,7 @@ def with_template(
             template = find(name)
     except NotFound as error:
         template = None
-        problems.append(f"{'template' if given is None else '--template'}: {error}")
+        problems.append(Problem("template" if given is None else "--template", str(error)))
     reading.problems.extend(problems)
     remarks: list[str] = []
     if template is not None and unwritable_storage(document, template):
@@ -134,7 +134,7 @@ def below_magic(cell: str) -> str:
 
 
 def located(
-    problems: Iterable[str],
+    problems: Iterable[Problem],
     reading: Reading,
     document: Mapping[str, Any] | None = None,
     template_name: str | None = None,
@@ -146,11 +146,16 @@ def located(
         lines=reading.lines,
         template=template or {},
     )
-    found = sources.locate(problems)
-    inherited = [
-        f"{each.problem} (from template {template_name})" for each in found if each.is_inherited
-    ]
-    return ConfigError(inherited + [each.with_line() for each in found if not each.is_inherited])
+    own, inherited = sources.locate(problems)
+    return ConfigError(
+        [
+            *(
+                replace(each, text=f"{each.text} (from template {template_name})")
+                for each in inherited
+            ),
+            *own,
+        ]
+    )
 
 
 def read_file(path: Path) -> str:
@@ -159,11 +164,13 @@ def read_file(path: Path) -> str:
         with path.expanduser().open(encoding="utf-8") as file:
             text = file.read(_MOST_CHARS + 1)
         if len(text) > _MOST_CHARS:
-            raise ConfigError([f"{path}: it is longer than {_MOST_CHARS:,} characters"])
+            raise ConfigError(
+                [Problem(str(path), f"it is longer than {_MOST_CHARS:,} characters")]
+            )
         return text
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None
+        raise ConfigError([Problem(str(path), f"{reason}; give a file with YAML")]) from None
 
 
 def preview_draft(client: Client, draft: Draft, seconds_per_batch: float | None) -> PreviewView:

@@ -256,7 +256,8 @@ def _failure(view: ExperimentView) -> RankFailed:
     # A traceback shows the place itself.
     place = f" (at {first.where})" if first and first.where and not first.traceback else ""
     return RankFailed(
-        f"experiment {view.id} ended with an error: {view.message}{place}",
+        f"{view.message}{place}",
+        run=f"experiment {view.id}",
         rank=first.rank if first else None,
         exit_code=first.exit_code if first else None,
         remote_traceback=first.traceback if first else "",

@@ -12,6 +12,7 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.shown import flattened
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.reader import Reader
 from det_jupyter.wire import ExperimentQuery, ExperimentRow
 from det_jupyter.wire.status import STATUS_WORDS, api_name
 from det_jupyter.words import date as date_text
@@ -49,16 +50,18 @@ def _listed(words: Words) -> Any:
     return list(words) if isinstance(words, Iterable) and not isinstance(words, str) else [words]
 
 
-def find_by_name(client: Client, name: str) -> int:
+def find_by_name(client: Client, name: str, reader: Reader) -> int:
     """Return the number of the one experiment of this name, archived or not.
 
-    If there are several, the message has their numbers.
+    If there are several, the message has their numbers; if there is none, a like name, or what the
+    reader types for all names.
     """
     rows = client.find(ExperimentQuery(archived=True)).rows
     same = [row for row in rows if row.name == name]
     if not same:
         near = get_close_matches(name, {row.name for row in rows}, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`%det_experiment list` has the names"
+        listing = f"`{reader.experiment} list` has the names"
+        hint = f"did you mean {near[0]!r}?" if near else listing
         raise NotFound(f"there is no experiment of the name {name!r}; {hint}")
     if len(same) > 1:
         raise Conflict(_ambiguous(name, same))

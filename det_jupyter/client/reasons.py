@@ -13,7 +13,8 @@ from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
 from det_jupyter.diagnosis.sentences import TOO_EARLY
 from det_jupyter.errors import Conflict
-from det_jupyter.remedies import notebook_lines
+from det_jupyter.reader import NOTEBOOK, Reader
+from det_jupyter.remedies import lines_of
 from det_jupyter.view.build.trial import build_verdict
 from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 from det_jupyter.wire import (
@@ -34,17 +35,17 @@ class ShownReason(Reason):
     """A reason that prints itself; its fields have it as data."""
 
     def __repr__(self) -> str:
-        return reason_text(self)
+        return reason_text(self, NOTEBOOK)
 
     def __str__(self) -> str:
-        return reason_text(self)
+        return repr(self)
 
     def _repr_html_(self) -> str:
         return reason_page(self)
 
 
-def reason_text(reason: Reason) -> str:
-    """Return a reason as lines of text, its remedies below it with what to type."""
+def reason_text(reason: Reason, reader: Reader) -> str:
+    """Return a reason as lines of text, its remedies below it with what the reader types."""
     lines = [f"Trial {reason.trial_id}: {reason.sentence}"]
     if expected := _expected(reason):
         lines.append(f"  {expected}")
@@ -52,7 +53,7 @@ def reason_text(reason: Reason) -> str:
         lines.append(f"  {_heading(reason)}")
     for remedy in reason.remedies:
         lines.append(f"    • {remedy.text}")
-        lines += [f"        {line}" for line in notebook_lines(remedy)]
+        lines += [f"        {line}" for line in lines_of(remedy, reader)]
     return "\n".join(lines)
 
 
@@ -64,7 +65,7 @@ def reason_page(reason: Reason) -> str:
     if reason.remedies:
         items = "".join(
             f"<li>{escape(remedy.text)}"
-            + "".join(f"<br><code>{escape(line)}</code>" for line in notebook_lines(remedy))
+            + "".join(f"<br><code>{escape(line)}</code>" for line in lines_of(remedy, NOTEBOOK))
             + "</li>"
             for remedy in reason.remedies
         )

@@ -169,6 +169,6 @@ def _library(name: str, purpose: str) -> Any:
     except ModuleNotFoundError as error:
         package = name.partition(".")[0]
         raise DetError(
-            f"{purpose} needs {package}, which is not installed here ({error}); run "
-            f"`%pip install {package}`, or install det-jupyter[dataframes]"
+            f"{purpose} needs {package}, which is not installed here ({error}); "
+            f"install {package} with pip, or det-jupyter[dataframes]"
         ) from None

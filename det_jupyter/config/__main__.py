@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 from det_jupyter.config.documents import json_schema, markdown
 from det_jupyter.config.experiment import ExperimentConfig
@@ -17,7 +17,7 @@ from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config
 from det_jupyter.config.reading import Reading, Sources, read_yaml, with_lines
 from det_jupyter.config.writing import to_yaml
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 
 _WRONG, _UNREADABLE = 1, 2
 
@@ -44,7 +44,7 @@ def _check(path: str, template_path: str | None) -> int:
     try:
         print(_checked(mine, theirs), end="")
     except ConfigError as error:
-        print("\n".join(error.problems))
+        print(error)
         return _WRONG
     return 0
 
@@ -60,8 +60,10 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
         with suppress(FileNotFoundError) if given is None else nullcontext():
             return _parsed_template(_read(file))
     mine.problems.append(
-        f"template: got {named!r}, but there is no file {beside}.yaml; name it with "
-        "--template FILE"
+        Problem(
+            "template",
+            f"got {named!r}, but there is no file {beside}.yaml; name it with --template FILE",
+        )
     )
     return Reading(is_document=False)
 
@@ -71,7 +73,7 @@ def _parsed_template(text: str) -> Reading:
         return Reading()
     theirs = read_yaml(text)
     if take_template(theirs.document) != (None, []):
-        theirs.problems.append("template: a template lies over no other; remove it")
+        theirs.problems.append(Problem("template", "a template lies over no other; remove it"))
     return theirs
 
 
@@ -106,7 +108,7 @@ def _checked(mine: Reading, theirs: Reading) -> str:
     """
     config, problems = _parsed(mine, theirs)
     of_template = theirs.problems + check_sanity(theirs.document)
-    told = [f"template: {problem}" for problem in with_lines(of_template, theirs.lines)]
+    told = with_lines(of_template, theirs.lines)
     if told or problems:
         raise ConfigError(_located(problems, mine, theirs, told))
     assert config is not None, "no configuration, and no problem with it"
@@ -119,7 +121,7 @@ def _checked(mine: Reading, theirs: Reading) -> str:
     return f"ok\n{to_yaml(effective, given)}{remarks}"
 
 
-def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[str]]:
+def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[Problem]]:
     """Return the configuration, and all problems of the text and of both together."""
     if not (mine.is_document and theirs.is_document):  # more may be missing
         return None, mine.problems + check_sanity(mine.document)
@@ -130,8 +132,8 @@ def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, li
 
 
 def _located(
-    problems: Sequence[str], mine: Reading, theirs: Reading, told: Sequence[str]
-) -> list[str]:
+    problems: Sequence[Problem], mine: Reading, theirs: Reading, told: Sequence[Problem]
+) -> list[Problem]:
     """Name the line of each problem; those of the template come last.
 
     Args:
@@ -143,16 +145,10 @@ def _located(
         template=theirs.document,
         template_lines=theirs.lines,
     )
-    found = sources.locate(problems)
-    own = [each.with_line() for each in found if not each.is_inherited]
-    inherited = [f"template: {each.with_line()}" for each in found if each.is_inherited]
-    places = {_place(problem) for problem in told}
-    return [*own, *told, *(problem for problem in inherited if _place(problem) not in places)]
-
-
-def _place(problem: str) -> str:
-    """Return the path in a problem that has `template: line 5: ` before it."""
-    return re.sub(r"^template: (line \d+: )?", "", problem).partition(":")[0]
+    own, inherited = sources.locate(problems)
+    paths = {problem.path for problem in told}
+    of_template = [*told, *(problem for problem in inherited if problem.path not in paths)]
+    return [*own, *(replace(problem, source="template") for problem in of_template)]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Any
 
 from det_jupyter.config.merging import merge
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 
 _SHORT = {"slots": "resources.slots_per_trial"}
 
@@ -24,7 +24,7 @@ def read_changes(changes: Mapping[str, Any], where: str = "config") -> dict[str,
     """Return the document that changes come to.
 
     Args:
-        where: What a problem with two of them begins with.
+        where: The path of a problem with two of them.
 
     Raises:
         ConfigError: All that is wrong with keys and values, and changes that undo one another.
@@ -37,9 +37,9 @@ def read_changes(changes: Mapping[str, Any], where: str = "config") -> dict[str,
 
 def try_changes(
     changes: Mapping[str, Any], where: str = "config"
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[Problem]]:
     """Return the document that changes come to, and what is wrong with them."""
-    problems: list[str] = []
+    problems: list[Problem] = []
     parts = {}
     for key, value in changes.items():
         name = str(key)
@@ -47,16 +47,16 @@ def try_changes(
             parts[name] = nested(name, _plain(value, name, problems))
         else:
             problems.append(
-                f"{where}: got {name!r}, expected a key such as searcher.max_length.epochs"
+                Problem(where, f"got {name!r}, expected a key such as searcher.max_length.epochs")
             )
     problems += find_undone(parts, where)
     return reduce(merge, parts.values(), {}), problems
 
 
-def find_undone(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[str]:
+def find_undone(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[Problem]:
     """Return a problem for each two changes that undo one another; each has its text as key."""
     return [
-        f"{where}: got {first} and {second}, expected only one of them"
+        Problem(where, f"got {first} and {second}, expected only one of them")
         for first, second in combinations(parts, 2)
         for both in [merge(parts[first], parts[second])]
         if not (_is_in(parts[first], both) and _is_in(parts[second], both))
@@ -90,7 +90,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return document
 
 
-def _plain(value: Any, path: str, problems: list[str]) -> Any:
+def _plain(value: Any, path: str, problems: list[Problem]) -> Any:
     """Return a value as YAML has it: numbers of numpy and torch, tuples and paths are made so."""
     if isinstance(value, Mapping):
         return {key: _plain(each, f"{path}.{key}", problems) for key, each in value.items()}
@@ -103,7 +103,10 @@ def _plain(value: Any, path: str, problems: list[str]) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     problems.append(
-        f"{path}: got an object of type {type(value).__name__}, expected a number, text, a list "
-        "or a dict of these"
+        Problem(
+            path,
+            f"got an object of type {type(value).__name__}, expected a number, text, a list "
+            "or a dict of these",
+        )
     )
     return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import parse_length
 from det_jupyter.schema.fields import whole
 from det_jupyter.schema.paths import join, look_up, section, shown
@@ -19,8 +20,8 @@ from det_jupyter.searcher.methods import find_section
 from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
 
 
-def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[str]:
-    """Return one line for each problem.
+def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[Problem]:
+    """Return the problems.
 
     Args:
         document: The document; nulls are away.
@@ -32,54 +33,62 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
     return [problem for check in checks for problem in check(document)]
 
 
-def _slots(document: Mapping[str, Any]) -> Iterator[str]:
+def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
     most = whole(look_up(document, "resources.max_slots"))
     given, other = (look_up(document, f"resources.{key}") for key in ("slots_per_trial", "slots"))
     if given is None and other is not None:  # `migrate` reads numbers
-        yield (
-            f"resources.slots: got {shown(other)}; it is a key of notebooks and commands; write "
-            "slots_per_trial with a whole number"
+        yield Problem(
+            "resources.slots",
+            f"got {shown(other)}; it is a key of notebooks and commands; write "
+            "slots_per_trial with a whole number",
         )
     slots = whole(given)
     if most is not None and most < (slots or 1):
         yield (
-            f"resources.max_slots: got {most}, expected at least "
-            f"resources.slots_per_trial ({slots or 1})"
+            Problem(
+                "resources.max_slots",
+                f"got {most}, expected at least resources.slots_per_trial ({slots or 1})",
+            )
         )
 
 
-def _profiling(document: Mapping[str, Any]) -> Iterator[str]:
+def _profiling(document: Mapping[str, Any]) -> Iterator[Problem]:
     begin = whole(look_up(document, "profiling.begin_on_batch"))
     end = whole(look_up(document, "profiling.end_after_batch"))
     if begin is not None and end is not None and begin > end:
         yield (
-            f"profiling.begin_on_batch: got {begin}, expected at most "
-            f"profiling.end_after_batch ({end})"
+            Problem(
+                "profiling.begin_on_batch",
+                f"got {begin}, expected at most profiling.end_after_batch ({end})",
+            )
         )
 
 
-def _storage(document: Mapping[str, Any]) -> Iterator[str]:
+def _storage(document: Mapping[str, Any]) -> Iterator[Problem]:
     storage = section(document, "checkpoint_storage")
     host, inner = storage.get("host_path"), storage.get("storage_path")
     if isinstance(inner, str) and inner.startswith("/") and isinstance(host, str):
         folder = host.rstrip("/")
         if inner != folder and not inner.startswith(f"{folder}/"):
             yield (
-                f"checkpoint_storage.storage_path: got {inner!r}, expected a relative path, or "
-                f"one within checkpoint_storage.host_path ({host})"
+                Problem(
+                    "checkpoint_storage.storage_path",
+                    f"got {inner!r}, expected a relative path, or "
+                    f"one within checkpoint_storage.host_path ({host})",
+                )
             )
 
 
-def _log_policies(document: Mapping[str, Any]) -> Iterator[str]:
+def _log_policies(document: Mapping[str, Any]) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for path, policy in log_policies(document):
         name = policy.get("name")
         if name is None and policy.get("pattern") is None:
-            yield f"{path}: expected a name (to disable a policy), or a pattern"
+            yield Problem(path, "expected a name (to disable a policy), or a pattern")
         elif name is not None and "pattern" not in policy and "action" in policy:
-            yield f"{path}.pattern: missing; an action needs one"
+            yield Problem.missing(f"{path}.pattern", "; an action needs one")
         if isinstance(name, str) and seen.setdefault(name, path) != path:
-            yield f"{path}.name: got {name!r}, which {seen[name]} has too"
+            yield Problem(f"{path}.name", f"got {name!r}, which {seen[name]} has too")
 
 
 def log_policies(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -90,12 +99,14 @@ def log_policies(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str
             yield join("log_policies", index), policy
 
 
-def _sources(document: Mapping[str, Any]) -> Iterator[str]:
+def _sources(document: Mapping[str, Any]) -> Iterator[Problem]:
     searcher = section(document, "searcher")
     if {"source_trial_id", "source_checkpoint_uuid"} <= searcher.keys():
         yield (
-            "searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; "
-            "expected one of them"
+            Problem(
+                "searcher.source_checkpoint_uuid",
+                "searcher.source_trial_id is given too; expected one of them",
+            )
         )
 
 
@@ -121,7 +132,7 @@ def _is_command(entrypoint: Any) -> bool:
         return False
 
 
-def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
+def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Rungs have to differ in length."""
     searcher = section(document, "searcher")
     if str(searcher.get("name")) in RETIRED:
@@ -138,18 +149,21 @@ def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
         rungs = whole(value)
         if rungs is not None and rungs > most:
             yield (
-                f"{path}: got {rungs}, expected at most {most}: with a length of {amount} and "
-                f"divisor {divisor:g}, more rungs would not differ"
+                Problem(
+                    path,
+                    f"got {rungs}, expected at most {most}: with a length of {amount} and "
+                    f"divisor {divisor:g}, more rungs would not differ",
+                )
             )
 
 
-def _searcher(document: Mapping[str, Any]) -> Iterator[str]:
+def _searcher(document: Mapping[str, Any]) -> Iterator[Problem]:
     searcher = section(document, "searcher")
     if method := find_section(searcher):
         yield from method.find_contradictions(searcher, section(document, "hyperparameters"))
 
 
-def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
+def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     path = "hyperparameters.global_batch_size"
     size = look_up(document, "hyperparameters.global_batch_size")
     slots = whole(look_up(document, "resources.slots_per_trial")) or 1
@@ -158,12 +172,12 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
     if size is None:
         return  # a function may need none; of a class it is asked when the class is known
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        yield f"{path}: got {shown(size)}, expected a whole number of at least 1"
+        yield Problem(path, f"got {shown(size)}, expected a whole number of at least 1")
     elif size < slots:
-        yield f"{path}: got {size}, expected at least resources.slots_per_trial ({slots})"
+        yield Problem(path, f"got {size}, expected at least resources.slots_per_trial ({slots})")
 
 
-def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[str]:
+def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[Problem]:
     """Return a problem if a trial class needs a batch size, or its lengths do, and none is given.
 
     It is no part of the other checks: a function may count as it likes.
@@ -175,7 +189,7 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
     hparams = document.get("hyperparameters") or {}
     if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:
         return []
-    where = "hyperparameters.global_batch_size: missing"
+    where = "hyperparameters.global_batch_size"
     units: dict[str, str] = {}
     for path in ("searcher.max_length", "min_validation_period", "min_checkpoint_period"):
         with suppress(ValueError):  # a malformed length is reported by its own field
@@ -183,12 +197,14 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
     units.setdefault(str(look_up(document, "searcher.time_metric")), "searcher.time_metric")
     records = whole(document.get("records_per_epoch"))
     if records and "epochs" in units:
-        return [
-            f"{where}; records_per_epoch ({records}) is divided by it; give it, or leave "
+        why = (
+            f"records_per_epoch ({records}) is divided by it; give it, or leave "
             "records_per_epoch out: an epoch is then a pass over the data"
-        ]
-    if "records" in units:
-        return [f"{where}; {units['records']} is in records, which are divided by it"]
-    if reader:
-        return [f"{where}; {reader} asks for it: give the batch size of all slots together"]
-    return []
+        )
+    elif "records" in units:
+        why = f"{units['records']} is in records, which are divided by it"
+    elif reader:
+        why = f"{reader} asks for it: give the batch size of all slots together"
+    else:
+        return []
+    return [Problem.missing(where, f"; {why}")]

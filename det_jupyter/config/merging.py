@@ -24,6 +24,7 @@ from det_jupyter.config.keys import TAGS, is_free
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import UNITS
 from det_jupyter.schema.hyperparameters import is_nested
 from det_jupyter.schema.paths import join, shown
@@ -54,7 +55,7 @@ def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
 
 def take_template(
     document: dict[str, Any], given: str | None = None
-) -> tuple[str | None, list[str]]:
+) -> tuple[str | None, list[Problem]]:
     """Take the name of a template out of a document; return it, and what is wrong with it.
 
     Args:
@@ -64,9 +65,11 @@ def take_template(
     if named is None or isinstance(named, Unread):
         return given, []
     if not isinstance(named, str):
-        return given, [f"template: got {shown(named)}, expected the name of a template"]
+        return given, [Problem("template", f"got {shown(named)}, expected the name of a template")]
     if given is not None:
-        return given, [f"template: got {named!r}, and --template {given}; give one of them"]
+        return given, [
+            Problem("template", f"got {named!r}, and --template {given}; give one of them")
+        ]
     return named, []
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from det_jupyter.config.keys import NO_MEANING
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length
 from det_jupyter.schema.fields import whole
 from det_jupyter.schema.paths import look_up, section, shown
@@ -191,12 +192,13 @@ class _Steps:
         self.notices.append(f"{path}: {remark}.")
 
 
-def explain_unmigrated(path: str, document: Mapping[str, Any]) -> str | None:
-    """Return what to say of a key that is no number of steps; None if the key is none of them."""
+def explain_unmigrated(path: str, document: Mapping[str, Any]) -> Problem | None:
+    """Return the problem with what is no number of steps; None if no such file has the key."""
     needed = f"got {shown(look_up(document, path))}, expected a whole number above 0; write"
     if path == "batches_per_step":
-        return f"{needed} scheduling_unit: {_step_size(document)[0]}"
+        text = f"{needed} scheduling_unit: {_step_size(document)[0]}"
+        return Problem(path, text, "scheduling_unit")
     above, _, key = path.rpartition(".")
     if above == "searcher" and _RENAMED.get(key) == "max_length":
-        return f"{needed} max_length: {{batches: ...}}"
+        return Problem(path, f"{needed} max_length: {{batches: ...}}", "searcher.max_length")
     return None

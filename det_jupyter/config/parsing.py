@@ -9,7 +9,6 @@ All problems of all stages are reported at once, sorted by their paths.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
@@ -27,18 +26,18 @@ from det_jupyter.config.retired import find_retired
 from det_jupyter.config.tree import kinds
 from det_jupyter.config.values import (
     find_bounds_problem,
+    find_nameless_keys,
     find_strange_values,
     is_plain,
     to_plain,
 )
 from det_jupyter.entrypoints import name_of
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.schema.fields import MAX_TITLE, Section
 from det_jupyter.schema.hyperparameters import find_problems
 from det_jupyter.schema.paths import in_order, look_up, within
 from det_jupyter.searcher.methods import find_section
 
-_MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
 # As Determined's tutorial has it for scripts that ignore their length.
 _LENGTH_OF_COMMANDS = {"batches": 1}
 
@@ -57,7 +56,7 @@ def parse_config(
         template: What the document is laid over.
 
     Raises:
-        ConfigError: One line for every problem, `path: got X, expected Y`.
+        ConfigError: All problems.
     """
     template = {} if template is None else template
     for given in (document, template):
@@ -72,7 +71,7 @@ def parse_config(
     return config
 
 
-def check_sanity(document: Mapping[str, Any]) -> list[str]:
+def check_sanity(document: Mapping[str, Any]) -> list[Problem]:
     """Return what is wrong with a part of a configuration, whatever it may be laid over or under.
 
     What is missing is no problem yet.
@@ -119,7 +118,7 @@ def _without_nulls(value: Any, path: str) -> Any:
     return value
 
 
-def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Problem]]:
     """Return the document without the values that JSON has no word for, and a problem for each.
 
     Raises:
@@ -128,8 +127,8 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
     if is_plain(document):
         return document, []
     problems = list(find_strange_values(document))
-    if any(": got the key " in problem for problem in problems):
-        raise ConfigError(in_order(problems))  # nothing that follows could name such a place
+    if nameless := list(find_nameless_keys(document)):
+        raise ConfigError(in_order(problems + nameless))  # nothing that follows could name them
     return to_plain(document), problems
 
 
@@ -138,36 +137,23 @@ def _check_bounds(document: Mapping[str, Any]) -> None:
         raise ConfigError([problem])
 
 
-def _raise_if_any(strange: list[str], problems: list[str]) -> None:
-    """Raise what was found; of a value that is strange, or holds one, nothing more is said."""
-    places = {place for problem in strange for place in within(problem.partition(":")[0])}
-    others = [problem for problem in problems if problem.partition(":")[0] not in places]
-    found = strange + others
-    meant = {path for problem in found if (path := _meant_by(problem))}
-    if found := [problem for problem in found if not _is_missing(problem, meant)]:
+def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
+    """Raise what was found.
+
+    Of a value that is strange, or holds one, nothing more is said; nor of one that is missing
+    because it is there under another name.
+    """
+    places = {place for problem in strange for place in within(problem.path)}
+    found = strange + [problem for problem in problems if problem.path not in places]
+    meant = {problem.meant for problem in found}
+    if found := [each for each in found if not (each.is_missing and each.path in meant)]:
         raise ConfigError(in_order(found))
-
-
-def _meant_by(problem: str) -> str | None:
-    """Return the path that a problem says another key should have."""
-    match = _MEANT.search(problem)
-    if match is None:
-        return None
-    path = problem.partition(":")[0]
-    name = match[1] or match[2]
-    return name if "." in name else f"{path.rpartition('.')[0]}.{name}".lstrip(".")
-
-
-def _is_missing(problem: str, paths: set[str]) -> bool:
-    """Return whether one of the paths is what is missing: it is there, under another name."""
-    path, _, rest = problem.partition(": ")
-    return rest.startswith("missing") and path in paths
 
 
 def _validate(
     filled: dict[str, Any], *, is_part: bool = False
-) -> tuple[ExperimentConfig | None, list[str]]:
-    problems: list[str] = []
+) -> tuple[ExperimentConfig | None, list[Problem]]:
+    problems: list[Problem] = []
     config: ExperimentConfig | None = None
     retired = find_retired(filled)
     searcher = filled.get("searcher")
@@ -176,7 +162,7 @@ def _validate(
         config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
         found = describe(error, filled, is_part=is_part)
-        problems += [p for p in found if not (retired and p.startswith("searcher"))]
+        problems += [p for p in found if not (retired and "searcher" in within(p.path))]
     if is_unknown and not retired:
         problems += _find_problems_of_any_searcher(filled)
     hparams = filled.get("hyperparameters", {})
@@ -196,7 +182,7 @@ def _any_searcher() -> type[Section]:
     return create_model("AnySearcher", __base__=Section, **fields)
 
 
-def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[str]:
+def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[Problem]:
     """Look at a searcher whose method is not known (yet)."""
     try:
         _any_searcher().model_validate(filled["searcher"])

@@ -16,7 +16,7 @@ The keys are Determined's where it has them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -25,9 +25,9 @@ from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.schema.fields import Bool, Count, Int, Section, Text, Title
-from det_jupyter.schema.paths import in_order
+from det_jupyter.schema.paths import dotted, in_order
 
 DEFAULT_POOL = "default"
 DEFAULT_PRIORITY = 42
@@ -105,14 +105,13 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
     """Return the pools that a document describes, the default one among them.
 
     Raises:
-        ConfigError: One line for every problem.
+        ConfigError: All problems.
     """
     filled = without_nulls(document)
     try:
         parsed = PoolsFile.model_validate(filled)
     except ValidationError as error:
-        problems = [_with_own_keys(problem) for problem in describe(error, filled)]
-        raise ConfigError(in_order(problems)) from None
+        raise ConfigError(in_order(describe(error, filled, explain=_explain_unknown))) from None
     if problems := _doubles(parsed):
         raise ConfigError(problems)
     if all(pool.pool_name != DEFAULT_POOL for pool in parsed.pools):
@@ -121,25 +120,21 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
     return parsed
 
 
-def _with_own_keys(problem: str) -> str:
-    """Return a problem with the keys that may be here, not those of an experiment."""
-    path, is_unknown, _ = problem.partition(": unknown key")
-    if not is_unknown:
-        return problem
-    parent = path.rpartition(".")[0]
+def _explain_unknown(keys: Sequence[int | str]) -> Problem:
+    """Return the problem with a key that is none of these sections', not of an experiment's."""
     section: type[Section] = PoolsFile
-    if parent.endswith(".scheduler"):
+    if "scheduler" in keys[:-1]:
         section = SchedulerConfig
-    elif parent:
-        section = SimulatedAgent if parent.startswith("agents") else PoolConfig
-    return f"{path}: unknown key; there are {', '.join(section.model_fields)}"
+    elif len(keys) > 1:
+        section = SimulatedAgent if keys[0] == "agents" else PoolConfig
+    return Problem(dotted(keys), f"unknown key; there are {', '.join(section.model_fields)}")
 
 
-def _doubles(parsed: PoolsFile) -> list[str]:
+def _doubles(parsed: PoolsFile) -> list[Problem]:
     pools = [(f"pools[{i}].pool_name", p.pool_name) for i, p in enumerate(parsed.pools)]
     agents = [(f"agents[{i}].id", agent.id) for i, agent in enumerate(parsed.agents)]
     return [
-        f"{path}: got {name!r} once more; every one needs a name of its own"
+        Problem(path, f"got {name!r} once more; every one needs a name of its own")
         for named in (pools, agents)
         for place, (path, name) in enumerate(named)
         if name in [other for _, other in named[:place]]

@@ -1,9 +1,9 @@
-"""Pydantic's findings in our words: `path: got X, expected Y`."""
+"""Pydantic's findings as problems in our words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,7 +14,10 @@ from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
+from det_jupyter.errors import Problem
 from det_jupyter.schema.paths import dotted, either, look_up, shown
+
+Explain = Callable[[Sequence[int | str]], Problem]
 
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
@@ -57,19 +60,22 @@ def describe(
     *,
     within: tuple[str, ...] = (),
     is_part: bool = False,
-) -> Iterator[str]:
-    """Yield one line for each problem.
+    explain: Explain | None = None,
+) -> Iterator[Problem]:
+    """Yield the problems.
 
     Args:
         error: What pydantic found.
         within: The section that it looked at; by default at all.
         is_part: What is missing may still come: it is no problem.
+        explain: Returns the problem with an unknown key, by the keys that lead to it; by default
+            as one of an experiment's.
     """
     for details in error.errors(include_url=False):
         loc = _without_tag((*within, *details["loc"]))
         may_come = details["type"] in ("missing", "union_tag_not_found")
         if not (is_part and may_come and not any(isinstance(part, int) for part in loc)):
-            yield _line(details, loc, document)
+            yield _problem(details, loc, document, explain)
 
 
 def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -83,21 +89,25 @@ def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return loc
 
 
-def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+def _problem(
+    details: ErrorDetails,
+    loc: tuple[int | str, ...],
+    document: Mapping[str, Any],
+    explain: Explain | None,
+) -> Problem:
     path = dotted(loc)
     match details["type"]:
         case "missing":
-            return f"{path}: missing{_HINTS.get(path, '')}{_asker(loc, document)}"
+            return Problem.missing(path, f"{_HINTS.get(path, '')}{_asker(loc, document)}")
         case "extra_forbidden":
-            keys = [part for part in loc if isinstance(part, str)]
-            return f"{path}: {_explain_unknown(keys, document)}"
+            return explain(loc) if explain else _explain_unknown(loc, document)
         case "union_tag_not_found" if isinstance(details["input"], Mapping):
-            return f"{path}.name: missing{_HINTS['searcher.name']}"
+            return Problem.missing(f"{path}.name", f"{_HINTS['searcher.name']}")
         case "union_tag_invalid":
             tag = details["ctx"]["discriminator"].strip("'")
             return _wrong_kind(path, tag, details["input"].get(tag))
     given = details["input"]
-    return f"{path}: got {shown(given)}, expected {_expected(details)}{_quoting(details)}"
+    return Problem(path, f"got {shown(given)}, expected {_expected(details)}{_quoting(details)}")
 
 
 def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
@@ -110,13 +120,17 @@ def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
     return f" ({section} is given)" if len(loc) > 2 else ""
 
 
-def _wrong_kind(path: str, tag: str, given: Any) -> str:
+def _wrong_kind(path: str, tag: str, given: Any) -> Problem:
     if path == "checkpoint_storage" and given in UNWRITABLE:
-        return f"{path}.{tag}: got {given!r}, which this version cannot write to; {WAYS_OUT}"
+        return Problem(
+            f"{path}.{tag}", f"got {given!r}, which this version cannot write to; {WAYS_OUT}"
+        )
     is_searcher = path == "searcher" and isinstance(given, str)
     near = get_close_matches(given.lower(), kinds(path), n=1) if is_searcher else []
     meant = f"; did you mean {near[0]}?" if near else ""
-    return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(kinds(path))}{meant}"
+    return Problem(
+        f"{path}.{tag}", f"got {shown(given)}, expected one of {', '.join(kinds(path))}{meant}"
+    )
 
 
 def _quoting(details: ErrorDetails) -> str:
@@ -150,25 +164,26 @@ def _expected(details: ErrorDetails) -> str:
             return _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")
 
 
-def _explain_unknown(parts: Sequence[str], document: Mapping[str, Any]) -> str:
-    """Return what to say of an unknown key, without its path."""
-    path = ".".join(parts)
+def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> Problem:
+    parts = [part for part in loc if isinstance(part, str)]
+    path, here = ".".join(parts), dotted(loc)
     if path in _GONE:
-        return f"unknown key; {_GONE[path]}"
-    if explained := explain_unmigrated(path, document):
+        return Problem(here, f"unknown key; {_GONE[path]}")
+    if explained := explain_unmigrated(here, document):
         return explained
     *above, key = parts
     if not above and "." in key:
         section, _, rest = key.partition(".")
-        return f"unknown key; only changes have dots: write {rest} below {section}"
+        return Problem(here, f"unknown key; only changes have dots: write {rest} below {section}")
     if (
         len(above) == 1
         and above[0] in TAGS
         and (other := _of_another_kind(above[0], key, document))
     ):
-        return other
+        return Problem(here, other)
     names = list(fields_of(sections_at(above, document)))
-    return f"unknown key; {_suggestion(key, above, names)}"
+    suggestion, meant = _suggestion(key, above, names)
+    return Problem(here, f"unknown key; {suggestion}", meant)
 
 
 def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str | None:
@@ -180,16 +195,17 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
     return f"{kind} does not have it; {either(having, 'and')} {verb}"
 
 
-def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> str:
+def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """Return what to do about an unknown key, and the path of the key that was meant, or ""."""
     if nearest := get_close_matches(key, names, n=1):
-        return f"did you mean {nearest[0]}?"
+        return f"did you mean {nearest[0]}?", ".".join((*above, nearest[0]))
     by_name: dict[str, str] = {}
     for path in all_paths():
         by_name.setdefault(path.rpartition(".")[2], path)
     elsewhere = [name for name in by_name if by_name[name] != ".".join((*above, name))]
     if nearest := get_close_matches(key, elsewhere, n=1, cutoff=0.8):
-        return f"did you mean {by_name[nearest[0]]}?"
+        return f"did you mean {by_name[nearest[0]]}?", by_name[nearest[0]]
     if len(names) > _MOST_LISTED:
-        return "remove it"
+        return "remove it", ""
     used = (name for name in names if ".".join((*above, name)) not in NO_MEANING)
-    return f"expected one of {', '.join(sorted(used))}"
+    return f"expected one of {', '.join(sorted(used))}", ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -17,10 +17,9 @@ import yaml
 from det_jupyter.config.merging import merge
 from det_jupyter.config.salvage import explain, salvage
 from det_jupyter.config.text import Loader, Reader
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.schema.paths import join, look_up, shown, within
 
-_LINE = re.compile(r"line (\d+): ")
 _TAB = re.compile(r"^[ \t]*\t[ \t]*(?=\S)", re.MULTILINE)
 _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
 
@@ -30,8 +29,8 @@ class Reading:
     """What a text says."""
 
     document: dict[str, Any] = field(default_factory=dict)  # as much of it as could be read
-    # What is wrong with the text itself, most of it with its line before it.
-    problems: list[str] = field(default_factory=list)
+    # What is wrong with the text itself, most of it with its line.
+    problems: list[Problem] = field(default_factory=list)
     # The line (from 1) of every key and list entry, by its path.
     lines: dict[str, int] = field(default_factory=dict)
     # Whether it is `key: value` lines at all; else nothing of it was read.
@@ -47,10 +46,9 @@ def read_yaml(text: str) -> Reading:
     except ConfigError as error:
         return Reading(problems=problems + error.problems, is_document=False)
     except yaml.MarkedYAMLError as error:
-        line, problem = explain(error)
-        return Reading(problems=[*problems, f"line {line}: {problem}"], is_document=False)
+        return Reading(problems=[*problems, explain(error)], is_document=False)
     except RecursionError:
-        problems.append("the configuration is nested too deeply")
+        problems.append(Problem("", "the configuration is nested too deeply"))
         return Reading(problems=problems, is_document=False)
     problems += more + reader.problems
     if not isinstance(document, dict):
@@ -77,27 +75,28 @@ def lines_of_paths(text: str) -> dict[str, int]:
     return read_yaml(text).lines
 
 
-def _without_controls(text: str) -> tuple[str, list[str]]:
+def _without_controls(text: str) -> tuple[str, list[Problem]]:
     """Return the text without the characters that YAML does not allow, and a problem for each."""
     problems = []
     for match in yaml.reader.Reader.NON_PRINTABLE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         what = f"the character #x{ord(match[0]):04x} is not allowed"
-        problems.append(f"line {line}: this is not YAML: {what}")
+        problems.append(Problem("", f"this is not YAML: {what}", line=line))
     return yaml.reader.Reader.NON_PRINTABLE.sub(" ", text) if problems else text, problems
 
 
-def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[str]]:
+def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[Problem]]:
     """Return the root of what can be parsed, a reader for it, and problems that are of no key."""
-    found: Sequence[tuple[int, str]] = ()
-    problems: list[str] = []
+    found: Sequence[Problem] = ()
+    problems: list[Problem] = []
     try:
         root = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError:
         if tabs := _TAB.findall(text):
             first = text.count("\n", 0, _TAB.search(text).start()) + 1  # type: ignore[union-attr]
             others = f", here and in {len(tabs) - 1} more" if len(tabs) > 1 else ""
-            problems = [f"line {first}: this is not YAML: indent with spaces, not tabs{others}"]
+            said = f"this is not YAML: indent with spaces, not tabs{others}"
+            problems = [Problem("", said, line=first)]
             text = _TAB.sub(lambda match: match[0].expandtabs(2), text)
         text, found, more = salvage(text)
         problems += more
@@ -105,41 +104,27 @@ def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[str]]:
     return root, Reader(found), problems
 
 
-def _no_document(document: Any) -> str:
+def _no_document(document: Any) -> Problem:
     if document is None:
-        return "the configuration is empty; it needs at least entrypoint and searcher"
-    return f"got {shown(document)}, expected `key: value` lines"
+        return Problem("", "the configuration is empty; it needs at least entrypoint and searcher")
+    return Problem("", f"got {shown(document)}, expected `key: value` lines")
 
 
-def split_line(problem: str, lines: Mapping[str, int]) -> tuple[int, str]:
-    """Return the line that a problem is about, 0 if it is about the whole, and the rest of it.
+def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
+    """Return a problem with its line; without, if it is about the whole.
 
     What is missing is in the line of the section that it is missing from.
     """
-    if given := _LINE.match(problem):
-        return int(given[1]), problem[given.end() :]
-    places = within(problem.partition(":")[0])
-    return next((lines[place] for place in places if place in lines), 0), problem
+    if problem.line:
+        return problem
+    places = within(problem.path)
+    return replace(problem, line=next((lines[place] for place in places if place in lines), 0))
 
 
-def with_lines(problems: Iterable[str], lines: Mapping[str, int]) -> list[str]:
+def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
     """Return the problems, each once and with its line, in the order of the lines."""
-    placed = dict.fromkeys(split_line(problem, lines) for problem in problems)
-    ordered = sorted(placed, key=lambda each: each[0])
-    return [f"line {line}: {problem}" if line else problem for line, problem in ordered]
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A problem, with the path that it has where it was written."""
-
-    problem: str  # `path: problem`
-    line: int  # the line there; 0: it is about the whole, or the line is not known
-    is_inherited: bool = False  # whether the template brings it in
-
-    def with_line(self) -> str:
-        """Return the problem with its line before it."""
-        return f"line {self.line}: {self.problem}" if self.line else self.problem
+    placed = dict.fromkeys(with_line(problem, lines) for problem in problems)
+    return sorted(placed, key=lambda problem: problem.line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,28 +136,35 @@ class Sources:
     template: Mapping[str, Any] = field(default_factory=dict)
     template_lines: Mapping[str, int] = field(default_factory=dict)
 
-    def locate(self, problems: Iterable[str]) -> list[Located]:
-        """Return problems of the merged document, each once: first by source, then by line."""
+    def locate(self, problems: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
+        """Return problems of the merged document where they were written, in lines' order.
+
+        Returns:
+            Those of the document, and those that the template brings in; each once.
+        """
         merged = merge(self.template, self.document)
         # What the user replaced whole is not the template's any more.
         inherited = set(_paths(self.template, "")) & set(_paths(merged, ""))
-        found = dict.fromkeys(self._locate(problem, merged, inherited) for problem in problems)
-        return sorted(found, key=lambda located: (located.is_inherited, located.line))
+        own: list[Problem] = []
+        theirs: list[Problem] = []
+        for problem in problems:
+            path, is_inherited = problem.path, False
+            if not problem.line:  # else it is of the text itself
+                path, is_inherited = self._place(path, merged, inherited)
+            (theirs if is_inherited else own).append(replace(problem, path=path))
+        return with_lines(own, self.lines), with_lines(theirs, self.template_lines)
 
-    def _locate(self, problem: str, merged: Mapping[str, Any], inherited: set[str]) -> Located:
-        line, problem = split_line(problem, {})
-        if line:  # it is of the text itself
-            return Located(problem, line)
-        path, *rest = problem.split(":", 1)  # a problem of the whole has no path
+    def _place(
+        self, path: str, merged: Mapping[str, Any], inherited: set[str]
+    ) -> tuple[str, bool]:
+        """Return the path where it was written, and whether that is in the template."""
         path, is_inherited = self._own_entry(path, merged)
-        problem = ":".join([path, *rest])
         if is_inherited is None:
             # What is missing is missing where its innermost section is.
             known = (place for place in within(path) if place in self.lines or place in inherited)
             where = next(known, "")
             is_inherited = where not in self.lines and where in inherited
-        lines = self.template_lines if is_inherited else self.lines
-        return Located(problem, split_line(problem, lines)[0], is_inherited)
+        return path, is_inherited
 
     def _own_entry(self, path: str, merged: Mapping[str, Any]) -> tuple[str, bool | None]:
         """Return an entry's path in the list that it is from, and which; None: not known.

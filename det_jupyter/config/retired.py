@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length, parse_length
 from det_jupyter.schema.fields import whole
 from det_jupyter.schema.paths import section, shown
@@ -26,7 +27,7 @@ _KEPT = (
 _SOME_TRIALS = 16
 
 
-def find_retired(document: Mapping[str, Any]) -> list[str]:
+def find_retired(document: Mapping[str, Any]) -> list[Problem]:
     """Return a problem if the searcher is one of old; it holds the section to write instead."""
     old = section(document, "searcher")
     name = old.get("name")
@@ -40,7 +41,8 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     if new == "async_halving":
         most = most_rungs(length.amount, divisor_of(old) or 4)
         written["num_rungs"] = min(max(1, whole(old.get("num_rungs")) or 1), most)
-    return [f"searcher.name: {name} is no more; write searcher: {_flow(written)}{remark}"]
+    text = f"{name} is no more; write searcher: {_flow(written)}{remark}"
+    return [Problem("searcher.name", text)]
 
 
 def _full_length(old: Mapping[str, Any]) -> Length:

@@ -18,19 +18,19 @@ import yaml
 
 from det_jupyter.config.text import UNREAD_TAG, Loader
 from det_jupyter.config.values import MAX_DEPTH
+from det_jupyter.errors import Problem
 
 _HEADING = re.compile(r"\s*(?:- )?[^\s#'\"{\[][^#'\"{\[]*:\s*(?:#.*)?$")
 _NAME = re.compile(r"((?:- +)*)([A-Za-z_][\w.-]*)(?=\s*(?::|\s|$|\{|\[))")
 _ALIAS = re.compile(r"found undefined alias '?([^']+)'?")
 
 
-def salvage(text: str) -> tuple[str, list[tuple[int, str]], list[str]]:
+def salvage(text: str) -> tuple[str, list[Problem], list[Problem]]:
     """Return the text without what is no YAML.
 
     Returns:
-        The text, with a node of tag UNREAD_TAG for each value that was left out; line and problem
-        of each such node, by the number that it holds; problems that are of no key, each with its
-        line before it.
+        The text, with a node of tag UNREAD_TAG for each value that was left out; the problem of
+        each such node, by the number that it holds; problems that are of no key. All have lines.
     """
     mending = _Mending(text)
     mending.mend(0, len(mending.lines), MAX_DEPTH)
@@ -40,8 +40,8 @@ def salvage(text: str) -> tuple[str, list[tuple[int, str]], list[str]]:
 class _Mending:
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
-        self.found: list[tuple[int, str]] = []
-        self.others: list[str] = []
+        self.found: list[Problem] = []
+        self.others: list[Problem] = []
         self._anchors = set(re.findall(r"&([^\s,\]}]+)", text))
 
     def mend(self, start: int, end: int, depth: int) -> None:
@@ -65,7 +65,7 @@ class _Mending:
         for _ in range(2 * len(entries)):
             problem = self._problem(start, end)
             at_fault = [
-                entry for entry in entries if problem and entry[0] < problem[0] <= entry[1]
+                entry for entry in entries if problem and entry[0] < problem.line <= entry[1]
             ]
             if problem is None or not at_fault:
                 return
@@ -75,13 +75,13 @@ class _Mending:
             else:
                 self._leave_out(first, last, problem)
 
-    def _shift(self, first: int, last: int, indent: int, problem: tuple[int, str]) -> None:
+    def _shift(self, first: int, last: int, indent: int, problem: Problem) -> None:
         """Indent lines as others are, and tell it: they are read as they were meant."""
         change = indent - _indent(self.lines[first])
         for number in range(first, last):
             line = self.lines[number]
             self.lines[number] = " " * max(0, _indent(line) + change) + line.lstrip(" ")
-        self.others.append(f"line {problem[0]}: {problem[1]}")
+        self.others.append(problem)
 
     def _entries(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the first line of each entry, and the line after its last."""
@@ -99,23 +99,24 @@ class _Mending:
                 starts.append(number)
         return list(zip(starts, [*starts[1:], end], strict=False))  # one without any entry
 
-    def _problem(self, start: int, end: int) -> tuple[int, str] | None:
-        """Return line and problem of these lines, taken for themselves."""
+    def _problem(self, start: int, end: int) -> Problem | None:
+        """Return the problem of these lines, taken for themselves."""
         try:
             node = yaml.compose("\n" * start + "\n".join(self.lines[start:end]), Loader=Loader)
         except yaml.MarkedYAMLError as error:
             alias = _ALIAS.match(error.problem or "")
             return None if alias and alias[1] in self._anchors else explain(error)
         if self.lines[start].strip() == "---":
-            return start + 1, "a second document begins here; expected one"
+            return Problem("", "a second document begins here; expected one", line=start + 1)
         if isinstance(node, yaml.ScalarNode) and node.tag != UNREAD_TAG:
             missing = "space after the colon" if ":" in node.value else "colon"
             line = int(node.start_mark.line) + 1
             shown = node.value if len(node.value) <= 40 else f"{node.value[:37]}..."
-            return line, f"this is not YAML: got {shown!r}, expected `key: value` (no {missing})"
+            text = f"this is not YAML: got {shown!r}, expected `key: value` (no {missing})"
+            return Problem("", text, line=line)
         return None
 
-    def _leave_out(self, first: int, last: int, problem: tuple[int, str]) -> None:
+    def _leave_out(self, first: int, last: int, problem: Problem) -> None:
         """Put a mark in the place of an entry's value, or nothing in the place of the entry."""
         line, indent = self.lines[first].strip(), _indent(self.lines[first])
         self.lines[first:last] = [""] * (last - first)
@@ -125,7 +126,7 @@ class _Mending:
         elif re.match(r"-( |$)", line):
             self.lines[first] = f"{' ' * indent}- {mark}"
         else:
-            self.others.append(f"line {problem[0]}: {problem[1]}")
+            self.others.append(problem)
             return
         self.found.append(problem)
 
@@ -134,24 +135,24 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def explain(error: yaml.MarkedYAMLError) -> tuple[int, str]:
-    """Return the line of an error, and what it says in our words."""
-    problem, context = error.problem or error.context or "", error.context or ""
+def explain(error: yaml.MarkedYAMLError) -> Problem:
+    """Return an error of the parser's in our words, with its line."""
+    said, context = error.problem or error.context or "", error.context or ""
     mark = error.problem_mark or error.context_mark
-    is_open = "end of stream" in problem or "<stream end>" in problem
+    is_open = "end of stream" in said or "<stream end>" in said
     if is_open and error.context_mark is not None and "block" not in context:
         mark = error.context_mark
         sign = "quotation mark" if "quoted" in context else "{" if "mapping" in context else "["
-        problem = f"the {sign} that begins here is not closed"
+        said = f"the {sign} that begins here is not closed"
     remedy = ""
-    if r"character '\t'" in problem:
+    if r"character '\t'" in said:
         remedy = "; indent with spaces, not tabs"
-    elif "cannot start any token" in problem:
+    elif "cannot start any token" in said:
         remedy = "; put the value in quotes"
-    elif "mapping values are not allowed" in problem:
-        problem = "a second `key: ` in the line, or one indented more than the line before"
-    elif "<block end>, but found" in problem and "?" not in problem and "start" not in problem:
-        problem = f"{problem.rpartition('found ')[2]} is left over; perhaps quotes are missing"
-    elif "but found '<block mapping start>'" in problem or "but found '?'" in problem:
-        problem = "indented otherwise than the lines before"
-    return (mark.line + 1 if mark else 1), f"this is not YAML: {problem}{remedy}"
+    elif "mapping values are not allowed" in said:
+        said = "a second `key: ` in the line, or one indented more than the line before"
+    elif "<block end>, but found" in said and "?" not in said and "start" not in said:
+        said = f"{said.rpartition('found ')[2]} is left over; perhaps quotes are missing"
+    elif "but found '<block mapping start>'" in said or "but found '?'" in said:
+        said = "indented otherwise than the lines before"
+    return Problem("", f"this is not YAML: {said}{remedy}", line=mark.line + 1 if mark else 1)

@@ -17,7 +17,7 @@ import yaml
 
 from det_jupyter.config.tree import types_at
 from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.schema.paths import join, shown
 
 _TAG = "tag:yaml.org,2002:"
@@ -57,9 +57,8 @@ class Loader(yaml.SafeLoader):
         self._depth += 1
         if self._depth > MAX_DEPTH:
             line = self.line + 1  # where the scanner is
-            raise ConfigError(
-                [f"line {line}: nested too deeply; expected at most {MAX_DEPTH} levels"]
-            )
+            text = f"nested too deeply; expected at most {MAX_DEPTH} levels"
+            raise ConfigError(Problem("", text, line=line))
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -87,11 +86,11 @@ class Reader:
     """Makes values of nodes. A value with a problem becomes an Unread, and the rest is read.
 
     Args:
-        found: Line and problem of each value that could not even be parsed.
+        found: The problem of each value that could not even be parsed, with its line.
     """
 
-    def __init__(self, found: Sequence[tuple[int, str]] = ()) -> None:
-        self.problems: list[str] = []  # each with its line before it
+    def __init__(self, found: Sequence[Problem] = ()) -> None:
+        self.problems: list[Problem] = []  # each with its line
         self.lines: dict[str, int] = {}  # of every key and list entry, by its path
         self._found = found
         self._num_values = 0
@@ -121,19 +120,20 @@ class Reader:
     def _check_bounds(self, node: yaml.Node) -> None:
         self._num_values += 1
         if any(node is parent for parent in self._parents):
-            problem = "refers to itself (*anchor)"
+            text = "refers to itself (*anchor)"
         elif self._num_values > MAX_VALUES:
             node = [*self._parents, node][:2][-1]  # the entry of the whole that holds it
-            problem = "is too large, with all its *anchors"
+            text = "is too large, with all its *anchors"
         else:
             return
-        line = line_of_node(node)
-        raise ConfigError([f"line {line}: the value that begins here {problem}"])
+        text = f"the value that begins here {text}"
+        raise ConfigError(Problem("", text, line=line_of_node(node)))
 
     def _read_strange(self, node: yaml.Node, path: str) -> Unread:
         if node.tag == UNREAD_TAG and int(node.value) < len(self._found):
-            self.lines[path], problem = self._found[int(node.value)]
-            return self._unread(node, path, problem, self.lines[path])
+            problem = self._found[int(node.value)]
+            self.lines[path] = problem.line
+            return self._unread(node, path, problem.text, problem.line)
         return self._unread(node, path, f"the tag {node.tag} is not allowed")
 
     def _read_list(self, node: yaml.Node, path: str) -> list[Any]:
@@ -176,12 +176,12 @@ class Reader:
         for key, value in node.value:
             line = line_of_node(key)
             if not _is_name(key):
-                self.problems.append(f"line {line}: {_of_key(key)}")
+                self.problems.append(Problem("", _of_key(key), line=line))
                 continue
             named.append((key, value))
             if first := seen.get((_is_merge(key), key.value)):
-                problem = f"given twice, in lines {first} and {line}"
-                self.problems.append(f"line {line}: {join(path, key.value)}: {problem}")
+                text = f"given twice, in lines {first} and {line}"
+                self.problems.append(Problem(join(path, key.value), text, line=line))
             seen[_is_merge(key), key.value] = line
         return named
 
@@ -208,9 +208,9 @@ class Reader:
         is_text = bool(types & {str, bool}) or (word == "None" and not types)
         return word if is_text else self._unread(node, path, _remedy(word, switch))
 
-    def _unread(self, node: yaml.Node, path: str, problem: str, line: int = 0) -> Unread:
-        self.problems.append(f"line {line or line_of_node(node)}: {path}: {problem}")
-        return Unread(problem)
+    def _unread(self, node: yaml.Node, path: str, text: str, line: int = 0) -> Unread:
+        self.problems.append(Problem(path, text, line=line or line_of_node(node)))
+        return Unread(text)
 
 
 def _remedy(word: str, switch: bool | None) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.schema.paths import join, shown
 
 MAX_DEPTH = 50
@@ -24,10 +25,10 @@ class Unread:
         self.problem = problem
 
 
-def find_bounds_problem(document: Any) -> str | None:
+def find_bounds_problem(document: Any) -> Problem | None:
     """Return a problem if the document is nested too deeply, is too large, or is no mapping."""
     if not isinstance(document, Mapping):
-        return f"got {shown(document)}, expected a mapping (`key: value` lines)"
+        return Problem("", f"got {shown(document)}, expected a mapping (`key: value` lines)")
     count = 0
     level: list[tuple[str, Any]] = [("", document)]
     for _ in range(MAX_DEPTH):
@@ -38,12 +39,15 @@ def find_bounds_problem(document: Any) -> str | None:
             elif isinstance(value, (list, tuple)):
                 below += [(top, item) for item in value]
             if count + len(below) > MAX_VALUES:
-                return f"the configuration is too large; expected at most {MAX_VALUES} values"
+                text = f"the configuration is too large; expected at most {MAX_VALUES} values"
+                return Problem("", text)
         if not below:
             return None
         count += len(below)
         level = below
-    return f"{shown(level[0][0])[1:-1]}: nested too deeply; expected at most {MAX_DEPTH} levels"
+    return Problem(
+        shown(level[0][0])[1:-1], f"nested too deeply; expected at most {MAX_DEPTH} levels"
+    )
 
 
 def is_plain(value: Any) -> bool:
@@ -68,22 +72,33 @@ def to_plain(value: Any) -> Any:
     return None if _find_problem(value) else value
 
 
-def find_strange_values(value: Any, path: str = "") -> Iterator[str]:
-    """Yield a problem for each value that JSON has no word for."""
+def find_nameless_keys(value: Any, path: str = "") -> Iterator[Problem]:
+    """Yield a problem for each key that is no name: what it leads to has no path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if not _is_name(key):
+            if _is_name(key):
+                yield from find_nameless_keys(item, join(path, key))
+            else:
                 where = path or "configuration"
-                yield f"{where}: got the key {shown(key)}, expected a name on one line"
-            elif item is not None:
+                yield Problem(where, f"got the key {shown(key)}, expected a name on one line")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from find_nameless_keys(item, join(path, index))
+
+
+def find_strange_values(value: Any, path: str = "") -> Iterator[Problem]:
+    """Yield a problem for each value with a path that JSON has no word for."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if _is_name(key) and item is not None:
                 yield from find_strange_values(item, join(path, key))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from find_strange_values(item, join(path, index))
     elif isinstance(value, Unread):
-        yield f"{path}: {value.problem}"
+        yield Problem(path, value.problem)
     elif problem := _find_problem(value):
-        yield f"{path}: got {shown(value)}, {problem}"
+        yield Problem(path, f"got {shown(value)}, {problem}")
 
 
 def _find_problem(value: Any) -> str | None:

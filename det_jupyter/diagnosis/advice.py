@@ -247,7 +247,7 @@ def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advis
     advice = {
         "data": f"look at what rank {slow.rank} loads: larger records, a slower disk, or work "
         "that only this rank does in its dataset",
-        "machine": f"free or exclude that slot: %det slot disable {agent_id} SLOT",
+        "machine": f"free or exclude that slot (`slot disable {agent_id} SLOT`)",
         "compute": f"look for work that only rank {slow.rank} does, and give all ranks batches "
         "of equal cost",
     }

@@ -2,7 +2,7 @@
 that was stopped.
 
 A master that was killed has left its file behind: it is started again, as every program that
-watches does (autostart.connect_to_watch). Whether one is started at first is for the Jupyter
+watches does (`autostart.require_master`). Whether one is started at first is for the Jupyter
 server's administrator to say.
 """
 

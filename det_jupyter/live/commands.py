@@ -1,4 +1,4 @@
-"""What the buttons of a view do: a verb, or a remedy by the lines that its button shows."""
+"""What the buttons of a view do: a verb, or a remedy by its id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from det_jupyter.client import Client
 from det_jupyter.client.reasons import carry_out
 from det_jupyter.errors import Conflict
-from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.model.states import VERBS
 from det_jupyter.wire import LIFE, Reason
 
@@ -25,9 +24,7 @@ def carry_out_command(
         return
     for reason in reasons:
         for remedy in reason.remedies:
-            if "\n".join(notebook_lines(remedy)) == command:
+            if remedy.id == command:
                 carry_out(client, remedy)
                 return
-    raise Conflict(
-        f"{command}: the queue has changed meanwhile, and this would no longer start the trial"
-    )
+    raise Conflict("the queue has changed meanwhile, and this would no longer start the trial")

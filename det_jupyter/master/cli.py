@@ -10,12 +10,8 @@ from typing import Any
 
 from det_jupyter.autostart import announced_master, ensure_master, find_master
 from det_jupyter.errors import DetError
-from det_jupyter.master.stopping import (
-    end_everything,
-    end_master,
-    lonely_agent,
-    lonely_processes,
-)
+from det_jupyter.master.stopping import end_everything, end_master, lonely_agent, lonely_processes
+from det_jupyter.reader import SHELL
 from det_jupyter.session import Session
 from det_jupyter.system import paths
 from det_jupyter.wire import GangPlan
@@ -76,7 +72,7 @@ def _agent_in_words(pid: int, gangs: list[GangPlan]) -> str:
     name = f"An agent (pid {pid})" if pid else "An agent"
     return (
         f"{name} runs without a master and trains {trials or 'nothing'}. It connects to the next "
-        "master; `det master stop --everything` ends it and what it trains."
+        f"master; `{SHELL.det} master stop --everything` ends it and what it trains."
     )
 
 
@@ -85,7 +81,7 @@ def _left_in_words() -> list[str]:
     named = ", ".join(f"pid {pid}" for pid in pids[:_MOST_NAMED])
     more = ", ..." if len(pids) > _MOST_NAMED else ""
     text = (
-        f"Processes of trials run without an agent ({named}{more}); `det master stop "
+        f"Processes of trials run without an agent ({named}{more}); `{SHELL.det} master stop "
         "--everything` ends them."
     )
     return [text] if pids else []

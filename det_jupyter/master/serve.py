@@ -96,7 +96,7 @@ def _take_pools(service: Service) -> None:
         if pools != service.machine.state.pools:
             service.apply(SetPools(pools=pools))
     except DetError as error:
-        service.file_problems = getattr(error, "problems", [str(error)])
+        service.file_problems = str(error).splitlines()
         for problem in service.file_problems:
             logger.error("the pools stay as they were: %s", problem)
 

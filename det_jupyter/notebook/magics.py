@@ -30,8 +30,8 @@ class DetMagics(Magics):
         `%det_experiment --help` and, as a cell magic, `%%det_experiment --help` list the options.
         """
         __tracebackhide__ = True  # `--local` runs the user's code
+        from det_jupyter.notebook.complete.table import CELL_VERBS, line_parser
         from det_jupyter.verbs.grammar import HelpShown
-        from det_jupyter.verbs.table import CELL_VERBS, line_parser
 
         try:
             if cell is None or line.split()[:1] in [[verb] for verb in CELL_VERBS]:
@@ -48,7 +48,7 @@ class DetMagics(Magics):
 
         `%det --help` lists all that it can do.
         """
-        from det_jupyter.verbs.table import det_parser
+        from det_jupyter.notebook.complete.table import det_parser
 
         try:
             return run_line(det_parser(), line if line.strip() else "--help", cell)
@@ -78,8 +78,8 @@ class DetMagics(Magics):
 
     def _submit(self, line: str, cell: str) -> Any:
         __tracebackhide__ = True
+        from det_jupyter.notebook.complete.table import cell_parser
         from det_jupyter.verbs.grammar import parse
-        from det_jupyter.verbs.table import cell_parser
 
         try:
             options = parse(cell_parser(), line)
@@ -164,7 +164,7 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
     try:
         answer = options.verb.run(call)
     except NotFound as error:
-        raise with_existing(error, client) from None
+        raise with_existing(error, client, call.reader) from None
     if not isinstance(answer, str):
         return answer
     print(answer)

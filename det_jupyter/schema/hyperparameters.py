@@ -21,6 +21,7 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.schema.paths import dotted, shown
 from det_jupyter.schema.seeds import draw_below, draw_between
 
@@ -76,8 +77,8 @@ def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, An
             yield from ranges_in_lists(leaf, place)
 
 
-def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[str]:
-    """Yield one line for everything that is wrong with the hyperparameters."""
+def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[Problem]:
+    """Yield everything that is wrong with the hyperparameters."""
     for name, value in hparams.items():
         here = f"{path}.{name}"
         if not isinstance(value, Mapping):
@@ -85,7 +86,9 @@ def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> 
         if value.get("type") is None:
             yield from find_problems(value, here)
         elif value["type"] not in TYPES:
-            yield f"{here}.type: got {shown(value['type'])}, expected {_meant(value['type'])}"
+            yield Problem(
+                f"{here}.type", f"got {shown(value['type'])}, expected {_meant(value['type'])}"
+            )
         else:
             yield from _find_typed_problems(value, here)
 
@@ -96,54 +99,60 @@ def _meant(kind: Any) -> str:
     return f"one of {', '.join(TYPES)}; a value of yours needs another key than type"
 
 
-def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     kind = spec["type"]
     required, optional = _KEYS[kind]
     # A null is the value of a constant; elsewhere it counts as not given.
     spec = {key: value for key, value in spec.items() if value is not None or key == "val"}
     for key in sorted(required - spec.keys()):
-        yield f"{path}.{key}: missing; a hyperparameter of type {kind} needs it"
+        yield Problem.missing(f"{path}.{key}", f"; a hyperparameter of type {kind} needs it")
     known = sorted(required | optional)
     for key in sorted(spec.keys() - {*known, "type"}):
         nearest = get_close_matches(key, known, n=1)
-        remedy = (
-            f"did you mean {nearest[0]}?" if nearest else f"type {kind} has {', '.join(known)}"
-        )
-        yield f"{path}.{key}: unknown key; {remedy}"
+        if nearest:
+            text = f"unknown key; did you mean {nearest[0]}?"
+            yield Problem(f"{path}.{key}", text, f"{path}.{nearest[0]}")
+        else:
+            known_keys = ", ".join(known)
+            yield Problem(f"{path}.{key}", f"unknown key; type {kind} has {known_keys}")
     values = spec.get("vals")
     if "vals" in spec and kind == "categorical" and not (isinstance(values, list) and values):
-        yield f"{path}.vals: got {shown(values)}, expected a list of at least one value"
+        yield Problem(
+            f"{path}.vals", f"got {shown(values)}, expected a list of at least one value"
+        )
     numbers = {key: spec[key] for key in _NUMBERS if key in spec}
     unfit = list(_find_unfit_numbers(numbers, kind, path))
     yield from unfit or _find_empty_range(numbers, kind, path)
 
 
-def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
+def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:
     whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
     for key, value in numbers.items():
         if not _is_finite(value):
-            yield f"{path}.{key}: got {shown(value)}, expected a number"
+            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a number")
         elif key in whole and value != int(value):
-            yield f"{path}.{key}: got {shown(value)}, expected a whole number"
+            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a whole number")
         elif key == "base" and value <= 0:
-            yield f"{path}.base: got {shown(value)}, expected a number above 0"
+            yield Problem(f"{path}.base", f"got {shown(value)}, expected a number above 0")
         elif key == "count" and value < 1:
-            yield f"{path}.count: got {shown(value)}, expected at least 1"
+            yield Problem(f"{path}.count", f"got {shown(value)}, expected at least 1")
 
 
-def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
+def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:
     """Look at numbers that are fit by themselves."""
     if not {"minval", "maxval"} <= numbers.keys():
         return
     low, high = numbers["minval"], numbers["maxval"]
     if not low < high:
-        yield f"{path}.minval: got {low}, expected less than maxval ({high})"
+        yield Problem(f"{path}.minval", f"got {low}, expected less than maxval ({high})")
     elif not _is_finite(float(high) - float(low)) or (kind == "int" and high - low >= _MOST_INTS):
-        yield f"{path}.maxval: got {high}, expected a range that is less wide"
+        yield Problem(f"{path}.maxval", f"got {high}, expected a range that is less wide")
     elif kind == "log" and "base" in numbers:
         for key, exponent in (("minval", low), ("maxval", high)):
             if not _is_representable(numbers["base"], exponent):
-                yield f"{path}.{key}: got {exponent}, an exponent too far from 0 for a number"
+                yield Problem(
+                    f"{path}.{key}", f"got {exponent}, an exponent too far from 0 for a number"
+                )
 
 
 def _is_finite(value: Any) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from det_jupyter.errors import Problem
+
 _LONGEST_KEY = 60
 
 
@@ -53,14 +55,14 @@ def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def in_order(problems: Iterable[str]) -> list[str]:
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems sorted by their paths, each once; `[10]` comes after `[9]`."""
     return sorted(dict.fromkeys(problems), key=_sort_key)
 
 
-def _sort_key(problem: str) -> tuple[list[str], str]:
-    path = problem.partition(":")[0]
-    return [part.zfill(20) if part.isdigit() else part for part in _PARTS.findall(path)], problem
+def _sort_key(problem: Problem) -> tuple[list[str], str]:
+    parts = _PARTS.findall(problem.path)
+    return [part.zfill(20) if part.isdigit() else part for part in parts], problem.text
 
 
 _WORDS = {None: "null", True: "true", False: "false"}

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length
 from det_jupyter.schema.hyperparameters import find_problems, is_nested
 
 
 def find_wider(
     new: Mapping[str, Any], old: Mapping[str, Any], path: str = "hyperparameters"
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """Yield one line for everything in `new` that `old` does not hold, or that is wrong."""
     problems = list(find_problems(new, path))
     yield from problems or _find_wider(new, old, path)
 
 
-def _find_wider(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
+def _find_wider(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for name in sorted(old.keys() - new.keys()):
-        yield f"{path}.{name}: missing; a search keeps its hyperparameters"
+        yield Problem.missing(f"{path}.{name}", "; a search keeps its hyperparameters")
     for name in sorted(new.keys() - old.keys()):
-        yield f"{path}.{name}: unknown; a search keeps its hyperparameters"
+        yield Problem(f"{path}.{name}", "unknown; a search keeps its hyperparameters")
     for name in sorted(new.keys() & old.keys()):
         yield from _find_wider_value(new[name], old[name], f"{path}.{name}")
 
 
-def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[str]:
+def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[Problem]:
     if is_nested(old) or is_nested(new):
         if is_nested(old) and is_nested(new):
             yield from _find_wider(new, old, path)
         else:
-            yield f"{path}: got {new!r}, expected what it was: {old!r}"
+            yield Problem(path, f"got {new!r}, expected what it was: {old!r}")
     elif not _holds(old, new):
-        yield f"{path}: got {new!r}, expected a part of what it was: {old!r}"
+        yield Problem(path, f"got {new!r}, expected a part of what it was: {old!r}")
 
 
 def _holds(old: Any, new: Any) -> bool:
@@ -69,12 +70,16 @@ def _constant(spec: Any) -> Any:
     return spec["val"] if isinstance(spec, Mapping) else spec
 
 
-def find_shorter(new: Length | None, unit: str, full: int) -> list[str]:
+def find_shorter(new: Length | None, unit: str, full: int) -> list[Problem]:
     """Return a problem if `new` is not at least as long as what is trained now."""
     if new is not None and new.unit != unit:
-        return [f"searcher.max_length: got {new}, but this search counts in {unit}: use these"]
+        return [
+            Problem(
+                "searcher.max_length", f"got {new}, but this search counts in {unit}: use these"
+            )
+        ]
     if new is not None and new.amount < full:
-        return [f"searcher.max_length: got {new}, expected at least {full} {unit}"]
+        return [Problem("searcher.max_length", f"got {new}, expected at least {full} {unit}")]
     return []
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length, parse_length
 from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
@@ -119,7 +120,7 @@ class FullLength:
                 self._trials.status[index] = EXITED
         return self.start()
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the change cannot be made."""
         return find_shorter(change.max_length, self._max_length.unit, self._max_length.amount)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, Literal
 
+from det_jupyter.errors import Problem
 from det_jupyter.schema.fields import Count, whole
 from det_jupyter.schema.hyperparameters import leaves, ranges_in_lists
 from det_jupyter.schema.paths import dotted
@@ -63,7 +64,7 @@ class GridSearcher(OfLength):
     @classmethod
     def find_contradictions(
         cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
-    ) -> Iterator[str]:
+    ) -> Iterator[Problem]:
         """Yield a problem for ranges without a number of values, and for too large a grid."""
         points, is_counted = 1, True
         for path, spec in leaves(hyperparameters):
@@ -79,15 +80,16 @@ class GridSearcher(OfLength):
             elif kind == "categorical" and isinstance(spec.get("vals"), list):
                 points *= max(1, len(spec["vals"]))
         if is_counted and points > MAX_GRID:
-            yield (
-                f"hyperparameters: the grid has {points:,} points, expected at most "
-                f"{MAX_GRID:,}; lower the counts, or use searcher random"
+            yield Problem(
+                "hyperparameters",
+                f"the grid has {points:,} points, expected at most {MAX_GRID:,}; "
+                "lower the counts, or use searcher random",
             )
 
 
-def _find_uncounted(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+def _find_uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     if spec["type"] in _COUNTED and spec.get("count") is None:
-        yield f"{path}.count: missing; searcher grid needs the number of its values"
+        yield Problem.missing(f"{path}.count", "; searcher grid needs the number of its values")
 
 
 def _count_values(spec: Mapping[str, Any]) -> int:

@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import UNITS, Length, parse_length
-from det_jupyter.schema.fields import (
-    Bool,
-    Count,
-    PositiveInt,
-    PositiveLength,
-    Title,
-    whole,
-)
+from det_jupyter.schema.fields import Bool, Count, PositiveInt, PositiveLength, Title, whole
 from det_jupyter.schema.paths import shown
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import find_shorter
@@ -123,34 +117,33 @@ class HalvingSection(SearcherSection):
     @classmethod
     def find_contradictions(
         cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
-    ) -> Iterator[str]:
+    ) -> Iterator[Problem]:
         """Training is measured by `max_length`, or by `time_metric` up to `max_time`."""
         metric, time = searcher.get("time_metric"), searcher.get("max_time")
         if metric is None and time is None:
             if "max_length" not in searcher:
-                yield (
-                    "searcher.max_length: missing; say how long to train, such as {epochs: 6} "
-                    f"(searcher.name: {searcher['name']})"
+                yield Problem.missing(
+                    "searcher.max_length",
+                    "; say how long to train, such as {epochs: 6} "
+                    f"(searcher.name: {searcher['name']})",
                 )
         elif metric is None:
-            yield (
-                f"searcher.time_metric: missing; searcher.max_time ({shown(time)}) is counted "
-                "in it"
+            yield Problem.missing(
+                "searcher.time_metric", f"; searcher.max_time ({shown(time)}) is counted in it"
             )
         elif time is None:
-            yield (
-                f"searcher.max_time: missing; say where searcher.time_metric ({shown(metric)}) "
-                "ends"
+            yield Problem.missing(
+                "searcher.max_time", f"; say where searcher.time_metric ({shown(metric)}) ends"
             )
         if metric is not None and metric not in UNITS and "max_length" not in searcher:
-            yield (
-                f"searcher.max_length: missing; training has to end somewhere, whatever "
-                f"{shown(metric)} comes to"
+            yield Problem.missing(
+                "searcher.max_length",
+                f"; training has to end somewhere, whatever {shown(metric)} comes to",
             )
         yield from _find_short_bound(searcher)
 
 
-def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
+def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
     """A bound below the top rung would end all trials before it."""
     metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
     try:
@@ -158,7 +151,9 @@ def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
     except ValueError:
         return
     if bound.unit == metric and time is not None and bound.amount < time:
-        yield f"searcher.max_length: got {bound}, expected at least searcher.max_time ({time})"
+        yield Problem(
+            "searcher.max_length", f"got {bound}, expected at least searcher.max_time ({time})"
+        )
 
 
 class Halving:
@@ -210,15 +205,18 @@ class Halving:
         """Count a trial that is over."""
         return self._bracket(index).on_exited(index, reason)
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the length cannot be changed; the rest can."""
         new = change.max_length
         if new is None:
             return []
         if self._rules.form is Form.TIME:
             return [
-                f"searcher.max_length: got {new}, but this search measures training by "
-                f"{self._rules.unit} up to max_time, which cannot be changed"
+                Problem(
+                    "searcher.max_length",
+                    f"got {new}, but this search measures training by "
+                    f"{self._rules.unit} up to max_time, which cannot be changed",
+                )
             ]
         return find_shorter(new, self._rules.unit, self._full)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length
 from det_jupyter.wire import BracketView, SearchChange
 
@@ -103,7 +104,7 @@ class SearchMethod(Protocol):
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
         """A trial is over; called once for each."""
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the change cannot be made, but for the hyperparameters: one line each."""
 
     def change(self, change: SearchChange) -> list[Action]:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
+from det_jupyter.errors import Problem
 from det_jupyter.schema.fields import Text
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import find_shorter
@@ -163,7 +164,7 @@ class Optuna(Bracket):
         self._asked.pop(index, None)
         return super()._close(index, status)
 
-    def find_problems(self, change: SearchChange) -> list[str]:
+    def find_problems(self, change: SearchChange) -> list[Problem]:
         """Return why the length cannot be changed; the rest can."""
         return find_shorter(change.max_length, self._rules.unit, self._rungs[-1].length)
 

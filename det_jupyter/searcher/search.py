@@ -20,7 +20,8 @@ from math import isfinite
 from typing import Any
 
 from det_jupyter.direction import Direction
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.schema.paths import in_order
 from det_jupyter.searcher.change import find_wider
 from det_jupyter.searcher.method import (
     Action,
@@ -200,36 +201,47 @@ class Search:
         self._progress = max(self._progress, min(present, 1.0))
         return actions
 
-    def _find_problems(self, new: SearchChange) -> list[str]:
+    def _find_problems(self, new: SearchChange) -> list[Problem]:
         if self._is_over:
-            return ["searcher: the search is over; submit a new experiment"]
+            return [Problem("searcher", "the search is over; submit a new experiment")]
         problems = [*self._find_wrong_counts(new), *self._method.find_problems(new)]
         name = self._searcher.name
         if new.hyperparameters is not None and not self._has("max_trials"):
             problems.append(
-                f"hyperparameters: searcher {name} has chosen them all; they cannot change"
+                Problem(
+                    "hyperparameters", f"searcher {name} has chosen them all; they cannot change"
+                )
             )
         elif new.hyperparameters is not None:
             problems += find_wider(new.hyperparameters, self._trials.hyperparameters)
-        return sorted(problems)
+        return in_order(problems)
 
     def _has(self, field: str) -> bool:
         return field in type(self._searcher).model_fields
 
-    def _find_wrong_counts(self, new: SearchChange) -> list[str]:
+    def _find_wrong_counts(self, new: SearchChange) -> list[Problem]:
         name, problems = self._searcher.name, []
         if new.max_trials is not None:
             least = self._method.max_trials
             if not self._has("max_trials"):
-                problems.append(f"searcher.max_trials: searcher {name} does not have it")
+                problems.append(
+                    Problem("searcher.max_trials", f"searcher {name} does not have it")
+                )
             elif not least <= new.max_trials <= MAX_TRIALS:
                 problems.append(
-                    f"searcher.max_trials: got {new.max_trials}, "
-                    f"expected at least {least} and at most {MAX_TRIALS}"
+                    Problem(
+                        "searcher.max_trials",
+                        f"got {new.max_trials}, "
+                        f"expected at least {least} and at most {MAX_TRIALS}",
+                    )
                 )
         limit = new.max_concurrent_trials
         if limit is not None and not self._has("max_concurrent_trials"):
-            problems.append(f"searcher.max_concurrent_trials: searcher {name} does not have it")
+            problems.append(
+                Problem("searcher.max_concurrent_trials", f"searcher {name} does not have it")
+            )
         elif limit is not None and limit < 0:
-            problems.append(f"searcher.max_concurrent_trials: got {limit}, expected at least 0")
+            problems.append(
+                Problem("searcher.max_concurrent_trials", f"got {limit}, expected at least 0")
+            )
         return problems

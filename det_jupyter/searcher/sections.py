@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from det_jupyter.errors import Problem
 from det_jupyter.lengths import Length
 from det_jupyter.schema.fields import (
     Bool,
@@ -85,8 +86,8 @@ class SearcherSection(Section):
     @classmethod
     def find_contradictions(
         cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
-    ) -> Iterator[str]:
-        """Yield a problem for values that contradict or need one another; `path: problem`."""
+    ) -> Iterator[Problem]:
+        """Yield the problems with values that contradict or need one another."""
         yield from ()
 
     @classmethod

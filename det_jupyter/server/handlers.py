@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import wraps
 from http.client import responses
 from typing import Any
@@ -15,7 +16,7 @@ from tornado import web
 
 from det_jupyter._version import __version__
 from det_jupyter.config.starting import start
-from det_jupyter.errors import DetError, http_status
+from det_jupyter.errors import DetError, Problem, http_status
 from det_jupyter.needs import needs_of
 from det_jupyter.server.feeder import Feeder
 from det_jupyter.server.master import MasterLine
@@ -38,8 +39,7 @@ class Refusing(JupyterHandler):
 
     def refuse(self, error: DetError) -> None:
         status = http_status(error)
-        problems = getattr(error, "problems", None) or [str(error)]
-        self._finish_refused(status, type(error).__name__, problems)
+        self._finish_refused(status, type(error).__name__, str(error))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Finish with the refusal that an exception stands for."""
@@ -55,14 +55,15 @@ class Refusing(JupyterHandler):
         else:
             kind = type(error).__name__
             said = f"{what} failed ({kind}); the log of the Jupyter server has more"
-        self._finish_refused(status_code, name, [said])
+        self._finish_refused(status_code, name, said)
 
-    def _finish_refused(self, status: int, name: str, problems: list[str]) -> None:
-        said = [printable(problem) for problem in problems]  # they quote the request
+    def _finish_refused(self, status: int, name: str, message: str) -> None:
+        said = printable(message)  # it quotes the request
+        problems = [asdict(Problem("", said))]
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         # `message` is what other extensions show of any refusal of a Jupyter server.
-        self.finish(json.dumps({"error": name, "problems": said, "message": "\n".join(said)}))
+        self.finish(json.dumps({"error": name, "problems": problems, "message": said}))
 
 
 class Endpoint(Refusing, APIHandler):

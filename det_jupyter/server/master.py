@@ -71,6 +71,12 @@ class MasterLine:
             MasterUnreachable: None runs, or it cannot answer.
             ProtocolMismatch: One runs, of a version that we cannot talk to.
         """
+        info = await self._found()
+        if info is None:
+            raise MasterUnreachable(ABSENT)
+        return info
+
+    async def _found(self) -> MasterInfo | None:
         try:
             return await asyncio.wait_for(self._looking.ask(), _LOOK_S)
         except TimeoutError:
@@ -88,24 +94,25 @@ class MasterLine:
         if self._starting.is_under_way:
             return MasterState(state="starting")
         try:
-            info = await self.find()
+            info = await self._found()
         except ProtocolMismatch as error:
             return MasterState(state="mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
-            problem = "" if str(error) == ABSENT else str(error)
             return MasterState(
                 state="silent" if error.command else "stopped",
-                problem=problem,
+                problem=str(error),
                 command=error.command,
             )
+        if info is None:
+            return MasterState(state="stopped")
         return MasterState(state="running", version=info.version)
 
 
-def _look() -> MasterInfo:
+def _look() -> MasterInfo | None:
+    """Return where the master that answers is; None: none runs."""
     info = _asked(find_master)
-    if info is None:
-        raise MasterUnreachable(ABSENT)
-    must_be_awake(info)
+    if info is not None:
+        must_be_awake(info)
     return info
 
 

@@ -14,7 +14,7 @@ MAX_NUMBER = 2**53
 
 def experiment_number(text: str) -> int:
     """Return the number of an experiment."""
-    return _decimal(text, f"the number of an experiment{_number_hint(text)}")
+    return _decimal(text, "the number of an experiment")
 
 
 def experiment_numbers(text: str) -> list[range]:
@@ -38,26 +38,13 @@ def _range_of(text: str) -> range:
 
 def trial_number(text: str) -> int:
     """Return the number of a trial."""
-    return _decimal(text, f"the number of a trial, or --experiment ID{_number_hint(text)}")
+    return _decimal(text, "the number of a trial, or --experiment ID")
 
 
 def _decimal(text: str, expected: str) -> int:
     if not text.isdecimal():
         raise ArgumentTypeError(f"got {text!r}, expected {expected}")
     return int(text)
-
-
-def _number_hint(text: str) -> str:
-    """Return what to type instead of an expression: IPython fills in what is in braces.
-
-    >>> _number_hint("w.id"), _number_hint("w"), _number_hint("{w.id}"), _number_hint("7a")
-    ('; write {w.id}', '; write {w.id}', '; w.id is not defined here', '')
-    """
-    if text.startswith("{") and text.endswith("}"):
-        return f"; {text[1:-1]} is not defined here"
-    if not all(part.isidentifier() for part in text.split(".")):
-        return ""
-    return f"; write {{{text if '.' in text else f'{text}.id'}}}"
 
 
 def whole(text: str) -> int:
@@ -151,6 +138,8 @@ def not_kept(what: str) -> Callable[[str], Any]:
     return refused(f"{what} is not recorded here; leave the option out")
 
 
+NUMBERS = (experiment_number, experiment_numbers, trial_number)
+
 # Written here again: to parse a line of a shell takes no messages of the master.
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -158,7 +147,7 @@ ID = argument("id", type=experiment_number, metavar="ID", help="number of the ex
 IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
                help="numbers of experiments: 7, or 3 5-7, or 3,5-7")  # fmt: skip
 TRIAL = argument("id", type=trial_number, metavar="ID", help="number of the trial")
-FILE = argument("file", nargs="?", help="YAML; in a cell (%%%%det) the cell is meant")
+FILE = argument("file", nargs="?", help="file with YAML; none above a cell with YAML")
 
 YES = flag("--yes", "-y", help="do not ask")
 QUEUE_ANYWAY = flag("--queue-anyway", help="submit it though no pool can run it now")

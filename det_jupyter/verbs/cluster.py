@@ -41,7 +41,7 @@ _MOST_NAMED = 5  # trials, by their numbers
 
 def show_slots(call: Call) -> str:
     """Return what is on each slot, agent by agent."""
-    ledger = ledger_text(call.client.cluster(limit=0), with_all=call.options.all)
+    ledger = ledger_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
     return "\n".join([ledger, *notes(call.client)])
 
 
@@ -159,7 +159,8 @@ def _trials(ids: Set[int]) -> str:
 
 def set_pools(call: Call) -> str:
     """Divide the agents into the pools of a cell's YAML, or of a file's."""
-    return set_from_yaml(call, lambda text: _set_pools(call.client, text), "%%det pool set")
+    above = f"{call.reader.above_yaml}{call.reader.det} pool set"
+    return set_from_yaml(call, lambda text: _set_pools(call.client, text), above)
 
 
 def _set_pools(client: Client, text: str) -> str:

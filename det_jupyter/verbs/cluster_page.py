@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.verbs.cluster_text import (
     MOST_AGENTS,
     MOST_LINES,
@@ -53,7 +54,7 @@ def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
         if hidden := pool.agents[MOST_AGENTS:]:
             slots = [slot for agent in hidden for slot in agent.slots]
             parts.append(f"<p>… and {len(hidden):,} more agents: {escape(summary(slots))}</p>")
-    parts += [f"<p>{escape(hint)}</p>" for hint in (*idle_hints(view), *notes)]
+    parts += [f"<p>{escape(hint)}</p>" for hint in (*idle_hints(view, NOTEBOOK), *notes)]
     return f"<div>{''.join(parts) or 'There is no pool.'}</div>"
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from det_jupyter.reader import Reader
 from det_jupyter.wire import (
     AgentStatus,
     ClusterView,
@@ -34,7 +35,7 @@ _IDLE_S = 60.0  # so long without using it: it may be forgotten
 _POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
 
 
-def ledger_text(view: ClusterView, *, with_all: bool = False) -> str:
+def ledger_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
     """Return all slots, pool by pool and agent by agent, and how to free those that lie idle."""
     if not view.pools:
         return "There is no pool."
@@ -52,7 +53,7 @@ def ledger_text(view: ClusterView, *, with_all: bool = False) -> str:
             lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
         if not pool.agents:
             lines.append("  no agents")
-    return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view)])
+    return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view, reader)])
 
 
 def pool_line(pool: PoolStatus) -> str:
@@ -176,7 +177,7 @@ def _notebook(process: DeviceProcess) -> str:
     return shortened(process.notebook) if process.notebook else "an unknown notebook"
 
 
-def idle_hints(view: ClusterView) -> list[str]:
+def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
     """Return a line for each kernel that holds a device and does nothing, with what frees it."""
     hints: dict[tuple[str, int], str] = {}
     agents = [agent for pool in view.pools for agent in pool.agents]
@@ -189,7 +190,7 @@ def idle_hints(view: ClusterView) -> list[str]:
             hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "
                 f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
-                f"Shut it down in Jupyter, or free it with:  !kill {process.pid}"
+                f"Shut it down in Jupyter, or free it with:  {reader.shell}kill {process.pid}"
             )
     return list(hints.values())
 

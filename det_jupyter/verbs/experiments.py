@@ -14,6 +14,7 @@ from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import Conflict, NotFound, UsageError
+from det_jupyter.reader import Reader
 from det_jupyter.verbs.finding import numbers_of
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import shown
@@ -101,29 +102,30 @@ def describe_change(change: SearchChangeView) -> str:
 
 def why(call: Call) -> str:
     """Return why the next trial of an experiment does not run."""
-    return _why(call.experiment(call.options.id))
+    return _why(call.experiment(call.options.id), call.reader)
 
 
 def why_trial(call: Call) -> str:
     """Return why a trial, or the next trial of an experiment, does not run."""
     if call.options.trial is not None:
-        return reason_text(call.client.reason(call.options.trial))
-    return _why(call.experiment(call.options.experiment))
+        return reason_text(call.client.reason(call.options.trial), call.reader)
+    return _why(call.experiment(call.options.experiment), call.reader)
 
 
-def _why(experiment: Experiment) -> str:
-    text = str(experiment.why())
+def _why(experiment: Experiment, reader: Reader) -> str:
+    text = reason_text(experiment.why(), reader)
     waiting = sum(is_queued(trial) for trial in experiment.view.trials)
     if waiting < 2:
         return text
     verb = "waits" if waiting == 2 else "wait"
     others = count(waiting - 1, "more trial")
-    return f"{text}\n{others} of experiment {experiment.id} {verb}; %det queue lists all that do."
+    listing = f"{reader.det} queue lists all that do"
+    return f"{text}\n{others} of experiment {experiment.id} {verb}; {listing}."
 
 
 def explain_key(call: Call) -> str:
     """Return what a key of the configuration means."""
-    return explain(call.options.path)
+    return explain(call.options.path, call.reader)
 
 
 _TICK_S = 0.2
@@ -156,13 +158,13 @@ def ended(view: ExperimentView) -> str:
     return said
 
 
-def explain(path: str) -> str:
+def explain(path: str, reader: Reader) -> str:
     """Return the help on a key; on a section, with its keys; without a path, on the whole."""
     lines = []
     if path:
         found = describe(path)
         if found is None:
-            raise NotFound(_unknown(path))
+            raise NotFound(_unknown(path, reader))
         lines = [f"{found.path}  ({_kind(found)})", found.text, found.note]
     keys = known_keys(path)
     rows = [(name, field.type, _default(field), field.text) for name, field in keys.items()]
@@ -181,10 +183,13 @@ def _default(field: FieldHelp) -> str:
     return "required" if field.is_required else shown(field.default)
 
 
-def _unknown(path: str) -> str:
+def _unknown(path: str, reader: Reader) -> str:
     paths = list(all_paths())
     last = path.rpartition(".")[2]
     near = [known for known in paths if known.rpartition(".")[2] == last]
     near = near or get_close_matches(path, paths, n=3)
-    hint = f"did you mean {' or '.join(near[:3])}?" if near else "%det_experiment ? lists all keys"
+    if near:
+        hint = f"did you mean {' or '.join(near[:3])}?"
+    else:
+        hint = f"{reader.experiment} ? lists all keys"
     return f"there is no key {path}; {hint}"

@@ -9,6 +9,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.finding import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.errors import NotFound
+from det_jupyter.reader import Reader
 from det_jupyter.verbs.cluster_tables import user_name
 from det_jupyter.verbs.grammar import Call, reading
 from det_jupyter.verbs.tables import MOST_ROWS, Cell, Listing, form_of, page_of, to_yaml, written
@@ -19,7 +20,6 @@ from det_jupyter.words import date, shortened
 _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook")
 _COLUMNS = ("ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
             "Resource Pool", "Best Metric", "Labels", "Archived")  # fmt: skip
-_ALL = "; %det_experiment list -a lists all"
 _LONGEST_NAME = 60
 _MOST_NAMED = 5  # experiments, by their numbers
 
@@ -55,7 +55,7 @@ def list_experiments(call: Call) -> str:
         return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
-    hint = "" if given.all else _ALL
+    hint = "" if given.all else f"; {call.reader.experiment} list -a lists all"
     return found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
 
 
@@ -149,7 +149,7 @@ def numbers_of(call: Call) -> list[int]:
     ]
     if not numbers:
         spanned = ", ".join(f"{each[0]}-{each[-1]}" for each in spans)
-        raise NotFound(f"there is no experiment of {spanned}")
+        raise NotFound(f"there is no experiment of {spanned}; {_existing(call.client)}")
     return list(dict.fromkeys(numbers))
 
 
@@ -159,16 +159,24 @@ def known_numbers(client: Client) -> list[int]:
     return [row.id for row in client.find(query).rows]
 
 
-def with_existing(error: NotFound, client: Client) -> NotFound:
+def with_existing(error: NotFound, client: Client, reader: Reader) -> NotFound:
     """Return an error about a number that is none, with the numbers that there are."""
-    problem = str(error).partition(";")[0]
-    if problem.startswith("there is no trial") and "in experiment" not in problem:
-        hint = "%det task list shows those that run or wait, %det_experiment trials ID all"
-    elif problem.startswith("there is no experiment"):
-        found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))
-        numbers = ", ".join(str(row.id) for row in reversed(found.rows))
-        front = "the newest are" if found.num_more else "there are"
-        hint = f"{front}: {numbers}" if numbers else "there are none yet"
-    else:
-        return error
-    return NotFound(f"{problem}; {hint}")
+    match error.what:
+        case "trial":
+            experiment = reader.experiment
+            hint = (
+                f"{reader.det} task list shows those that run or wait, {experiment} trials ID all"
+            )
+        case "experiment":
+            hint = _existing(client)
+        case _:
+            return error
+    return NotFound(f"there is no {error.what} {error.number}; {hint}")
+
+
+def _existing(client: Client) -> str:
+    """Return which experiments there are, by number."""
+    found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))
+    numbers = ", ".join(str(row.id) for row in reversed(found.rows))
+    front = "the newest are" if found.num_more else "there are"
+    return f"{front}: {numbers}" if numbers else "there are none yet"

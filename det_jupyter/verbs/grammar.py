@@ -1,8 +1,7 @@
 """What verbs are made of, and how a line is parsed by them; parsing never ends the process.
 
-A group holds verbs and other groups. The front ends make their parsers from it: `%det` and
-`%det_experiment` in a notebook, `det` in a shell. A verb's `run` gets a `Call` and returns text to
-print, or a handle to show.
+A group holds verbs and other groups. Each front end, notebook and shell, makes its parsers from
+it. A verb's `run` gets a `Call` and returns text to print, or a handle to show.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.reader import NOTEBOOK, SHELL, Reader
 
 if TYPE_CHECKING:  # to parse a line takes no client: `det` in a shell is to start quickly
     from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
@@ -31,14 +31,19 @@ class Call:
         client: Sends requests to the master.
         experiment: Returns the front end's handle on an experiment that exists.
         text: What is written below the line in its cell, with the lines counted as in the cell.
-        is_shell: Whether the line is one of a shell, where output is piped and scripts read it.
+        reader: Who typed the line, and reads the answer.
     """
 
     options: argparse.Namespace
     client: Client
     experiment: Callable[[int], Experiment]
     text: str | None = None
-    is_shell: bool = False
+    reader: Reader = NOTEBOOK
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether the line is one of a shell, where output is piped and scripts read it."""
+        return self.reader is SHELL
 
 
 class Later:
@@ -91,7 +96,6 @@ class Verb:
         aliases: Other words for it.
         takes_text: Whether YAML may stand below the line.
         starts_master: Whether a shell starts the master for it, where none runs.
-        is_verbatim: Whether what it returns is data or text of the user's, printed as it is.
     """
 
     name: str
@@ -101,7 +105,6 @@ class Verb:
     aliases: tuple[str, ...] = ()
     takes_text: bool = False
     starts_master: bool = False
-    is_verbatim: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,8 @@ class Group:
             a number.
         examples: Lines that the help of the outermost group ends with.
         metavar: What the help calls a member.
-        absent: Words of Determined's that this group has not, and what to use instead.
+        absent: Words of Determined's that this group has not, and what to use instead
+            (`Reader.fill` completes it).
     """
 
     name: str
@@ -152,8 +156,11 @@ class HelpShown(Exception):
 class LineParser(argparse.ArgumentParser):
     """An argparse parser that raises one-line UsageErrors instead of exiting.
 
-    `default_verb` is what is meant where a verb is left out, `absent` as in `Group`.
+    `default_verb` is what is meant where a verb is left out, `absent` as in `Group`; `reader` is
+    who types the lines.
     """
+
+    reader: Reader = SHELL
 
     default_verb: str | None = None
     absent: Mapping[str, str] = {}
@@ -168,7 +175,8 @@ class LineParser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         if value in self.absent:
-            raise UsageError(f"there is no `{self.prog} {value}`: {self.absent[value]}")
+            instead = self.reader.fill(self.absent[value])
+            raise UsageError(f"there is no `{self.prog} {value}`: {instead}")
         known = [str(choice) for choice in action.choices if choice != ""]
         nearest = get_close_matches(str(value), known, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
@@ -184,9 +192,9 @@ def reading(options: argparse.Namespace) -> Iterator[None]:
         raise UsageError(f"{options.words}: {error}") from None
 
 
-def make_parser(group: Group) -> LineParser:
-    """Return a parser of the lines that begin with the group's name."""
-    parser = LineParser(
+def make_parser(group: Group, kind: type[LineParser] = LineParser) -> LineParser:
+    """Return a parser of the lines that begin with the group's name, of a front end's kind."""
+    parser = kind(
         prog=group.name,
         description=group.help,
         epilog=group.examples,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import yaml
 
 from det_jupyter.client.drafts import read_file
 from det_jupyter.config import find_undone, merge, nested, parse_part
-from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.verbs.grammar import Call
 
 _LISTS = ("bind_mounts",)  # one value is a list of one
@@ -24,7 +25,7 @@ def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, An
     """
     document: dict[str, Any] = {}
     parsed: dict[str, dict[str, Any]] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     try:
         if text is not None and text.strip():
             document = parse_part(text)
@@ -46,7 +47,12 @@ def _parse_assignment(text: str) -> dict[str, Any]:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(
-            [f"--config: got {text!r}, expected KEY=VALUE, such as searcher.max_length.epochs=12"]
+            [
+                Problem(
+                    "--config",
+                    f"got {text!r}, expected KEY=VALUE, such as searcher.max_length.epochs=12",
+                )
+            ]
         )
     parsed = _parse_value(text, value)
     if keys[-1] in _LISTS and not isinstance(parsed, list):
@@ -60,7 +66,9 @@ def _parse_value(text: str, value: str) -> Any:
     try:
         return yaml.safe_load(f"[{value}]" if is_list else value)
     except yaml.YAMLError:
-        raise ConfigError([f"--config: got {text!r}, expected YAML after the ="]) from None
+        raise ConfigError(
+            [Problem("--config", f"got {text!r}, expected YAML after the =")]
+        ) from None
 
 
 def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
@@ -69,7 +77,8 @@ def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
     `above` is the line that stands above YAML in a cell.
     """
     if (call.text is None) == (call.options.file is None):
-        raise UsageError(f"{call.options.words}: give either a file, or {above} above YAML")
+        ways = "a file with YAML" if call.is_shell else f"either a file, or {above} above YAML"
+        raise UsageError(f"{call.options.words}: give {ways}")
     if call.text is not None:
         return set_it(call.text)
     path = Path(call.options.file)
@@ -77,4 +86,4 @@ def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
     try:
         return set_it(text)
     except ConfigError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
+        raise ConfigError([replace(each, source=str(path)) for each in error.problems]) from None

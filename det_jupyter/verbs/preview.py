@@ -134,7 +134,8 @@ def _text(x: float, y: float, text: str) -> str:
 
 def preview(call: Call) -> str:
     """Return what a search would train."""
-    return set_from_yaml(call, lambda text: _preview(call, text), "%%det preview-search")
+    above = f"{call.reader.above_yaml}{call.reader.det} preview-search"
+    return set_from_yaml(call, lambda text: _preview(call, text), above)
 
 
 def _preview(call: Call, text: str) -> str:

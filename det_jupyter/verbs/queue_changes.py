@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.steering import describe_place
 from det_jupyter.wire import ChangeQueue, ChangeResources, ExperimentView, MoveInQueue, QueueChange
@@ -65,7 +66,7 @@ def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
 def update_batch(call: Call) -> str:
     """Carry out all operations of a line."""
     changes: list[QueueChange] = []
-    problems: list[str] = []
+    problems: list[Problem] = []
     for text in call.options.operations:
         try:
             changes.append(read_operation(text))
@@ -84,13 +85,12 @@ def read_operation(text: str) -> QueueChange:
     number, word = int(found[1]), found[2]
     value = found[3].strip() if word == "resource-pool" else _read_number(found[3])
     if value in (None, ""):
-        raise ConfigError([f"{text}: expected a value after the ="])
+        raise ConfigError([Problem(text, "expected a value after the =")])
     where = f"{number}.{word}"
     try:
         request = _request(number, word, value)
     except ConfigError as error:
-        ((_, _, problem),) = (problem.partition(": ") for problem in error.problems)
-        raise ConfigError([f"{where}: {problem}"]) from None
+        raise ConfigError([replace(each, path=where) for each in error.problems]) from None
     return QueueChange(where=where, request=request)
 
 
@@ -111,7 +111,7 @@ def _read_number(text: str) -> Any:
 
 
 def _change(
-    call: Call, changes: Sequence[QueueChange], problems: Sequence[str] = ()
+    call: Call, changes: Sequence[QueueChange], problems: Sequence[Problem] = ()
 ) -> list[ExperimentView]:
     """Have the master make all changes, and return the experiment of each."""
     found = list(problems)
@@ -120,14 +120,21 @@ def _change(
             request = ChangeQueue(changes=list(changes), dry_run=bool(problems))
             views: list[ExperimentView] = call.client.change(request)
     except ConfigError as error:
-        found += [_with_hint(problem) for problem in error.problems]
+        found += error.problems
     if not found:
         return views
     if len(changes) + len(problems) > 1:
-        found.append("Nothing is changed.")
+        found.append(Problem("", "Nothing is changed."))
+    named = {number for change in changes for number in _named_in(change)}
+    if named and not named <= {job.experiment_id for job in call.client.jobs()}:
+        listing = f"{call.reader.det} job list"
+        found.append(Problem("", f"{listing} shows the experiments that are not over."))
     raise ConfigError(found)
 
 
-def _with_hint(problem: str) -> str:
-    hint = "; %det job list shows those that are not over"
-    return problem + hint if "there is no experiment" in problem else problem
+def _named_in(change: QueueChange) -> list[int]:
+    """Return the numbers of the experiments that a change names."""
+    anchor = None
+    if isinstance(change.request, MoveInQueue):
+        anchor = change.request.ahead_of or change.request.behind
+    return [change.request.experiment_id, *([] if anchor is None else [anchor])]

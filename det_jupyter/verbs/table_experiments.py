@@ -1,4 +1,4 @@
-"""The verbs about experiments: those of `%det_experiment`, and of `det experiment` in a shell."""
+"""The verbs about experiments."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _SET = Group(
     name="set",
     help="change its name, description, priority, weight, limit or pool",
     default="",
-    absent={"log-retention": "logs are kept with their experiment; `%det e delete` deletes both"},
+    absent={"log-retention": "logs are kept with their experiment; `{det} e delete` deletes both"},
     members=(
         Verb("", "change its name, description, priority, weight, limit or pool",
              verbs.steering.set_values,
@@ -165,9 +165,8 @@ MEMBERS: tuple[Verb | Group, ...] = (
          aliases=("ls",)),
     Verb("show", "show the live view of an experiment", verbs.experiments.show, (ID,)),
     Verb("describe", "print tables of it, its trials and what they did", verbs.describing.describe,
-         (IDS, *DESCRIPTIONS), is_verbatim=True),
-    Verb("logs", "print what the ranks printed", verbs.logs.show_logs, (ID, *_LOG_FILTERS),
-         is_verbatim=True),
+         (IDS, *DESCRIPTIONS)),
+    Verb("logs", "print what the ranks printed", verbs.logs.show_logs, (ID, *_LOG_FILTERS)),
     Verb("trials", "print its trials, best first", verbs.experiments.list_trials, (ID,)),
     Verb("list-trials", "print its trials, oldest first, as a table for programs",
          verbs.describing.list_trials, (ID, *TABLE), aliases=("lt",)),
@@ -177,11 +176,11 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("compare", "show how experiments, or trials of one, differ",
          verbs.experiments.compare, _COMPARED),
     Verb("config", "print its configuration and where it comes from",
-         verbs.experiments.show_config, (ID,), is_verbatim=True),
+         verbs.experiments.show_config, (ID,)),
     Verb("export", "write its metrics or trials to a file",
          verbs.taking_out.export, (ID, *_EXPORT)),
-    Verb("code", "print the code that it was made with", verbs.taking_out.show_code, (ID, _FOLDER),
-         is_verbatim=True),
+    Verb("code", "print the code that it was made with",
+         verbs.taking_out.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,
          (ID, *COPIED, *_OF_BEST)),
     Verb("download-model-def", "copy the code and the folder that it was made with",
@@ -214,3 +213,16 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("?", "explain a key of the configuration", verbs.experiments.explain_key, (_KEY,),
          aliases=("explain",)),
 )  # fmt: skip
+
+# Words of Determined's command that mean nothing here, and what to do instead.
+PLACES = "there are no workspaces and no projects here: labels and names find experiments"
+OF_EXPERIMENTS = {
+    "delete-tb-files": (
+        "metrics are kept with their experiment, not as files; a folder that `{cli} tensorboard` "
+        "has written can be removed"
+    ),
+    "move": (
+        f"{PLACES}; `{{det}} job move ID --ahead-of ID` moves an experiment in the queue, "
+        "`{det} experiment set pool ID POOL` to another pool"
+    ),
+}

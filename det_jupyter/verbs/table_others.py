@@ -28,6 +28,7 @@ from det_jupyter.verbs.arguments import (
     yaml_value,
 )
 from det_jupyter.verbs.grammar import Group, Later, Verb, argument, flag, one_of
+from det_jupyter.verbs.table_experiments import PLACES
 
 verbs = Later("det_jupyter.verbs")
 OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
@@ -85,15 +86,15 @@ TASK_GROUP = Group(
         Verb("list", "a row for each trial that holds slots or waits for them",
              verbs.cluster.list_tasks, TABLE, aliases=("ls",)),
         Verb("logs", "print what the ranks of a trial printed", verbs.logs.show_trial_logs,
-             (TRIAL, *LOGS), is_verbatim=True),
+             (TRIAL, *LOGS)),
         Verb("kill", "end a trial now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
     ),
     absent={
         **dict.fromkeys(
             ("create", "config", "fork", "pause", "unpause"),
-            "all tasks are trials, which experiments make: see `%det e --help`",
+            "all tasks are trials, which experiments make: see `{det} e --help`",
         ),
-        "cleanup-logs": "logs are kept with their experiment; `%det e delete` deletes both",
+        "cleanup-logs": "logs are kept with their experiment; `{det} e delete` deletes both",
     },
 )  # fmt: skip
 JOB_GROUP = Group(
@@ -134,8 +135,7 @@ TEMPLATE_GROUP = Group(
         Verb("list", "list all templates", verbs.templates.list_templates, (_DETAIL, *TABLE),
              aliases=("ls",)),
         Verb("show", "print a template",
-             verbs.templates.show_template, (_TEMPLATE_NAME,), aliases=("describe",),
-             is_verbatim=True),
+             verbs.templates.show_template, (_TEMPLATE_NAME,), aliases=("describe",)),
         Verb("set", "keep the cell's YAML, or a file's, as a template",
              verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
@@ -213,10 +213,8 @@ TRIAL_GROUP = Group(
         Verb("describe", "print tables of it and of what it did",
              verbs.describing.describe_trial,
              (TRIAL, *DESCRIPTIONS, *WORKLOADS,
-              flag("--metrics-summary", help="the last value of each")),
-             is_verbatim=True),
-        Verb("logs", "print what its ranks printed", verbs.logs.show_trial_logs, (TRIAL, *LOGS),
-             is_verbatim=True),
+              flag("--metrics-summary", help="the last value of each"))),
+        Verb("logs", "print what its ranks printed", verbs.logs.show_trial_logs, (TRIAL, *LOGS)),
         Verb("download", "copy a checkpoint of it", verbs.checkpoints.download_of_trial,
              (TRIAL, *COPIED, _OF_TRIAL, *BY_METRIC)),
         Verb("kill", "end it now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
@@ -234,7 +232,7 @@ CHECKPOINT_GROUP = Group(
         Verb("list", "print the checkpoints of an experiment",
              verbs.checkpoints.list_of_experiment, (ID, *TABLE), aliases=("ls",)),
         Verb("describe", "print where it is from and what is in it",
-             verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON")), is_verbatim=True),
+             verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON"))),
         Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, *COPIED)),
         Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES, _GLOB),
              aliases=("rm",)),
@@ -250,7 +248,7 @@ PREVIEW = Verb(
     takes_text=True, starts_master=True,
 )  # fmt: skip
 
-# What stands beside experiments in `%det` and in `det`.
+# What stands beside experiments.
 OTHERS: tuple[Verb | Group, ...] = (
     SLOTS_NOW,
     SLOT_GROUP,
@@ -265,3 +263,36 @@ OTHERS: tuple[Verb | Group, ...] = (
     TEMPLATE_GROUP,
     PREVIEW,
 )
+
+# Words of Determined's command that mean nothing here, and what to do instead.
+_TASKS = "JupyterLab and your terminal run beside the master, not on it"
+_USER = "there is one user: you"
+_RESOURCES = "`{det} slots` shows who is on which slot"
+_NO_MODELS = "there is no registry of models: `{det} checkpoint download` copies a checkpoint"
+_NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
+
+OF_DET = {
+    **dict.fromkeys(
+        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "remote"), _USER
+    ),
+    **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
+    "dev": (
+        "`{cli} master info` and `{det} slots` show what runs, `{cli} support-bundle` collects it"
+    ),
+    "run": "`{det} e` has experiments, `{det} t` their trials",
+    "workspace": PLACES,
+    "w": PLACES,
+    "project": PLACES,
+    "p": PLACES,
+    "user": _USER,
+    "u": _USER,
+    "notebook": _TASKS,
+    "shell": _TASKS,
+    "command": _TASKS,
+    "cmd": _TASKS,
+    "deploy": "the master starts when something needs it, or by `{cli} master start`",
+    "d": "the master starts when something needs it, or by `{cli} master start`",
+    **dict.fromkeys(("model", "m"), _NO_MODELS),
+    "resources": _RESOURCES,
+    "res": _RESOURCES,
+}

@@ -21,7 +21,7 @@ def list_templates(call: Call) -> str:
         header=("Name", "Updated", "Config"),
         rows=[(view.name, date(view.updated_at), ", ".join(view.config)) for view in views],
         data=[(view.name, date(view.updated_at), view.config) for view in views],
-        if_empty="No templates yet; %%det template set NAME makes one.",
+        if_empty=f"No templates yet; {_line(call, 'set NAME')} makes one.",
     )
     if not call.options.detail or form_of(call.options):
         return written(listing, call.options)
@@ -41,7 +41,7 @@ def create_template(call: Call) -> str:
     name = call.options.name
     if any(view.name == name for view in call.client.templates()):
         raise Conflict(
-            f"there is a template {name} already; %%det template set {name} replaces it"
+            f"there is a template {name} already; {_line(call, f'set {name}')} replaces it"
         )
     return set_template(call)
 
@@ -49,8 +49,12 @@ def create_template(call: Call) -> str:
 def set_template(call: Call) -> str:
     """Keep a cell's YAML, or a file's, as a template."""
     name = call.options.name
-    above = f"%%det template {call.options.verb.name} NAME"
+    above = _line(call, f"{call.options.verb.name} NAME")
     return set_from_yaml(call, lambda text: _keep(call.client, name, text), above)
+
+
+def _line(call: Call, words: str) -> str:
+    return f"{call.reader.above_yaml}{call.reader.det} template {words}"
 
 
 def _keep(client: Client, name: str, text: str) -> str:

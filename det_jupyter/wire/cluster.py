@@ -115,6 +115,16 @@ class Remedy(Wire):
     values: dict[str, int | str | list[int]] = {}  # with which values, by name
     text: str  # the same in words
 
+    @property
+    def id(self) -> str:
+        """What a button asks for: the verb, its targets and its values.
+
+        >>> Remedy(verb="set", target=[7], values={"priority": 3}, text="let it go first").id
+        'set 7 priority=3'
+        """
+        values = (f"{name}={value}" for name, value in self.values.items())
+        return " ".join([self.verb, *map(str, self.target), *values])
+
 
 class Reason(Wire):
     """Why a trial does not run."""

@@ -55,14 +55,14 @@ has the `version`, `protocol` and `master` of the handshake, and `instance`. A f
 `starting`, `running`, or has `ended` and is started again at the next socket.
 
 A request that is refused, by the master or before it, is answered with {"error": the name of a
-class of errors.py, "problems": [sentences]}: people are shown the sentences. A socket is refused
-with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has ended,
-1013 it cannot be started now (open again, later each time).
+class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text`. A socket is
+refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
+ended, 1013 it cannot be started now (open again, later each time).
 
 The questions are those of `live/answers.py`; some change something, which needs `may_write`. Of a
 feeder, which has the experiment's state, there are two more:
 
-    {"type": "command", "command": ...}   a button: a verb, or a remedy by its lines
+    {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
                                           (`live/commands.py`); may_write
     {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
 """
@@ -76,8 +76,7 @@ from det_jupyter.wire.states import Wire
 PAGE_PROTOCOL = 1
 MOST_UNACKED = 2
 ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
-    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
-    "notebook"
+    "no det_jupyter master runs; start it in the sidebar"
 )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from det_jupyter.bounds import StrictWhole, Whole
+from det_jupyter.errors import Problem
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import Wire
 
@@ -38,10 +39,12 @@ class CreateExperiment(Submission):
 
 
 class Refusal(Wire):
-    """Body of every 4xx answer: each problem is one line for the user."""
+    """Body of every 4xx answer."""
 
     error: str  # name of a class in det_jupyter.errors
-    problems: list[str]
+    problems: list[Problem]
+    what: Literal["", "experiment", "trial"] = ""  # of which none has the number that is asked for
+    number: int = 0
 
 
 class SetTemplate(Wire):

@@ -290,7 +290,7 @@ describe('a wait', () => {
     expect(doButton().getAttribute('aria-description')).toBe('pause experiment 3');
     doButton().click();
     doButton().click();
-    expect(asked.mock.calls).toEqual([['%det_experiment pause 3']]);
+    expect(asked.mock.calls).toEqual([['pause 3']]);
     expect(doButton().getAttribute('aria-busy')).toBe('true');
     await vi.waitFor(() => expect(doButton().hasAttribute('aria-busy')).toBe(false));
     expect(note.node.querySelector<HTMLElement>('[role=alert]')?.hidden).toBe(true);
@@ -308,7 +308,13 @@ describe('a wait', () => {
   });
 
   it('has no button for what only the reader can do', () => {
-    note.update(wait({ remedies: [{ sentence: 'end it', command: '!kill 9', button: '' }] }));
+    note.update(
+      wait({
+        remedies: [
+          { id: 'end_processes left pids=[9]', sentence: 'end it', command: '!kill 9', button: '' }
+        ]
+      })
+    );
     expect(texts(note.node, 'li button')).toEqual(['Copy command']);
   });
 

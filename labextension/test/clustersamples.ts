@@ -43,8 +43,13 @@ export function wait(changes: Partial<IWait> = {}): IWait {
     sentence: 'needs 4 slots; 2 of 8 are free',
     expected: 'expected to start at 14:34 (14:24 to 14:54)',
     remedies: [
-      { sentence: 'wait until experiment 3 ends', command: '', button: '' },
-      { sentence: 'pause experiment 3', command: '%det_experiment pause 3', button: 'Pause' }
+      { id: 'wait 3', sentence: 'wait until experiment 3 ends', command: '', button: '' },
+      {
+        id: 'pause 3',
+        sentence: 'pause experiment 3',
+        command: '%det_experiment pause 3',
+        button: 'Pause'
+      }
     ],
     ...changes
   };

@@ -145,9 +145,9 @@ def test_a_line_of_several_changes_is_told_everything_and_changes_nothing(book: 
     book.check(variant("pause_s: 0", "pause_s: 0.5"))
     shown = message_of(book, "%det job update {experiment.id} --priority 5 --ahead-of 9999")
     assert shown.splitlines() == [
-        "ConfigError: --ahead-of: there is no experiment 9999; %det job list shows those that are "
-        "not over",
+        "ConfigError: --ahead-of: there is no experiment 9999",
         "Nothing is changed.",
+        "%det job list shows the experiments that are not over.",
     ]
     book.check("assert experiment.view.priority == 42")
     book.check("experiment.kill()")

@@ -11,6 +11,7 @@ from det_jupyter.errors import ConfigError, RankFailed
 from det_jupyter.wire import LogQuery, State
 from tests.modules import modules_as_before
 from tests.notebook_kernel import notebook
+from tests.problems import said
 from tests.processes import DetHome
 from tests.scripts import create
 from tests.trials import TRIAL_SOURCE
@@ -129,7 +130,7 @@ def test_text_template_context_and_code_are_refused_together(client: Client, fol
         )
     text = str(caught.value)
     assert text.count("const.yaml: ") == 3
-    assert len(caught.value.problems) == 4
+    assert len(said(caught.value.problems)) == 4
     assert "line 1: entrypoint: fits.py has no mian; did you mean main?" in text
     assert "line 4: max_restart: unknown key; did you mean max_restarts?" in text
     assert "--template: there is no template 'nothing'" in text

@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import ExperimentQuery, ExperimentView, State
+from tests.problems import said
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, small_config, submit
 
@@ -119,7 +120,7 @@ def test_what_cannot_be_diagnosed_is_refused(client: Client) -> None:
     experiment = ended(client, slots=1)
     with pytest.raises(ConfigError) as refused:
         experiment.diagnose(recipes=["replai"], seconds=0, rounds=1)
-    assert [problem.split(", expected")[0] for problem in refused.value.problems] == [
+    assert [problem.split(", expected")[0] for problem in said(refused.value.problems)] == [
         "diagnose: seconds: got 0",
         "diagnose: rounds: got 1",
         "diagnose: recipes: got 'replai'",

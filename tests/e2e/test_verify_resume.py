@@ -11,6 +11,7 @@ from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, WaitTimeout
 from det_jupyter.wire import State
 from tests.notebook_kernel import notebook
+from tests.problems import said
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
@@ -121,7 +122,7 @@ def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> Non
     experiment.wait(60)
     with pytest.raises(ConfigError) as refused:
         experiment.verify_resume(pause_at=0, kill_at=60)
-    assert refused.value.problems == [
+    assert said(refused.value.problems) == [
         "verify_resume: got pause_at 0, expected a batch from 1 to 59",
         "verify_resume: got kill_at 60, expected a batch from 1 to 59",
     ]

@@ -17,6 +17,7 @@ from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.wire import CapturedName
 from tests.integration.capture_notebook import Notebook, open_notebook
 from tests.integration.rank_forks import RankForks
+from tests.problems import said
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def test_an_undefined_entrypoint_is_refused_with_the_classes_there_are(notebook:
     notebook.run("class CatsTrial: ...\nfrom collections import OrderedDict")
     with pytest.raises(ConfigError) as refused:
         notebook.capture("DogsTrial")
-    assert refused.value.problems == [
+    assert said(refused.value.problems) == [
         "entrypoint: 'DogsTrial' is not defined in this notebook; "
         "run the cell that defines it (classes and functions defined here: CatsTrial)"
     ]

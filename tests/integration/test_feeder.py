@@ -244,10 +244,10 @@ def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page
     (pause,) = [
         remedy for remedy in lines_of(page)[waits.id]["remedies"] if remedy["button"] == "Pause"
     ]
-    said = page.ask(1, waits.id, "command", command=pause["command"])
+    said = page.ask(1, waits.id, "command", command=pause["id"])
     assert said["error"] == ""
     page.until(lambda: lines_of(page)[waits.id]["status"] == "completed", 60)
-    said = page.ask(2, waits.id, "command", command=pause["command"])
+    said = page.ask(2, waits.id, "command", command=pause["id"])
     assert "the queue has changed meanwhile" in said["error"]
     holds.kill()
     holds.wait()

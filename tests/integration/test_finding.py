@@ -10,9 +10,11 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.finding import find_by_name, make_query
 from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.session import Session
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, make_request, master_process
+from tests.problems import sentences_of
 
 RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}
 
@@ -59,9 +61,9 @@ def check_found(client: Client, first: Experiment, second: Experiment) -> None:
     assert found(client, state=["running"], label=["good"], since="1h") == [first.id]
     assert found(client, state="queued") == [second.id]
     assert found(client, text="monday & 100", sort="oldest", limit=1) == [first.id]
-    assert find_by_name(client, "wide nets, 100 %") == first.id
+    assert find_by_name(client, "wide nets, 100 %", NOTEBOOK) == first.id
     with pytest.raises(NotFound, match="did you mean 'wide nets, 100 %'"):
-        find_by_name(client, "wide nets")
+        find_by_name(client, "wide nets", NOTEBOOK)
     view = first.view
     assert (view.labels, view.description) == (["good"], "As on\nMonday & Tuesday")
     (change,) = second.search_changes
@@ -74,4 +76,4 @@ def refuses_what_it_does_not_know(info: MasterInfo) -> None:
             answer = http.get(f"/experiments/found?{parameters}")
             name = parameters.partition("=")[0]
             assert answer.status_code == 422
-            assert answer.json()["problems"][0].startswith(f"{name}: got ")
+            assert sentences_of(answer.json())[0].startswith(f"{name}: got ")

@@ -14,6 +14,7 @@ from det_jupyter.autostart import ensure_master
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.system import paths
 from tests.integration.master_support import make_client, master_process
+from tests.problems import sentences_of
 from tests.processes import processes_of, wait_until
 
 
@@ -64,7 +65,7 @@ def test_a_request_that_a_full_disk_refuses_gets_a_sentence(disk: Path) -> None:
             "/templates/team", json={"config": {"hyperparameters": {"text": "x" * 50_000}}}
         )
         assert (answer.status_code, answer.json()["error"]) == (507, "DetError")
-        (problem,) = answer.json()["problems"]
+        (problem,) = sentences_of(answer.json())
         assert f"nothing can be written in {disk / 'data'} (No space left on device)" in problem
         assert problem in http.get("/status").json()["problems"]
         os.unlink(disk / "much")

@@ -45,6 +45,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.problems import sentences_of
 from tests.processes import wait_until
 
 
@@ -546,7 +547,7 @@ def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: Told)
     assert told.post(f"{at}/archive").json()["is_archived"] is True
     refused = told.post(f"{at}/archive")
     assert refused.status_code == 409
-    assert refused.json()["problems"] == [f"experiment {number} is already archived"]
+    assert sentences_of(refused.json()) == [f"experiment {number} is already archived"]
     assert told.post(f"{at}/unarchive").json()["is_archived"] is False
 
     numbers = {"save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1}
@@ -586,7 +587,7 @@ def test_an_override_that_cannot_be_is_refused(
     number = told.submit()
     answer = told.post(f"/experiments/{number}/continue", config=config)
     assert answer.status_code in (status, 422), answer.text
-    assert problem in answer.json()["problems"][0]
+    assert problem in sentences_of(answer.json())[0]
 
 
 def test_a_fork_of_an_archived_experiment_is_refused(told: Told) -> None:
@@ -596,4 +597,4 @@ def test_a_fork_of_an_archived_experiment_is_refused(told: Told) -> None:
     told.post(f"/experiments/{number}/archive")
     refused = told.http.post("/experiments", json=fork)
     assert refused.status_code == 409
-    assert "is archived and cannot be forked" in refused.json()["problems"][0]
+    assert "is archived and cannot be forked" in sentences_of(refused.json())[0]

@@ -26,6 +26,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.problems import sentences_of
 from tests.processes import wait_until
 
 
@@ -54,10 +55,10 @@ def submit(http: httpx.Client, **changes: Any) -> httpx.Response:
 def assert_refused(answer: httpx.Response, status: int, error: str, *parts: str) -> None:
     assert answer.status_code == status, answer.text
     body = answer.json()
-    assert set(body) == {"error", "problems"}
+    assert set(body) == {"error", "problems", "what", "number"}
     assert body["error"] == error
     for part in parts:
-        assert part in "\n".join(body["problems"])
+        assert part in "\n".join(sentences_of(body))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,10 @@ def test_the_contract_is_published(http: httpx.Client) -> None:
     ],
 )
 def test_what_does_not_exist_is_not_found(http: httpx.Client, path: str) -> None:
-    assert_refused(http.get(path), 404, "NotFound", "99")
+    answer = http.get(path)
+    assert_refused(answer, 404, "NotFound", "99")
+    what = "experiment" if "experiment" in path else "trial"
+    assert (answer.json()["what"], answer.json()["number"]) == (what, 99)
 
 
 def test_commands_for_what_does_not_exist_are_not_found(http: httpx.Client) -> None:

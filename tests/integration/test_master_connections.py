@@ -23,6 +23,7 @@ from det_jupyter.master.http.guard import MOST_BODY_BYTES
 from det_jupyter.system.waiting import HEAD_BYTES, Waiting
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, master_process
+from tests.problems import sentences_of
 from tests.processes import wait_until
 
 HEAD = b"POST /api/v1/preview HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -121,7 +122,7 @@ def test_a_body_that_is_announced_too_large_is_not_read(info: MasterInfo) -> Non
     with make_client(info) as http:
         answer = http.post("/preview", content=bytes(MOST_BODY_BYTES + 1))
     assert answer.status_code == 413
-    assert answer.json()["problems"] == ["the request is too large; expected at most 64 MB"]
+    assert sentences_of(answer.json()) == ["the request is too large; expected at most 64 MB"]
 
 
 def test_a_body_that_turns_out_too_large_is_not_kept(info: MasterInfo) -> None:
@@ -130,7 +131,7 @@ def test_a_body_that_turns_out_too_large_is_not_kept(info: MasterInfo) -> None:
     with make_client(info) as http:
         answer = http.post("/preview", content=(bytes(MB) for _ in range(150)))
     assert answer.status_code == 413
-    assert "expected at most 64 MB" in answer.json()["problems"][0]
+    assert "expected at most 64 MB" in sentences_of(answer.json())[0]
     assert master.memory_info().rss - before < 2.5 * MOST_BODY_BYTES
 
 

@@ -42,6 +42,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.problems import sentences_of
 from tests.unit.master.machine_invariants import check_machine
 
 HUGE = 10**5000
@@ -275,7 +276,7 @@ def assert_answered(answer: Answer, what: object) -> None:
     if answer.status >= 400:
         said = json.loads(answer.body)
         assert said["problems"], what
-        assert all(problem.replace("\n", "").isprintable() for problem in said["problems"]), (
+        assert all(problem.replace("\n", "").isprintable() for problem in sentences_of(said)), (
             what,
             said,
         )

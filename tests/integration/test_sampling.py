@@ -17,6 +17,7 @@ from det_jupyter.master.sampling.asking import Samplers, find_problems
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.optuna import OptunaSearcher
+from tests.problems import said
 from tests.unit.searcher.searcher_world import World, make_config
 
 optuna = pytest.importorskip("optuna")
@@ -424,9 +425,8 @@ def test_a_search_with_asha_and_tpe_runs_to_its_end_and_learns() -> None:
 
 
 def problems_of(space: dict[str, Any] = SPACE, **searcher: Any) -> list[str]:
-    return find_problems(
-        OptunaSearcher.model_validate(make_document(space, **searcher)["searcher"]), space
-    )
+    parsed = OptunaSearcher.model_validate(make_document(space, **searcher)["searcher"])
+    return said(find_problems(parsed, space))
 
 
 @pytest.mark.parametrize(

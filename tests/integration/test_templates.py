@@ -16,6 +16,7 @@ from det_jupyter.master.service.store import Store
 from det_jupyter.session import Session
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, make_request, master_process
+from tests.problems import said, sentences_of
 
 SLOTS = {"resources": {"slots_per_trial": 2}, "labels": ["team"]}
 
@@ -96,7 +97,7 @@ def test_a_wrong_template_is_refused_with_everything_and_not_kept(client: Client
     wrong = {"resources": {"slots_per_trial": "two"}, "serch": {}, "template": "x"}
     with pytest.raises(ConfigError) as error:
         client.set_template("wrong", wrong)
-    problems = error.value.problems
+    problems = said(error.value.problems)
     assert len(problems) == 3
     assert any(p.startswith("resources.slots_per_trial: got 'two'") for p in problems)
     assert any(p.startswith("serch: ") and "searcher" in p for p in problems)
@@ -127,7 +128,7 @@ def test_an_experiment_keeps_what_its_template_gave(http: httpx.Client, client: 
 def test_a_template_that_is_not_there_is_refused_at_submission(http: httpx.Client) -> None:
     answer = submit(http, "nowhere")
     assert answer.status_code == 404
-    assert answer.json()["problems"] == ["there is no template 'nowhere'; there is none yet"]
+    assert sentences_of(answer.json()) == ["there is no template 'nowhere'; there is none yet"]
 
 
 def test_templates_outlive_the_master(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
 from det_jupyter.session import Session
 from det_jupyter.wire import PROTOCOL, MasterInfo
+from tests.problems import refusal, said
 
 
 def info(port: int) -> MasterInfo:
@@ -34,8 +35,8 @@ def test_a_master_that_leaves_is_asked_no_more_and_its_successor_is() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.port or 0)
         if len(asked) < 3:
-            problems = ["the master is stopping; submit again in a moment"]
-            return httpx.Response(503, json={"error": "MasterUnreachable", "problems": problems})
+            leaving = refusal("MasterUnreachable", "the master is stopping")
+            return httpx.Response(503, json=leaving)
         return httpx.Response(200, json="fine")
 
     assert session(answer, successor=2).post("/experiments", {}) == "fine"
@@ -46,16 +47,16 @@ def test_a_master_that_leaves_is_asked_no_more_and_its_successor_is() -> None:
     ("name", "kind"), [("NotFound", NotFound), ("Conflict", Conflict), ("Surprise", DetError)]
 )
 def test_a_refusal_is_raised_as_the_error_that_it_names(name: str, kind: type[DetError]) -> None:
-    body = {"error": name, "problems": ["no such thing"]}
+    body = refusal(name, "no such thing")
     with pytest.raises(kind, match="no such thing"):
         session(lambda request: httpx.Response(409, json=body)).get("/x")
 
 
 def test_a_refused_configuration_keeps_its_problems_apart() -> None:
-    body = {"error": "ConfigError", "problems": ["a: wrong", "b: wrong"]}
+    body = {"error": "ConfigError", "problems": [{"path": path, "text": "wrong"} for path in "ab"]}
     with pytest.raises(ConfigError) as caught:
         session(lambda request: httpx.Response(422, json=body)).post("/x", {})
-    assert caught.value.problems == ["a: wrong", "b: wrong"]
+    assert said(caught.value.problems) == ["a: wrong", "b: wrong"]
 
 
 def test_lines_are_split_at_line_ends_only() -> None:

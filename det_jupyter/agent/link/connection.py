@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import MasterUnreachable, Problem
 from det_jupyter.system import paths
 from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, RegisterAgent
 from det_jupyter.words import error_text
@@ -84,7 +84,7 @@ def _failures(verb: str) -> Iterator[None]:
 
 def _refusal(verb: str, status_code: int, content: bytes) -> str:
     try:
-        problems = "; ".join(json.loads(content)["problems"])
+        problems = "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
     except (ValueError, KeyError, TypeError):
         problems = content[:200].decode(errors="replace")
     return f"{verb}: the master answered {status_code}: {problems}"

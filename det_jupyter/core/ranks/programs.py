@@ -130,11 +130,10 @@ def read_horovod(hvd: Any) -> Place:
             "was initialized (import horovod.torch as hvd; hvd.init(); from_horovod(hvd))"
         )
     try:
-        return Place.of({name: int(getattr(hvd, name)()) for name in FIELDS})
+        found = {name: int(getattr(hvd, name)()) for name in FIELDS}
     except (ValueError, TypeError) as error:
-        if str(error).startswith("distributed:"):
-            raise
         raise ValueError(f"from_horovod: {error}; call hvd.init() first") from error
+    return Place.of(found)
 
 
 def gather_mpi(comm: Any) -> tuple[Place, str, bytes]:

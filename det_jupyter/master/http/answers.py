@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -19,7 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from det_jupyter.errors import DetError, http_status
+from det_jupyter.errors import DetError, NotFound, Problem, http_status
+from det_jupyter.master.service.service import Service
 from det_jupyter.system import paths
 from det_jupyter.system.room import folder_without_room, is_no_room
 from det_jupyter.wire import Refusal
@@ -101,10 +103,20 @@ class LinesResponse(StreamingResponse):
             await super().stream_response(send)
 
 
-def refusal(status_code: int, error: str, problems: Sequence[str]) -> JsonResponse:
-    """Return the answer to a request that is not carried out."""
-    said = [printable(problem) for problem in problems]  # they quote it
-    return JsonResponse(Refusal(error=error, problems=said), status_code)
+def refusal(
+    status_code: int, error: str, problems: Sequence[Problem | str], **missing: Any
+) -> JsonResponse:
+    """Return the answer to a request that is not carried out.
+
+    Args:
+        problems: What is wrong; a text is about the whole.
+        missing: `what` and `number` of the Refusal, if the address names a number of nothing.
+    """
+    found = [Problem("", each) if isinstance(each, str) else each for each in problems]
+    said = [  # they quote it
+        replace(each, path=printable(each.path), text=printable(each.text)) for each in found
+    ]
+    return JsonResponse(Refusal(error=error, problems=said, **missing), status_code)
 
 
 def dismissal(status_code: int, problem: str) -> JsonResponse:
@@ -139,9 +151,9 @@ class Room:
         return f"the drive of {self._folder} has not answered for {lasts_s:.0f} s"
 
 
-def add_refusals(app: FastAPI, room: Room) -> None:
+def add_refusals(app: FastAPI, room: Room, service: Service) -> None:
     """Have every error answered as a Refusal."""
-    app.state.room = room
+    app.state.room, app.state.service = room, service
     app.add_exception_handler(DetError, _on_refused)
     app.add_exception_handler(RequestValidationError, _on_malformed)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -168,7 +180,19 @@ async def _on_no_room(request: Request, error: Exception) -> Response:
 async def _on_refused(request: Request, error: Exception) -> Response:
     status = http_status(error)
     problems = getattr(error, "problems", None) or [str(error)]
-    return refusal(status, type(error).__name__, problems)
+    missing = _missing(request) if isinstance(error, NotFound) else {}
+    return refusal(status, type(error).__name__, problems, **missing)
+
+
+def _missing(request: Request) -> dict[str, Any]:
+    """Return the fields of a Refusal about the number in the address that nothing has."""
+    state = request.app.state.service.machine.state
+    named = {**request.query_params, **request.path_params}
+    for what, known in (("experiment", state.experiments), ("trial", state.trials)):
+        number = named.get(f"{what}_id")
+        if number is not None and int(number) not in known:
+            return {"what": what, "number": int(number)}
+    return {}
 
 
 async def _on_malformed(request: Request, error: Exception) -> Response:
@@ -176,7 +200,7 @@ async def _on_malformed(request: Request, error: Exception) -> Response:
     problems = []
     for details in error.errors():
         path = ".".join(str(part) for part in details["loc"][1:]) or str(details["loc"][0])
-        problems.append(f"{path}: got {details['input']!r:.60}; {details['msg']}")
+        problems.append(Problem(path, f"got {details['input']!r:.60}; {details['msg']}"))
     return refusal(422, "ConfigError", problems)
 
 

@@ -42,7 +42,7 @@ def create_app(
         responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
     room = Room(info.data_dir)
-    add_refusals(app, room)
+    add_refusals(app, room, service)
     app.include_router(master_routes(service, info, request_stop, room), prefix=API)
     for routes in (
         change_routes,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL
+from det_jupyter.errors import Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
@@ -25,7 +26,7 @@ from det_jupyter.wire import (
 class Possibility(Wire):
     """Whether something can run; None: it can."""
 
-    problem: str | None
+    problem: Problem | None
 
 
 _FRONT = 50  # waiting trials of each pool, unless asked for more
@@ -65,7 +66,8 @@ def cluster_routes(service: Service) -> APIRouter:
         state, name = service.machine.state, pool or DEFAULT_POOL
         if name not in state.pool_configs:
             known = ", ".join(state.pool_configs)
-            return JsonResponse(Possibility(problem=f"there is no pool {name!r}, but {known}"))
+            unknown = Problem("", f"there is no pool {name!r}, but {known}")
+            return JsonResponse(Possibility(problem=unknown))
         problem = find_pool_problem(state, name, slots, is_single_agent=is_single_agent)
         return JsonResponse(Possibility(problem=problem))
 

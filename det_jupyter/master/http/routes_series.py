@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.state import Trial
 from det_jupyter.master.service.service import Service
@@ -35,7 +35,9 @@ def series_routes(service: Service) -> APIRouter:
         """Return a trial's metrics, timings, or what its machines and processes did."""
         trial = service.machine.state.trial(trial_id)
         if query.of == "system" and query.axis != "time":
-            raise ConfigError("axis: got batches; samples of the system are taken by time")
+            raise ConfigError(
+                Problem("axis", "got batches; samples of the system are taken by time")
+            )
         return await asyncio.to_thread(_read, service, trial, query)
 
     @routes.get("/agents/{agent_id}/series", response_model=SeriesPage)
@@ -46,7 +48,9 @@ def series_routes(service: Service) -> APIRouter:
             known = ", ".join(sorted(state.agents)) or "none"
             raise NotFound(f"there is no agent {agent_id}; those are: {known}")
         if query.of != "system" or query.axis != "time":
-            raise ConfigError(f"of: got {query.of} by {query.axis}; an agent has system by time")
+            raise ConfigError(
+                Problem("of", f"got {query.of} by {query.axis}; an agent has system by time")
+            )
         watch(agent_id)
         return await asyncio.to_thread(_read, service, agent_id, query)
 

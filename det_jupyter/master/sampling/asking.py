@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.sampling.optuna_parts import (
     PRUNER,
     SAMPLER,
@@ -106,8 +106,8 @@ async def check_sampler(config: ExperimentConfig) -> None:
             raise ConfigError(problems)
 
 
-def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Return one line for everything that Optuna would not do with this space, valid by itself.
+def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[Problem]:
+    """Return everything that Optuna would not do with this space, valid by itself.
 
     Imports Optuna and tries the sampler out, without training anything: that takes a moment.
     """
@@ -116,7 +116,7 @@ def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) 
         return problems or list(_rehearse(searcher, hyperparameters))
 
 
-def _find_name_problems(searcher: OptunaSearcher) -> list[str]:
+def _find_name_problems(searcher: OptunaSearcher) -> list[Problem]:
     if missing := find_missing_optuna():
         return [missing]
     paths = ("searcher.sampler", "searcher.sampler_args")
@@ -124,9 +124,13 @@ def _find_name_problems(searcher: OptunaSearcher) -> list[str]:
     args = searcher.pruner_args
     match searcher.pruner:
         case "asha" if args:
-            problems.append("searcher.pruner_args: asha has num_rungs and divisor instead")
+            problems.append(
+                Problem("searcher.pruner_args", "asha has num_rungs and divisor instead")
+            )
         case "none" if args:
-            problems.append("searcher.pruner_args: there is no pruner to take them; remove them")
+            problems.append(
+                Problem("searcher.pruner_args", "there is no pruner to take them; remove them")
+            )
         case "asha" | "none":
             pass
         case name:
@@ -135,7 +139,7 @@ def _find_name_problems(searcher: OptunaSearcher) -> list[str]:
     return problems
 
 
-def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> Iterator[str]:
+def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> Iterator[Problem]:
     """Try whether sampler and pruner work with this space and these arguments."""
     # A Gaussian process imports torch when it begins to think, and thinks for seconds.
     is_slow = find_name(SAMPLER, searcher.sampler) == "GPSampler"
@@ -157,7 +161,7 @@ def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> I
             history[index] = replace(history[index], state="complete")
             study.update(history)
     except Exception as error:  # whatever Optuna raises about the user's arguments
-        yield f"searcher.{who}_args: {name} refuses: {error_text(error)}"
+        yield Problem(f"searcher.{who}_args", f"{name} refuses: {error_text(error)}")
 
 
 def _rehearsed(index: int, hparams: dict[str, Any]) -> TrialHistory:

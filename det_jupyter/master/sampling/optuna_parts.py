@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from det_jupyter.errors import Problem
 from det_jupyter.searcher.optuna_space import Dimension
 
 INSTALL = "pip install 'det-jupyter[optuna]'"
@@ -72,15 +73,16 @@ _WITHOUT_NOTES = {
 }  # fmt: skip
 
 
-def find_missing_optuna() -> str | None:
-    """Return what to say if Optuna cannot be imported."""
+def find_missing_optuna() -> Problem | None:
+    """Return a problem if Optuna cannot be imported."""
     importlib.invalidate_caches()  # it may have been installed since we looked last
     try:
         importlib.import_module("optuna")
     except ImportError:
-        return (
-            "searcher.name: got 'optuna', which needs the package optuna where the master runs "
-            f"({sys.executable}); {INSTALL} there, and submit again"
+        return Problem(
+            "searcher.name",
+            "got 'optuna', which needs the package optuna where the master runs "
+            f"({sys.executable}); {INSTALL} there, and submit again",
         )
     return None
 
@@ -160,17 +162,20 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 def find_part_problems(
     kind: Kind, name: str, args: Mapping[str, Any], path: str, args_path: str
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """Yield one line for everything that is wrong with a name and its arguments."""
     full_name = find_name(kind, name)
     if full_name is None:
-        yield f"{path}: got {name!r}, {_explain_unknown(kind, name)}"
+        yield Problem(path, f"got {name!r}, {_explain_unknown(kind, name)}")
         return
     for package in _NEEDED_PACKAGES.get(full_name, ()):
         if importlib.util.find_spec(package) is None:
             yield (
-                f"{path}: {full_name} needs the package {package} where the master runs "
-                f"({sys.executable}); {INSTALL} there, and submit again"
+                Problem(
+                    path,
+                    f"{full_name} needs the package {package} where the master runs "
+                    f"({sys.executable}); {INSTALL} there, and submit again",
+                )
             )
     cls = getattr(importlib.import_module(kind.module), full_name)
     yield from _find_wrong_args(cls, args, args_path)
@@ -191,7 +196,7 @@ def _explain_unknown(kind: Kind, name: str) -> str:
     return f"{expected}: {', '.join(sorted(names))}"
 
 
-def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[str]:
+def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[Problem]:
     taken = _parameters(cls)
     usable = [key for key in taken if key not in _UNFIT_ARGS]
     for key, value in args.items():
@@ -200,16 +205,16 @@ def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[
             near = get_close_matches(str(key), usable, n=1)
             expected = f"one of {', '.join(sorted(usable))}" if usable else "nothing"
             hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
-            yield f"{here}: {cls.__name__} does not take it; {hint}"
+            yield Problem(here, f"{cls.__name__} does not take it; {hint}")
         elif key in _UNFIT_ARGS:
-            yield f"{here}: {_UNFIT_ARGS[key]}"
+            yield Problem(here, _UNFIT_ARGS[key])
         elif key in _PARTS and value is not None:
             name, inner = _name_and_args(value)
             name_path = f"{here}.name" if isinstance(value, Mapping) else here
             yield from find_part_problems(_PARTS[key], name, inner, name_path, here)
     for key, parameter in taken.items():
         if parameter.default is parameter.empty and key not in args:
-            yield f"{path}.{key}: missing; {cls.__name__} needs it"
+            yield Problem.missing(f"{path}.{key}", f"; {cls.__name__} needs it")
 
 
 def distribution_of(dimension: Dimension) -> Any:

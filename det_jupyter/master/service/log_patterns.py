@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 import regex
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ async def check_patterns(config: ExperimentConfig) -> None:
         raise ConfigError(problems)
 
 
-def find_pattern_problems(patterns: Iterable[str | None]) -> list[str]:
+def find_pattern_problems(patterns: Iterable[str | None]) -> list[Problem]:
     """Return what is wrong with the patterns of log policies; None: the policy has no pattern."""
     problems = []
     given = {index: pattern for index, pattern in enumerate(patterns) if pattern}
@@ -85,8 +85,10 @@ def find_pattern_problems(patterns: Iterable[str | None]) -> list[str]:
         if problem:
             shown = repr(given[index][:_SHOWN] + "…" * (len(given[index]) > _SHOWN))
             problems.append(
-                f"log_policies[{index}].pattern: got {shown}, expected a regular expression "
-                f"({problem})"
+                Problem(
+                    f"log_policies[{index}].pattern",
+                    f"got {shown}, expected a regular expression ({problem})",
+                )
             )
     return problems
 

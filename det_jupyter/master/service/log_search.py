@@ -21,7 +21,7 @@ from typing import Any
 
 import regex
 
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.service.log_patterns import find_regex_problem
 from det_jupyter.master.service.rows import read_only
 from det_jupyter.wire import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
@@ -54,8 +54,11 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
         )
         if rows is None:
             raise ConfigError(
-                f"search: {query.search} took more than {SEARCH_S:g} s; search for a text "
-                "without slashes, or in fewer lines (trial, rank, since)"
+                Problem(
+                    "search",
+                    f"{query.search} took more than {SEARCH_S:g} s; search for a text "
+                    "without slashes, or in fewer lines (trial, rank, since)",
+                )
             )
         lines = [_as_line(row) for row in rows]
         has_more = query.tail is None and len(lines) == num
@@ -110,7 +113,9 @@ def _text_condition(db: sqlite3.Connection, search: str) -> tuple[str, list[str]
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> regex.Pattern[str]:
     if problem := find_regex_problem(pattern):
-        raise ConfigError(f"search: got /{pattern}/, expected a regular expression ({problem})")
+        raise ConfigError(
+            Problem("search", f"got /{pattern}/, expected a regular expression ({problem})")
+        )
     return regex.compile(pattern)
 
 

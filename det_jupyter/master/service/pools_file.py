@@ -6,13 +6,14 @@ the master are written to it. A wrong file changes nothing; the log and `status`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from det_jupyter.config.pools import PoolsFile, parse_pools
 from det_jupyter.config.reading import parse_yaml
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.system import paths
 
 
@@ -28,9 +29,9 @@ def read_pools() -> PoolsFile | None:
     try:
         return parse_pools(parse_yaml(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(Problem(str(path), f"cannot be read: {error}")) from None
     except ConfigError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
+        raise ConfigError([replace(each, source=str(path)) for each in error.problems]) from None
 
 
 def write_pools(pools: list[dict[str, Any]], before: PoolsFile | None) -> None:

@@ -12,7 +12,7 @@ from fnmatch import translate
 
 from det_jupyter.direction import Direction
 from det_jupyter.entrypoints import entrypoint_text
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.experiments import Progress, progress_of
@@ -92,7 +92,10 @@ def _wanted(states: list[str]) -> set[str]:
     if unknown := wanted - {*_WORDS, *State}:
         known = ", ".join(word.lower() for word in _WORDS)
         raise ConfigError(
-            [f"state: got {text.lower()!r}, expected {known}" for text in sorted(unknown)]
+            [
+                Problem("state", f"got {text.lower()!r}, expected {known}")
+                for text in sorted(unknown)
+            ]
         )
     return wanted
 

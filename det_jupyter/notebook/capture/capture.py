@@ -20,7 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.calls import find_function_problem
-from det_jupyter.errors import CaptureError, ConfigError, DetError
+from det_jupyter.errors import CaptureError, ConfigError, DetError, Problem
 from det_jupyter.notebook.capture.cells import Cells
 from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.capture.pickling import PackPickler, pack
@@ -97,7 +97,7 @@ def capture(
 
 def find_entrypoint_problem(
     entrypoint: str, namespace: Mapping[str, Any], base: type = object
-) -> str | None:
+) -> Problem | None:
     """Return what is wrong with the entrypoint if it names no class or function of the notebook.
 
     Of the classes defined here, those that derive from `base` are worth naming.
@@ -105,14 +105,14 @@ def find_entrypoint_problem(
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
         known = "classes and functions defined here: " + ", ".join(here)
-        return (
-            f"entrypoint: {entrypoint!r} is not defined in this notebook; run the cell that "
-            f"defines it ({known if here else 'it defines no class or function yet'})"
-        )
+        known = known if here else "it defines no class or function yet"
+        text = f"{entrypoint!r} is not defined in this notebook; run the cell that defines it"
+        return Problem("entrypoint", f"{text} ({known})")
     value = namespace[entrypoint]
     if not isinstance(value, (type, FunctionType)):
         kind = type(value).__name__
-        return f"entrypoint: {entrypoint!r} is of type {kind}, expected a class or a function"
+        text = f"{entrypoint!r} is of type {kind}, expected a class or a function"
+        return Problem("entrypoint", text)
     return None
 
 

@@ -18,10 +18,10 @@ from det_jupyter.autostart import find_master
 from det_jupyter.client import Client
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import DetError
+from det_jupyter.notebook.complete.table import CELL_VERBS, cell_parser, det_parser, line_parser
 from det_jupyter.notebook.complete.yaml_words import find_cursor, words_at
 from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.completing import options_of, words_after
-from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
 from det_jupyter.wire import ExperimentQuery
 
 _PATIENCE_S = 0.04

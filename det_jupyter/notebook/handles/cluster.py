@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from det_jupyter.notebook.handles import connection
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.verbs.cluster import FRONT, WHOLE, notes
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import jobs_listings, user_name
@@ -46,7 +47,7 @@ def slots(*, all: bool = False) -> Shown[ClusterView]:
     noted = notes(client)
     return Shown(
         client.cluster(limit=0),
-        lambda view: "\n".join([ledger_text(view, with_all=all), *noted]),
+        lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *noted]),
         lambda view: ledger_page(view, noted),
     )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from det_jupyter.autostart import connect, connect_to_watch
+from det_jupyter.autostart import connect, ensure_master, require_master
 from det_jupyter.client import Client
+from det_jupyter.reader import NOTEBOOK
+from det_jupyter.session import Session
 
 
 @functools.cache
@@ -17,4 +19,6 @@ def client() -> Client:
 @functools.cache
 def watching_client() -> Client:
     """Return the client of live views: it does not start a master that was stopped."""
-    return Client(connect_to_watch())
+    line = f"{NOTEBOOK.experiment} list"
+    locate = functools.partial(require_master, line, may_revive=True)
+    return Client(Session(ensure_master(), locate=locate))

@@ -17,6 +17,7 @@ from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.notebook.handles.show import can_draw, front
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.verbs.finding import found_text
 from det_jupyter.verbs.tables import MOST_ROWS
 from det_jupyter.view.build.results import Compared
@@ -39,7 +40,7 @@ def experiment(which: int | str) -> NotebookExperiment:
         raise NotFound(f"experiment: got {which!r}, expected an experiment's number or its name")
     client = connection.client()
     if isinstance(which, str):
-        return NotebookExperiment(client, find_by_name(client, which))
+        return NotebookExperiment(client, find_by_name(client, which, NOTEBOOK))
     return experiment_of(client.experiment(which))
 
 

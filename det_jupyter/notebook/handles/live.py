@@ -189,7 +189,7 @@ class LiveView:
             print(line, flush=True)
 
     def _on_command(self, command: str) -> None:
-        """Carry out a button: a verb, or a remedy by its lines; the view shows the error."""
+        """Carry out a button: a verb, or a remedy by its id; the view shows the error."""
         live = self._follower.live if self._follower is not None else None
         reasons = () if live is None else live.reasons.values()
         carry_out_command(self._client, self._experiment_id, command, reasons)

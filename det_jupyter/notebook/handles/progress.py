@@ -13,6 +13,7 @@ from tqdm import tqdm
 from det_jupyter.client.reasons import reason_text
 from det_jupyter.client.shown import describe_trial, ranked, state_word
 from det_jupyter.notebook.handles.live import display_forms
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, SearchView, State, TrialView
@@ -83,7 +84,7 @@ class WaitReasons:
             return
         reason = self._news.reason(live.experiment, live.reasons)
         if reason is not None:
-            tqdm.write(reason_text(reason))  # above a terminal's bar, not through it
+            tqdm.write(reason_text(reason, NOTEBOOK))  # above a terminal's bar, not through it
 
 
 def _fields(live: LiveExperiment) -> dict[str, Any]:

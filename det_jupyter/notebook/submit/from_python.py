@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml, try_changes
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.submit.caller import Caller
 from det_jupyter.notebook.submit.submitting import storage_of_master, submit_draft, template_named
@@ -58,7 +58,7 @@ def submit(
         ConfigError: Everything that is wrong with the configuration or the trial.
         CaptureError: Everything that cannot travel to the ranks.
     """
-    problems: list[str] = []
+    problems: list[Problem] = []
     name = None if trial is None else _entrypoint_of(trial, problems)
     changes, found = try_changes(overrides)
     problems += found
@@ -80,13 +80,15 @@ def submit(
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
         return submit_draft(draft, caller)
     except ConfigError as error:
+        # Of a trial without a name it is said already.
+        is_named = name != ""
         found = [
-            each for each in error.problems if name != "" or "entrypoint: missing" not in each
+            p for p in error.problems if is_named or p.path != "entrypoint" or not p.is_missing
         ]
-        raise ConfigError([f"{where}{problem}" for problem in found]) from None
+        raise ConfigError([replace(problem, source=where) for problem in found]) from None
 
 
-def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:
+def _entrypoint_of(trial: Any, problems: list[Problem]) -> str | list[str]:
     if isinstance(trial, str):
         return trial
     if isinstance(trial, list | tuple) and all(isinstance(word, str) for word in trial):
@@ -94,14 +96,17 @@ def _entrypoint_of(trial: Any, problems: list[str]) -> str | list[str]:
     name = trial.__name__ if isinstance(trial, (type, FunctionType)) else ""
     if not name.isidentifier():
         problems.append(
-            f"entrypoint: got {trial!r:.60}, expected a class or a function with a name, or text"
+            Problem(
+                "entrypoint",
+                f"got {trial!r:.60}, expected a class or a function with a name, or text",
+            )
         )
         return ""
     return name
 
 
-def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
-    """Return what the configuration says, and what its problems begin with.
+def _read(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
+    """Return what the configuration says, and the source that its problems name.
 
     Other `problems` go into the reading, or into the ConfigError if it cannot be read.
     """
@@ -112,10 +117,10 @@ def _read(config: Any, problems: list[str]) -> tuple[Reading, str]:
     try:
         if not isinstance(config, str | Path):
             needed = "expected a dict, YAML, or the path of a file with YAML"
-            raise ConfigError(f"config: got {config!r:.60}, {needed}")
+            raise ConfigError(Problem("config", f"got {config!r:.60}, {needed}"))
         text = str(config)
         if isinstance(config, Path) or text.rstrip().endswith((".yaml", ".yml")):
-            text, where = read_file(Path(config)), f"{config}: "
+            text, where = read_file(Path(config)), str(config)
     except ConfigError as error:
         raise ConfigError(problems + error.problems) from None
     reading = read_yaml(text)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.entrypoints import Captured, Command, Imported, Program, meaning_of
+from det_jupyter.errors import Problem
 from det_jupyter.notebook.submit.checks import find_class_problems
 from det_jupyter.notebook.submit.contexts import SCRIPTS
 from det_jupyter.notebook.submit.submitting import print_notices, read_draft
@@ -34,7 +35,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     if isinstance(meaning, Captured):
         problems += find_class_problems(meaning.name, shell.user_ns)
     elif meaning is not None:
-        problems.append(f"entrypoint: {_another_way(meaning)}")
+        problems.append(Problem("entrypoint", _another_way(meaning)))
     if problems or config is None or not isinstance(meaning, Captured):
         raise draft.located(problems)
     entrypoint = shell.user_ns[meaning.name]

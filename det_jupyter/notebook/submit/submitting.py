@@ -27,7 +27,7 @@ from det_jupyter.client.environment import assigned_variables, find_unset, take_
 from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
 from det_jupyter.context import ContextPlan
 from det_jupyter.entrypoints import Captured, Entrypoint, entrypoint_text, meaning_of
-from det_jupyter.errors import ConfigError, MasterUnreachable
+from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
@@ -193,9 +193,9 @@ def _find_code_problems(
     config: ExperimentConfig | None,
     caller: Caller,
     merged: dict[str, Any],
-) -> list[str]:
+) -> list[Problem]:
     """Return what is wrong with context and code."""
-    problems = [] if plan is None else list(plan.problems)
+    problems = [] if plan is None else [Problem("", each) for each in plan.problems]
     if isinstance(entrypoint, Captured):
         own = find_class_problems(entrypoint.name, caller.names)
         if config is not None and not own:

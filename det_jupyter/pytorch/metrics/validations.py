@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from det_jupyter.core import Context
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.json_numbers import to_finite
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
@@ -108,6 +108,9 @@ class Validations:
         metric = to_finite(metrics.get(name))
         if metric is None and self._core.distributed.is_chief:
             given = metrics.get(name)
-            why = problems or [f"searcher.metric: {name} is {given!r}, expected a finite number"]
-            sys.stderr.write(f"{why[0]}; this counts as the worst value\n")
+            not_finite = Problem(
+                "searcher.metric", f"{name} is {given!r}, expected a finite number"
+            )
+            why = problems[0] if problems else not_finite
+            sys.stderr.write(f"{why}; this counts as the worst value\n")
         return math.nan if metric is None else metric

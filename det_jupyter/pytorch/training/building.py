@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.data import BatchStream, DataLoader
 from det_jupyter.pytorch.messages import warn_user
@@ -39,7 +39,7 @@ def build_trial(
         ConfigError: The class, or what it has wrapped, cannot be trained.
     """
     found = check_trial_class(trial_class) + check_constructor(trial_class)
-    problems = [f"entrypoint: {problem}" for problem in found]
+    problems = [Problem("entrypoint", problem) for problem in found]
     if not problems and metric is not None:
         problems = check_searcher_metric(trial_class, metric)
     if problems:

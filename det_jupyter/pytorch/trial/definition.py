@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from det_jupyter.errors import Problem
 from det_jupyter.needs import method_of, returned_metrics
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
@@ -130,7 +131,7 @@ def check_constructor(trial_class: type) -> list[str]:
     ]
 
 
-def check_searcher_metric(trial_class: type, metric: str) -> list[str]:
+def check_searcher_metric(trial_class: type, metric: str) -> list[Problem]:
     """Return a problem if the class's source shows that it never reports `metric`.
 
     Only certainty counts: every `return` has to give a dict that spells its keys out.
@@ -145,16 +146,14 @@ def check_searcher_metric(trial_class: type, metric: str) -> list[str]:
     return describe_missing_metric(metric, set(returned.names))
 
 
-def describe_missing_metric(metric: str, reported: set[str]) -> list[str]:
+def describe_missing_metric(metric: str, reported: set[str]) -> list[Problem]:
     """Return a problem if `metric` is not among the names of the reported metrics."""
     if metric in reported:
         return []
     nearest = get_close_matches(metric, sorted(reported), n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    return [
-        f"searcher.metric: the trial reports {', '.join(sorted(reported)) or 'nothing'}; "
-        f"got {metric!r}{hint}"
-    ]
+    known = ", ".join(sorted(reported)) or "nothing"
+    return [Problem("searcher.metric", f"the trial reports {known}; got {metric!r}{hint}")]
 
 
 def _wraps_reducers(trial_class: type) -> bool:

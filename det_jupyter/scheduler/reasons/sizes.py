@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from det_jupyter.errors import Problem
 from det_jupyter.scheduler.board import Board, Seats, in_sections, wholes_among
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Shape
 from det_jupyter.scheduler.reasons.grammar import numbers
@@ -54,7 +55,7 @@ def find_impossibility(
     agents: Sequence[AgentSlots],
     rules: PoolRules,
     pool: str = "default",
-) -> str | None:
+) -> Problem | None:
     """Return why no gang of this size can ever run on these agents, or None if one can.
 
     Without agents that is unknown: None.
@@ -65,9 +66,10 @@ def find_impossibility(
     what = f"pool {pool} has {describe_agents(agents)}"
     if slots == 0:
         what = f"no agent of pool {pool} takes trials without slots"
-    return (
-        f"resources.slots_per_trial: got {slots}{within}, but {what}; values that can run"
-        f"{within}: {numbers(values_that_fit(agents, rules, is_single_agent)) or 'none but 0'}"
+    return Problem(
+        "resources.slots_per_trial",
+        f"got {slots}{within}, but {what}; values that can run"
+        f"{within}: {numbers(values_that_fit(agents, rules, is_single_agent)) or 'none but 0'}",
     )
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from itertools import chain
 
 from det_jupyter import wire
-from det_jupyter.remedies import notebook_lines
+from det_jupyter.reader import NOTEBOOK
+from det_jupyter.remedies import lines_of
 from det_jupyter.view.build.facts import trial_status
 from det_jupyter.view.build.slots import build_pools, counts_line
 from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
@@ -130,10 +131,11 @@ def build_remedies(reason: Reason) -> list[Remedy]:
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:
-    command = "\n".join(notebook_lines(remedy))
+    command = "\n".join(lines_of(remedy, NOTEBOOK))
     if len(command) > MAX_SENTENCE:  # cut, it would be another one
         command = ""
     return Remedy(
+        id=remedy.id,
         sentence=shortened(remedy.text, MAX_SENTENCE),
         command=command,
         button=_BUTTONS.get(remedy.verb, "") if command else "",

@@ -6,6 +6,7 @@ pictures are removed too, its tables still have everything. Text has the colour 
 
 from __future__ import annotations
 
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.page import (
@@ -199,6 +200,6 @@ def _failure(trial: Trial, experiment_id: int) -> str:
         f'<div style="{_ALARM}"><div>✖ {escaped(lines.failure_title(failure))}: '
         f"<b>{escaped(failure['error'])}</b>{escaped(where)}</div>"
         + (details("Traceback", block("pre", traceback, PRE)) if traceback else "")
-        + block("div", f"Logs: {lines.logs_line(experiment_id, trial)}", QUIET)
+        + block("div", f"Logs: {lines.logs_line(experiment_id, trial, NOTEBOOK)}", QUIET)
         + "</div>"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.reader import Reader
 from det_jupyter.view.build.results import seconds_since
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
@@ -94,11 +95,11 @@ def failure_title(failure: Failure) -> str:
     return f"failed{rank}{code}{again}"
 
 
-def logs_line(experiment_id: int, trial: Trial) -> str:
-    """Return what to type for what a failed trial printed."""
+def logs_line(experiment_id: int, trial: Trial, reader: Reader) -> str:
+    """Return what the reader types for what a failed trial printed."""
     failure = trial["failure"]
     rank = "" if failure is None or failure["rank"] is None else f" --rank {failure['rank']}"
-    return f"%det_experiment logs {experiment_id} --trial {trial['id']}{rank}"
+    return f"{reader.experiment} logs {experiment_id} --trial {trial['id']}{rank}"
 
 
 def checkpoints_line(checkpoints: Checkpoints) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.reader import NOTEBOOK, Reader
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences
 from det_jupyter.view.forms.verdict import verdict_lines
@@ -15,8 +16,8 @@ _BAR_WIDTH = 30
 _NAME_WIDTH = 40
 
 
-def render_plain(state: ViewState) -> str:
-    """Return the experiment in several lines of plain text."""
+def render_plain(state: ViewState, reader: Reader = NOTEBOOK) -> str:
+    """Return the experiment in several lines of plain text; `reader` types what they name."""
     summary = one_line(lines.summary(state))
     text = [
         f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
@@ -27,7 +28,7 @@ def render_plain(state: ViewState) -> str:
     text += _lines(state["description"], state["message"])
     text += [f"! {one_line(alarm)}" for alarm in state["alarms"]]
     for trial in state["trials"]:
-        text += _trial(trial, state["id"])
+        text += _trial(trial, state["id"], reader)
     text += _wait(None if state["search"] is None else state["search"]["wait"], "")
     text += _lines(lines.slots_line(state))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
@@ -68,7 +69,7 @@ def _wait(wait: Wait | None, indent: str) -> list[str]:
     return text
 
 
-def _trial(trial: Trial, experiment_id: int) -> list[str]:
+def _trial(trial: Trial, experiment_id: int, reader: Reader) -> list[str]:
     text = [lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")
@@ -81,7 +82,7 @@ def _trial(trial: Trial, experiment_id: int) -> list[str]:
         text += [f"  {line}" for line in verdict_lines(trial["verdict"])]
     if trial["failure"] is not None:
         text += _failure(trial["failure"])
-        text.append(f"  logs: {lines.logs_line(experiment_id, trial)}")
+        text.append(f"  logs: {lines.logs_line(experiment_id, trial, reader)}")
     return text
 
 

@@ -54,10 +54,12 @@ class Remedy(TypedDict):
     """What would start a waiting trial.
 
     Args:
+        id: What its button asks for.
         command: What to type for it; empty if there is nothing to type.
         button: What the button says that does the same; empty if there is none.
     """
 
+    id: str
     sentence: str
     command: str
     button: str

@@ -36,7 +36,7 @@ export class WaitNote {
     this._drawRemedies(wait?.remedies ?? []);
   }
 
-  private _remedy({ sentence, command, button }: IRemedy): HTMLElement {
+  private _remedy({ id, sentence, command, button }: IRemedy): HTMLElement {
     if (!command) {
       return h('li', {}, sentence);
     }
@@ -49,15 +49,15 @@ export class WaitNote {
       trans.__('Copy command')
     );
     copy.addEventListener('click', () => void this._copy(code, command));
-    const does = button ? this._button(button, sentence, command) : null;
+    const does = button ? this._button(button, sentence, id) : null;
     return h('li', {}, `${sentence} `, h('span.det-typed', {}, does, code, copy));
   }
 
-  private _button(label: string, sentence: string, command: string): HTMLElement {
+  private _button(label: string, sentence: string, id: string): HTMLElement {
     const onClick = (): void => {
       if (!button.hasAttribute('aria-busy')) {
         setBusy(true);
-        void this._notice.ask(command).then(() => setBusy(false));
+        void this._notice.ask(id).then(() => setBusy(false));
       }
     };
     const button = smallButton(label, onClick, { 'aria-description': sentence });

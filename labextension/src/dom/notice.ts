@@ -3,7 +3,7 @@ import type { ITrans } from '../model/trans.js';
 import { h, setHidden, setText } from './dom.js';
 import { icon } from './icons.js';
 
-/** Asks the kernel for a verb, or for what a remedy's lines do; rejects with a reason for people. */
+/** Asks the kernel for a verb, or for a remedy by its id; rejects with a reason for people. */
 export type OnCommand = (command: string) => Promise<void>;
 
 /** What a button needs that asks for something. */

@@ -41,6 +41,7 @@ export interface IPoolBars {
 }
 
 export interface IRemedy {
+  id: string;
   sentence: string;
   command: string;
   button: string;

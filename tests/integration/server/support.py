@@ -13,6 +13,8 @@ from typing import Any
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from tests.problems import sentences_of
+
 XSRF = "0123456789abcdef0123456789abcdef"
 
 
@@ -31,7 +33,7 @@ class Answer:
     @property
     def problem(self) -> str:
         """The sentences of a refusal."""
-        return "\n".join(self.data["problems"])
+        return "\n".join(sentences_of(self.data))
 
 
 class Client:

@@ -22,6 +22,7 @@ from det_jupyter.wire import PROTOCOL
 from det_jupyter.wire.pages import PAGE_PROTOCOL
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
 from tests.integration.server.support import Client, until
+from tests.problems import refusal, sentences_of
 
 LONG_BYTES = 4_000_000
 
@@ -74,10 +75,10 @@ async def test_a_verb_that_we_do_not_have_is_refused_as_json(client: Client) -> 
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (422, {"error": "ConfigError", "problems": ["a: wrong 100%", "b: <b>wrong</b>"]}),
-        (404, {"error": "NotFound", "problems": ["there is no experiment 7"]}),
-        (503, {"error": "MasterUnreachable", "problems": ["the master is stopping"]}),
-        (500, {"error": "DetError", "problems": ["a bug"]}),
+        (422, refusal("ConfigError", "a: wrong 100%", "b: <b>wrong</b>")),
+        (404, refusal("NotFound", "there is no experiment 7")),
+        (503, refusal("MasterUnreachable", "the master is stopping")),
+        (500, refusal("DetError", "a bug")),
     ],
 )
 async def test_refusals_of_the_master_come_back_as_they_are(
@@ -198,7 +199,7 @@ async def test_a_master_that_leaves_passes_the_request_to_its_successor(client: 
 
         def leave(request: BaseHTTPRequestHandler) -> None:
             paths.write_private(paths.master_file(), second.info.model_dump_json())
-            reply(request, 503, {"error": "MasterUnreachable", "problems": ["stopping"]})
+            reply(request, 503, refusal("MasterUnreachable", "stopping"))
 
         first.answer = leave
         answer = await client.ask("api/experiments", "POST", body={"a": 1})
@@ -303,4 +304,4 @@ async def test_a_cells_configuration_is_written_without_a_master(client: Client)
         "entrypoint: T", "searcher:", "  metric: val_loss", "  smaller_is_better: true",
     ]  # fmt: skip
     refused = await client.ask("cell", "POST", body={**asked, "sources": [3]})
-    assert "expected configuration, entrypoint and sources" in refused.data["problems"][0]
+    assert "expected configuration, entrypoint and sources" in sentences_of(refused.data)[0]

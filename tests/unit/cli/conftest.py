@@ -60,7 +60,9 @@ class Master:
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id >= 90:
-            raise NotFound(f"there is no experiment {experiment_id}")
+            raise NotFound(
+                f"there is no experiment {experiment_id}", what="experiment", number=experiment_id
+            )
         return self.view.model_copy(update={"id": experiment_id})
 
     def trial(self, trial_id: int) -> TrialView:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.cli.shell_words import in_shell_words
 from det_jupyter.cli.table import SHELL, shell_parser
+from det_jupyter.notebook.complete.table import DET, EXPERIMENT
 from det_jupyter.verbs import arguments, queue_changes, table_experiments, table_others
 from det_jupyter.verbs.grammar import Group, Later, Verb, parse
-from det_jupyter.verbs.table import DET, EXPERIMENT
 from det_jupyter.wire import LEVELS
 from det_jupyter.wire.finding import Sort
 from tests.unit.cli.conftest import Master, Typed
@@ -288,9 +287,6 @@ def test_what_is_refused_is_told_in_the_words_of_a_shell(det: Typed) -> None:
     said = det("e describe 99")
     assert (said.status, said.out) == (1, "")
     assert said.err == "there is no experiment 99; there are: 7, 8\n"
-    assert (
-        in_shell_words("  !kill 3\n%%det_experiment fork 7") == "  kill 3\ndet experiment fork 7"
-    )
 
 
 def test_a_key_that_there_is_not_is_refused(det: Typed) -> None:

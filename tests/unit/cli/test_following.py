@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from det_jupyter.cli.following import Display, _say_the_end
-from det_jupyter.wire import LogLine, State
-from tests.unit.view.view_samples import experiment, trial
+from det_jupyter.cli.following import Display, _say_the_end, show
+from det_jupyter.client import Client, Experiment
+from det_jupyter.view.live import LiveExperiment
+from det_jupyter.wire import AllocationState, LogLine, State
+from tests.unit.verbs.cluster_samples import reason
+from tests.unit.view.view_samples import allocation, experiment, failure, trial
 
 
 class Terminal(io.StringIO):
@@ -51,3 +56,41 @@ def test_a_sentence_about_the_end_keeps_one_mark_before_the_metric(
     ended = experiment(trial(best_metric=0.5), state=State.ERROR, message="trial 1: try less.")
     assert _say_the_end(ended) == 1
     assert "trial 1: try less; " in capsys.readouterr().err
+
+
+def test_names_with_magics_in_them_are_followed_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = trial(allocation=allocation(AllocationState.QUEUED))
+    live = LiveExperiment(experiment(waiting, name="try %pip cache"), [], [], seq=1)
+    sentence = "needs 4 slots; experiment 3 “%det_experiment !ls” holds 4"
+    live.reasons = {1: reason(trial_id=1, sentence=sentence)}
+    display = Display(7)
+    monkeypatch.setattr(display, "_from", 0.0)
+    display.update(live)
+    display.update(live_with(live, State.PAUSED))
+    out = capsys.readouterr().out
+    assert f"Trial 1: {sentence}\n" in out
+    assert "        det experiment set 5 --priority 10\n" in out
+    assert "Experiment 7 “try %pip cache”: paused" in out
+    assert _say_the_end(experiment(name="try %pip cache", state=State.COMPLETED)) == 0
+    assert "“try %pip cache”" in capsys.readouterr().out
+
+
+def live_with(live: LiveExperiment, state: State) -> LiveExperiment:
+    view = live.experiment.model_copy(update={"state": state, "trials": []})
+    return LiveExperiment(view, [], [], seq=2)
+
+
+def test_a_traceback_is_shown_as_it_was_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = 'File "train.py", line 3\n    !ls\n    ^\n%det is no Python'
+    broken = trial(state=State.ERROR, failure=failure(traceback=printed), allocation=None)
+    live = LiveExperiment(experiment(broken, state=State.ERROR), [], [], seq=1)
+    monkeypatch.setattr("det_jupyter.cli.following.fetch", lambda *_: live)
+    show(Experiment(cast("Client", None), 7), SimpleNamespace())
+    out = capsys.readouterr().out
+    assert "  |     !ls\n" in out
+    assert "  | %det is no Python\n" in out
+    assert "logs: det experiment logs 7 --trial 1 --rank 1\n" in out

@@ -11,6 +11,7 @@ from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import ConfigError
 from det_jupyter.lengths import Length
 from det_jupyter.wire import ChangeSearch, ContinueTrial, SetTemplate, Wire
+from tests.problems import said
 
 A_LENGTH = "expected a length such as {'epochs': 12}, or a number of batches"
 
@@ -32,7 +33,7 @@ def test_a_value_of_the_wrong_kind_is_named(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         ask_for(kind, **({"experiment_id": 3} if kind is ChangeSearch else {}), **given)
-    assert caught.value.problems == problems
+    assert said(caught.value.problems) == problems
 
 
 @pytest.mark.parametrize("value", [math.nan, object()])

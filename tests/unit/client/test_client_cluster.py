@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
 from det_jupyter.client.reasons import telling
-from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound, Problem
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     PROTOCOL,
@@ -23,6 +23,7 @@ from det_jupyter.wire import (
     SwitchSlots,
     Wire,
 )
+from tests.problems import refusal, said
 from tests.unit.verbs.cluster_samples import (
     agent,
     cluster,
@@ -128,7 +129,7 @@ def test_what_is_of_the_wrong_kind_is_not_asked_for(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         order(wired.experiment)
-    assert caught.value.problems == [problem]
+    assert said(caught.value.problems) == [problem]
     assert wired.asked == []
 
 
@@ -211,8 +212,12 @@ def test_a_deleted_checkpoint_says_who_deleted_it() -> None:
 
 
 def test_what_can_never_run_is_asked_for_before_it_is_submitted() -> None:
-    wired = Wired(possible={"problem": "got 5"}, status={"problems": ["pools.yaml: x"]})
-    assert wired.client.find_impossibility(5, pool="night", is_single_agent=True) == "got 5"
+    wired = Wired(
+        possible={"problem": {"path": "a", "text": "got 5"}},
+        status={"problems": ["pools.yaml: x"]},
+    )
+    found = wired.client.find_impossibility(5, pool="night", is_single_agent=True)
+    assert found == Problem("a", "got 5")
     wired.answers["possible"] = {"problem": None}
     assert wired.client.find_impossibility(4) is None
     assert wired.client.problems() == ["pools.yaml: x"]
@@ -284,7 +289,7 @@ def test_the_cluster_is_asked_for_as_it_is_told() -> None:
 
 
 def test_a_refusal_is_the_masters_word() -> None:
-    body = {"error": "Conflict", "problems": ["Experiment is not in terminal state."]}
+    body = refusal("Conflict", "Experiment is not in terminal state.")
     info = Wired().client.session.info
     transport = httpx.MockTransport(
         lambda r: httpx.Response(200, json={}) if r.method == "GET"

@@ -13,6 +13,7 @@ from det_jupyter.diagnosis.outcome import Found, build_rows
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
+from tests.problems import said
 
 
 def experiment(kind: str = "class", **optimizations: Any) -> ExperimentView:
@@ -116,10 +117,10 @@ def test_buckets_that_are_tuned_in_the_first_batches_are_not_measured_then() -> 
 def test_wrong_arguments_are_all_said_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         plan(experiment(), recipes=["fp8"], seconds=0, rounds=1)
-    assert len(refused.value.problems) == 3
+    assert len(said(refused.value.problems)) == 3
     assert (
         "expected a list of some of as_it_is, replay, aggregation_1000"
-        in refused.value.problems[2]
+        in said(refused.value.problems)[2]
     )
     for name, wrong in (("recipes", []), ("recipes", "replay"), ("seconds", "5"), ("rounds", 2.5)):
         with pytest.raises(ConfigError, match=f"diagnose: {name}: got"):

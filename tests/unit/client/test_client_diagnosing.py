@@ -141,8 +141,7 @@ def test_chosen_recipes_run_without_asking_whether_they_can_gain() -> None:
 
 def test_a_recipe_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
     master = FakeMaster(
-        RATES
-        | {FIRST[1]: RankFailed("experiment 2 ended with an error: no", remote_traceback="T")}
+        RATES | {FIRST[1]: RankFailed("no", run="experiment 2", remote_traceback="T")}
     )
     found = diagnose(master, recipes=["replay", "one_slot"])
     assert master.runs == ["as it is", FIRST[1], ALONE, ALONE, "as it is"]
@@ -172,7 +171,7 @@ def test_a_run_that_was_sent_away_is_repeated_three_times_at_most() -> None:
         (State.CANCELED, Conflict, "not measured as it is: its run was killed"),
         (State.COMPLETED, Conflict, "as it is: more urgent work sent it away 3 times"),
         (
-            RankFailed("experiment 1 ended with an error: it broke"),
+            RankFailed("it broke", run="experiment 1"),
             RankFailed,
             "fails as it is: it broke",
         ),

@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.client.code_checks import find_code_problems, find_shadowing
 from det_jupyter.context import plan_context
 from det_jupyter.entrypoints import parse_entrypoint
+from tests.problems import said
 
 FILES = {
     "train.py": "print('hi')\n",
@@ -39,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def problems_of(folder: Path, entrypoint: str | list[str], *, live: bool = False) -> list[str]:
     plan = None if live else plan_context(folder)
     found = find_code_problems(parse_entrypoint(entrypoint), plan, folder)
-    return [each.replace(str(folder), "DIR") for each in found]
+    return [each.replace(str(folder), "DIR") for each in said(found)]
 
 
 @pytest.mark.parametrize(

@@ -132,5 +132,5 @@ def test_without_tensorboard_it_is_said_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_files, "find_spec", lambda name: None)
-    with pytest.raises(DetError, match=r"pip install det-jupyter\[tensorboard\]"):
+    with pytest.raises(DetError, match=r"install det-jupyter\[tensorboard\] with pip"):
         write(Master(), tmp_path)

@@ -129,7 +129,7 @@ def test_without_pandas_a_sentence_says_what_to_install(monkeypatch: pytest.Monk
     without(monkeypatch, "pandas")
     handle = handle_on(searched(), curves_of((1, BATCHES)))
     for make in (handle.metrics, handle.trials_table().to_frame):
-        with pytest.raises(DetError, match=r"a DataFrame needs pandas.*`%pip install pandas`"):
+        with pytest.raises(DetError, match=r"a DataFrame needs pandas.*install pandas with pip"):
             make()
     assert len(handle.trials_table()) == 2
 
@@ -167,7 +167,7 @@ def test_parquet_keeps_numbers_times_and_columns_of_several_types(tmp_path: Path
         ("table.xlsx", r"table\.xlsx: got a file \.xlsx, expected \.csv or \.parquet"),
         ("table", r"table: got a file without a suffix, expected \.csv or \.parquet"),
         ("no/table.csv", "the folder .*/no does not exist; make it first"),
-        ("table.parquet", "a Parquet file needs pyarrow.*`%pip install pyarrow`"),
+        ("table.parquet", "a Parquet file needs pyarrow.*install pyarrow with pip"),
         ("folder.csv", "cannot be written: Is a directory"),
     ],
 )

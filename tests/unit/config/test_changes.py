@@ -15,6 +15,7 @@ from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.templates import templates
 from det_jupyter.notebook.submit import from_python
 from det_jupyter.verbs.overrides import read_overrides
+from tests.problems import said
 from tests.unit.client.test_client_cluster import Wired
 from tests.unit.view.view_samples import experiment
 
@@ -43,7 +44,7 @@ def test_dots_lead_into_sections(changes: dict[str, Any], meant: dict[str, Any])
 def test_all_that_is_wrong_with_changes_comes_together() -> None:
     with pytest.raises(ConfigError) as caught:
         read_changes({"a..b": 1, "slots": 2, "resources.slots_per_trial": 3, "data.x": object()})
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "config: got 'a..b', expected a key such as searcher.max_length.epochs",
         "data.x: got an object of type object, expected a number, text, a list or a dict of these",
         "config: got slots and resources.slots_per_trial, expected only one of them",

@@ -20,6 +20,7 @@ from det_jupyter.config import (
     trial_seed,
 )
 from det_jupyter.errors import ConfigError
+from tests.problems import said
 
 DIGITS = """
 name: digits
@@ -39,7 +40,7 @@ def minimal(**changes: Any) -> dict[str, Any]:
 def problems_of(document: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_config(document, default_seed=1)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 def test_the_issue_s_configuration_is_accepted_and_completed() -> None:

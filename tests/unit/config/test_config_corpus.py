@@ -11,6 +11,7 @@ from det_jupyter.config import notices, parse_config, read_yaml
 from det_jupyter.config.reading import with_lines
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher.methods import SECTIONS
+from tests.problems import said
 
 NAMES = ", ".join(SECTIONS)
 SINGLE = "searcher: {name: single, metric: loss, max_length: {epochs: 6}}"
@@ -174,5 +175,5 @@ def said_of(text: str) -> list[str]:
     except ConfigError as error:
         problems += error.problems
     if problems:
-        return with_lines(problems, reading.lines)
+        return said(with_lines(problems, reading.lines))
     return [f"note {notice.partition(':')[0]}" for notice in notices(reading.document)]

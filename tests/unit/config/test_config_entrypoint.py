@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.config import check_sanity, merge, notices, origins, parse_config, parse_yaml
 from det_jupyter.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError
+from tests.problems import said
 
 SEARCHER = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
 OF_ANY_KIND = (
@@ -82,7 +83,7 @@ def test_what_is_no_entrypoint_is_told_with_what_to_write(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(with_entrypoint(entrypoint), default_seed=1)
-    assert caught.value.problems == problems
+    assert said(caught.value.problems) == problems
 
 
 def test_a_template_completes_a_null_and_may_have_one() -> None:

@@ -10,6 +10,7 @@ from det_jupyter.config import ExperimentConfig, notices, parse_config, parse_ya
 from det_jupyter.errors import ConfigError
 from det_jupyter.schema.paths import look_up
 from tests.ignored_keys import IGNORED, with_keys
+from tests.problems import said
 
 TYPED = {
     "retention_policy", "optimizations.tensor_fusion_cycle_time",
@@ -236,7 +237,7 @@ def test_what_is_ignored_is_kept_as_it_is_with_one_notice(path: str, value: Any)
 def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(minimal(checkpoint_storage=storage), default_seed=1)
-    assert caught.value.problems == [f"checkpoint_storage.{problem}" for problem in problems]
+    assert said(caught.value.problems) == [f"checkpoint_storage.{problem}" for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -275,12 +276,12 @@ def test_checkpoints_go_to_a_folder(storage: dict[str, Any], folder: str | None)
 def test_log_policies_are_checked(policies: list[Any], problems: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(minimal(log_policies=policies), default_seed=1)
-    assert caught.value.problems == problems
+    assert said(caught.value.problems) == problems
 
 
 def test_retention_is_checked_since_a_later_version_will_use_it() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(minimal(retention_policy={"log_retention_days": -2}), default_seed=1)
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "retention_policy.log_retention_days: got -2, expected at least -1"
     ]

@@ -24,6 +24,7 @@ from det_jupyter.config import (
 from det_jupyter.config.reading import with_lines
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import ConfigError
+from tests.problems import said
 from tests.unit.config.test_config_foreign import EVERYTHING
 
 SEARCHERS: list[dict[str, Any]] = [
@@ -88,7 +89,7 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 
 def assert_answered(document: Any) -> None:
     """Assert that the document is refused with problems, or taken and kept as it is."""
-    for problem in check_sanity(document):
+    for problem in said(check_sanity(document)):
         assert_is_problem(problem)
     try:
         config = parse_config(document, default_seed=1)
@@ -107,7 +108,7 @@ def assert_answered(document: Any) -> None:
 
 def assert_are_problems(error: ConfigError) -> None:
     assert error.problems
-    for problem in error.problems:
+    for problem in said(error.problems):
         assert_is_problem(problem)
 
 
@@ -204,12 +205,12 @@ HUGE = -(10**5000)
 )  # fmt: skip
 def test_a_number_of_thousands_of_digits_is_a_problem_like_any_other(part: dict[str, Any]) -> None:
     assert_answered({"entrypoint": "A", "searcher": SEARCHERS[0]} | part)
-    assert any("a number that 64 bits can hold" in problem for problem in check_sanity(part))
+    assert any("a number that 64 bits can hold" in problem for problem in said(check_sanity(part)))
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
-    assert check_sanity({"data": {"x": bottomless}}) == [
+    assert said(check_sanity({"data": {"x": bottomless}})) == [
         "data: nested too deeply; expected at most 50 levels"
     ]

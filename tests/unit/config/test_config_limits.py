@@ -13,6 +13,7 @@ from det_jupyter.config.values import find_bounds_problem
 from det_jupyter.errors import ConfigError
 from det_jupyter.schema.hyperparameters import find_problems
 from det_jupyter.schema.paths import shown
+from tests.problems import said
 
 CONFIG: dict[str, Any] = {
     "name": "x",
@@ -25,7 +26,7 @@ CONFIG: dict[str, Any] = {
 def problems_of(*, default_seed: int | None = None, **changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_config(CONFIG | changes, default_seed=default_seed)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,8 @@ def test_values_are_counted_on_all_levels(
 ) -> None:
     monkeypatch.setattr(values, "MAX_VALUES", 4)
     expected = None if fits else "the configuration is too large; expected at most 4 values"
-    assert find_bounds_problem(document) == expected
+    found = find_bounds_problem(document)
+    assert (found and found.text) == expected
 
 
 def test_as_many_values_as_there_may_be_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,15 +73,17 @@ def test_as_many_values_as_there_may_be_are_read(monkeypatch: pytest.MonkeyPatch
 
 def test_few_names_are_listed_and_many_are_not() -> None:
     names = [f"q{letter}" for letter in "abcdefghijklmnopq"]
-    assert _suggestion("xyzzy", (), names[:16]) == f"expected one of {', '.join(names[:16])}"
-    assert _suggestion("xyzzy", (), names) == "remove it"
+    assert _suggestion("xyzzy", (), names[:16])[0] == f"expected one of {', '.join(names[:16])}"
+    assert _suggestion("xyzzy", (), names) == ("remove it", "")
 
 
 @pytest.mark.parametrize(("length", "told"), [(40, "x" * 40), (41, "x" * 37 + "...")])
 def test_a_long_line_that_is_no_yaml_is_cut(length: int, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_yaml(f"name: a\n{'x' * length}\nlabels: [b]\n")
-    assert f"this is not YAML: got {told!r}, expected `key: value`" in caught.value.problems[0]
+    assert (
+        f"this is not YAML: got {told!r}, expected `key: value`" in said(caught.value.problems)[0]
+    )
 
 
 def test_a_searcher_of_an_unknown_name_is_checked_all_the_same() -> None:
@@ -116,7 +120,7 @@ def test_periods_in_steps_are_read_from_none_upward(steps: int, read: Any) -> No
 
 def test_every_hyperparameter_is_checked() -> None:
     found = find_problems({"a": 1, "b": {"type": "nope"}, "c": 2, "d": {"e": {"type": 3}}})
-    assert [problem.partition(",")[0] for problem in found] == [
+    assert [problem.partition(",")[0] for problem in said(found)] == [
         "hyperparameters.b.type: got 'nope'",
         "hyperparameters.d.e.type: got 3",
     ]

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import SetPools
+from tests.problems import said
 
 
 def test_without_anything_there_is_the_default_pool_with_priorities() -> None:
@@ -72,7 +73,7 @@ def test_all_that_is_wrong_is_told_at_once(
     with pytest.raises(ConfigError) as caught:
         parse_pools(document)
 
-    assert caught.value.problems == problems
+    assert said(caught.value.problems) == problems
 
 
 def test_pools_without_number_are_refused_before_they_are_read() -> None:

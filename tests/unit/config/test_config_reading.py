@@ -9,6 +9,8 @@ import pytest
 
 from det_jupyter.config import Sources, check_sanity, read_yaml
 from det_jupyter.config.reading import with_lines
+from det_jupyter.errors import Problem
+from tests.problems import said
 
 WRONG = """\
 name: digits
@@ -35,7 +37,7 @@ FOUND = [
 
 def problems_of(text: str) -> list[str]:
     reading = read_yaml(text)
-    return with_lines(reading.problems + check_sanity(reading.document), reading.lines)
+    return said(with_lines(reading.problems + check_sanity(reading.document), reading.lines))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ def test_text_may_be_damaged_anywhere_and_hides_nothing_that_is_elsewhere() -> N
 def test_text_without_anything_to_save_is_one_problem() -> None:
     reading = read_yaml("a: &x [*x]\n")
     assert (reading.document, reading.is_document) == ({}, False)
-    assert reading.problems == ["line 1: the value that begins here refers to itself (*anchor)"]
+    assert said(reading.problems) == [
+        "line 1: the value that begins here refers to itself (*anchor)"
+    ]
     assert not read_yaml("").is_document
     assert not read_yaml("[1").is_document
 
@@ -127,18 +131,24 @@ def test_an_entry_of_a_list_is_told_where_it_was_written() -> None:
         template_lines=theirs.lines,
     )
     # Merged: labels [3, x, 1], files [4, 5, 2].
-    problems = [f"labels[{i}]: ?" for i in (0, 1, 2)] + [f"data.files[{i}]: ?" for i in (0, 1, 2)]
-    assert [(each.problem, each.line, each.is_inherited) for each in sources.locate(problems)] == [
-        ("labels[0]: ?", 2, False),
-        ("labels[1]: ?", 3, False),
-        ("data.files[0]: ?", 5, False),
-        ("labels[0]: ?", 2, True),
-        ("data.files[0]: ?", 6, True),
-        ("data.files[1]: ?", 7, True),
+    problems = [
+        Problem(f"{path}[{i}]", "?") for path in ("labels", "data.files") for i in range(3)
+    ]
+    own, inherited = sources.locate(problems)
+    assert said(own) == [
+        "line 2: labels[0]: ?",
+        "line 3: labels[1]: ?",
+        "line 5: data.files[0]: ?",
+    ]
+    assert said(inherited) == [
+        "line 2: labels[0]: ?",
+        "line 6: data.files[0]: ?",
+        "line 7: data.files[1]: ?",
     ]
 
 
 def test_an_entry_beyond_the_lists_is_left_as_it_is() -> None:
     documents: dict[str, Any] = {"document": {"labels": ["a"]}, "template": {"labels": ["b"]}}
-    (found,) = Sources(**documents, lines={"labels": 3}).locate(["labels[7]: ?"])
-    assert (found.problem, found.line) == ("labels[7]: ?", 3)
+    beyond = Problem("labels[7]", "?")
+    (found,), inherited = Sources(**documents, lines={"labels": 3}).locate([beyond])
+    assert (str(found), inherited) == ("line 3: labels[7]: ?", [])

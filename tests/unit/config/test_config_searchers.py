@@ -10,6 +10,7 @@ from det_jupyter.config import Length, check_sanity, parse_config, parse_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher.methods import SECTIONS
 from det_jupyter.searcher.rung_lengths import most_rungs
+from tests.problems import said
 
 NAMES = ", ".join(SECTIONS)
 ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9}
@@ -23,7 +24,7 @@ def parse(searcher: dict[str, Any], **changes: Any) -> Any:
 def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse(searcher, **changes)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_searcher_says_what_is_wrong_without_its_kind_in_the_path(
 def test_a_searcher_has_to_be_a_mapping() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"entrypoint": "A", "searcher": "random"}, default_seed=1)
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "searcher: got 'random', expected a mapping (`key: value` lines)"
     ]
 
@@ -201,7 +202,9 @@ def test_a_searcher_of_old_is_refused_with_what_replaces_it(old: str, new: str) 
     name = document["searcher"]["name"]
     with pytest.raises(ConfigError) as caught:
         parse_config(document, default_seed=1)
-    assert caught.value.problems == [f"searcher.name: {name} is no more; write searcher: {new}"]
+    assert said(caught.value.problems) == [
+        f"searcher.name: {name} is no more; write searcher: {new}"
+    ]
     written = new[: new.rindex("}") + 1]
     parse_config(parse_yaml(f"entrypoint: A\nsearcher: {written}"), default_seed=1)
 
@@ -242,4 +245,4 @@ def test_a_part_of_a_configuration_is_sane_though_things_are_missing(part: dict[
     ],
 )  # fmt: skip
 def test_a_part_that_is_wrong_by_itself_is_told(part: Any, problems: list[str]) -> None:
-    assert check_sanity(part) == problems
+    assert said(check_sanity(part)) == problems

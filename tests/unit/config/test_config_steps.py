@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.config import check_sanity, notices, origins, parse_config, parse_yaml
 from det_jupyter.errors import ConfigError
+from tests.problems import said
 
 OLD = """
 description: mnist
@@ -22,7 +23,7 @@ entrypoint: MNistTrial
 def problems_of(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_config(parse_yaml(text), default_seed=1)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 def searcher_problems(searcher: str, rest: str = "") -> list[str]:

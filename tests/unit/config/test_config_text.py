@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import lines_of_paths, parse_yaml
+from det_jupyter.config import lines_of_paths, parse_config, parse_yaml
 from det_jupyter.config.reading import with_lines
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
+from tests.problems import said
 
 
 def problems_of(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_yaml(text)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +137,11 @@ def test_merged_keys_are_no_bomb() -> None:
 def test_problems_get_the_lines_that_they_are_about() -> None:
     text = "name: a\nsearcher:\n  name: single\nbind_mounts:\n- host_path: /a\n- {}\n"
     problems = [
-        "searcher.metric: missing", "bind_mounts[1].host_path: missing", "name: got a",
-        "entrypoint: missing", "bind_mounts[0].zzz: unknown",
+        Problem("searcher.metric", "missing"), Problem("bind_mounts[1].host_path", "missing"),
+        Problem("name", "got a"), Problem("entrypoint", "missing"),
+        Problem("bind_mounts[0].zzz", "unknown"),
     ]  # fmt: skip
-    assert with_lines(problems, lines_of_paths(text)) == [
+    assert said(with_lines(problems, lines_of_paths(text))) == [
         "entrypoint: missing",
         "line 1: name: got a",
         "line 2: searcher.metric: missing",
@@ -175,3 +177,24 @@ def test_what_cannot_be_merged_is_told_with_all_else() -> None:
 def test_the_place_of_an_anchor_decides_what_its_words_mean() -> None:
     text = "description: &word off\nperform_initial_validation: *word\n"
     assert parse_yaml(text) == {"description": "off", "perform_initial_validation": False}
+
+
+def test_paths_and_values_that_look_like_sentences_stay_whole() -> None:
+    """A path was read out of its sentence once, up to the first colon."""
+    strange = parse_problems({"hyperparameters": {"a: missing": {"type": "nope"}}})
+    assert [problem.path for problem in strange][1:2] == ["hyperparameters.a: missing.type"]
+
+
+def test_a_key_that_is_there_under_a_like_name_is_not_missing_too() -> None:
+    near = {"searcher": {"name": "single", "metrc": "loss", "max_length": {"epochs": 1}}}
+    (problem,) = [each for each in parse_problems(near) if each.path.startswith("searcher")]
+    assert (problem.path, problem.meant) == ("searcher.metrc", "searcher.metric")
+    older = {"entrypoint": "A", "searcher": {"name": "single", "metric": "l", "max_steps": "x"}}
+    (problem,) = parse_problems(older)
+    assert (problem.path, problem.meant) == ("searcher.max_steps", "searcher.max_length")
+
+
+def parse_problems(document: dict[str, Any]) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(document, default_seed=1)
+    return caught.value.problems

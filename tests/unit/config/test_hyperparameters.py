@@ -20,6 +20,7 @@ from det_jupyter.schema.seeds import (
     draw_trial_seed,
     make_generator,
 )
+from tests.problems import said
 
 GOLDEN_SPACE = {
     "opt": {"type": "categorical", "vals": ["sgd", "adam", "rms"]},
@@ -205,7 +206,7 @@ def test_a_number_between_is_as_likely_everywhere() -> None:
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place(spec: Any, problems: list[str]) -> None:
     expected = [f"hyperparameters.x{problem}" for problem in problems]
-    assert list(find_problems({"x": spec})) == expected
+    assert said(find_problems({"x": spec})) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,4 +221,4 @@ def test_every_problem_is_told_with_its_place(spec: Any, problems: list[str]) ->
     ],
 )  # fmt: skip
 def test_what_is_right_has_no_problems(spec: Any) -> None:
-    assert list(find_problems({"x": spec})) == []
+    assert said(find_problems({"x": spec})) == []

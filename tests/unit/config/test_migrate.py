@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.config import check_sanity, notices, origins, parse_config
 from det_jupyter.config.migrate import migrate
+from tests.problems import said
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_what_has_another_name_is_the_user_s_all_the_same() -> None:
 
 def test_a_part_may_be_older_too() -> None:
     assert check_sanity({"resources": {"slots": 2}, "batches_per_step": 5}) == []
-    assert check_sanity({"batches_per_step": 0}) == [
+    assert said(check_sanity({"batches_per_step": 0})) == [
         "batches_per_step: got 0, expected a whole number above 0; write scheduling_unit: 100"
     ]
 

@@ -30,6 +30,7 @@ TEMPLATE = (
 FLOW = "hyperparameters: {a: 1}\nsearcher: {name: single, metric: x, max_length: {batches: 9}}\n"
 BASE = """
 from det_jupyter.pytorch import PyTorchTrial
+from tests.problems import said
 class Base(PyTorchTrial):
     def __init__(self, context):
         self.context = context
@@ -193,6 +194,6 @@ def test_a_batch_size_that_the_trial_asks_for_is_refused_if_it_is_missing(
     found = find_batch_size_problems({"hyperparameters": {"lr": 1}}, trial)
     if "helper" in body:
         problem = problem.replace("build_training_data_loader", "helper")
-    assert found == ([problem] if is_needed else [])
+    assert [str(each) for each in found] == ([problem] if is_needed else [])
     given = {"hyperparameters": {"global_batch_size": 4}}
     assert find_batch_size_problems(given, trial) == []

@@ -23,6 +23,7 @@ from det_jupyter.context import (
 )
 from det_jupyter.errors import CaptureError, LaunchError, NotFound
 from det_jupyter.wire.capsule import ContextRef
+from tests.problems import said
 
 
 @pytest.fixture
@@ -110,10 +111,10 @@ def test_a_large_folder_is_refused_before_it_is_read_and_says_what_is_large(
     os.truncate(write(folder, "weights.pt"), 10**6)
     with pytest.raises(CaptureError) as caught:
         pack_context(plan_context(folder), blobs)
-    assert len(caught.value.problems) == 1
-    assert "5 files, 5.0 GB, and at most 100 MB can travel" in caught.value.problems[0]
-    assert "largest: data/ (5.0 GB), weights.pt (1.0 MB)" in caught.value.problems[0]
-    assert f"{folder}/.detignore, a line like /data/ for each" in caught.value.problems[0]
+    assert len(said(caught.value.problems)) == 1
+    assert "5 files, 5.0 GB, and at most 100 MB can travel" in said(caught.value.problems)[0]
+    assert "largest: data/ (5.0 GB), weights.pt (1.0 MB)" in said(caught.value.problems)[0]
+    assert f"{folder}/.detignore, a line like /data/ for each" in said(caught.value.problems)[0]
 
 
 def test_a_folder_of_very_many_files_is_refused_without_counting_them_all(

@@ -24,6 +24,7 @@ from det_jupyter.context import (
 from det_jupyter.context.modules import find_syntax_error
 from det_jupyter.entrypoints import Command, parse_entrypoint
 from det_jupyter.errors import CaptureError
+from tests.problems import said
 
 
 @pytest.fixture
@@ -399,7 +400,7 @@ def test_a_context_of_just_the_largest_size_travels(
     write(folder, "train.py", "print('ho')\n\n")
     with pytest.raises(CaptureError) as caught:
         pack_context(plan, blobs)
-    assert caught.value.problems == ["context: it grows, and is above 22 B now"]
+    assert said(caught.value.problems) == ["context: it grows, and is above 22 B now"]
     (problem,) = plan_context(folder).problems
     assert "context: 3 files, 24 B, and at most 22 B can travel" in problem
 

@@ -22,6 +22,7 @@ from det_jupyter.records import (
     parse_line,
     to_line,
 )
+from tests.problems import said
 
 
 @pytest.fixture
@@ -327,7 +328,7 @@ def test_all_that_is_wrong_with_the_arguments_is_said(tmp_path: Path) -> None:
             tensorboard_mode=None,  # type: ignore[arg-type]
             length=0,
         )
-    assert [problem.split(": got")[0] for problem in caught.value.problems] == [
+    assert [problem.split(": got")[0] for problem in said(caught.value.problems)] == [
         "core.init: distributed",
         "core.init: preempt_mode",
         "core.init: tensorboard_mode",

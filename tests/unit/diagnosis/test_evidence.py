@@ -289,7 +289,7 @@ def test_how_a_straggler_differs_is_evidence() -> None:
     assert cause.advice[0].startswith("look at what rank 1 loads: larger records")
     about = setting(places=[Place(agent_id=name) for name in "abc"])
     cause = advise("straggler", 0.4, found, about, Straggler((1,), 0.4, "machine", ("hot",)))
-    assert cause.advice == ["free or exclude that slot: %det slot disable b SLOT"]
+    assert cause.advice == ["free or exclude that slot (`slot disable b SLOT`)"]
     assert cause.evidence[0] == "hot"
 
 

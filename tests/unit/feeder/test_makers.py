@@ -126,7 +126,7 @@ def test_a_tab_that_applies_its_news_has_what_there_is(
             since = updated(tab, maker, since, max(version, 10))
     updated(tab, maker, since, max(version, 10))
     assert tab.keys() == world.rows.keys()
-    assert all(tab[i]["progress"] == row.progress for i, row in world.rows.items())
+    assert all(tab[i].progress == row.progress for i, row in world.rows.items())
 
 
 def updated(tab: dict[int, Any], maker: Experiments, since: int, version: int) -> int:

@@ -10,6 +10,7 @@ from det_jupyter.config import notices, parse_config
 from det_jupyter.master.machine.core.state import Allocation
 from det_jupyter.master.machine.rules.log_policies import describe, is_settled, policies_of
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
+from tests.problems import said
 from tests.unit.master.machine_world import make_config
 
 
@@ -53,13 +54,13 @@ def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
 def test_a_pattern_of_another_dialect_is_refused() -> None:
     fine = [f"fine {number}" for number in range(98)]  # all are tried in one process
     problems = find_pattern_problems([None, *fine, r"\p{Nonsense}"])
-    assert [problem.split(":")[0] for problem in problems] == ["log_policies[99].pattern"]
+    assert [problem.path for problem in problems] == ["log_policies[99].pattern"]
 
 
 def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
     words = "|".join(f"word{number}" * 8 for number in range(3000))
     pattern = f"(?:{words}){{e<=20}}"
-    problem, other = find_pattern_problems(["fine", pattern, "fine", "(?<"])
+    problem, other = said(find_pattern_problems(["fine", pattern, "fine", "(?<"]))
     assert problem.startswith("log_policies[1].pattern: got ")
     assert other.startswith("log_policies[3].pattern: got '(?<', ")
     assert "simpler than this" in problem

@@ -21,6 +21,7 @@ from det_jupyter.wire import (
     SignalGang,
     SwitchSlots,
 )
+from tests.problems import said
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -228,7 +229,7 @@ def test_everything_that_is_wrong_with_a_change_is_told_at_once(world: World) ->
 
     with pytest.raises(ConfigError) as refusal:
         world.tell(resources(1, priority=100, weight=0.0, max_slots=1, resource_pool="nigth"))
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "priority: got 100, expected a number from 1 to 99",
         "weight: got 0, expected a number from 0.001 to 1000",
         "max_slots: got 1, expected at least 2 (resources.slots_per_trial), or none; "
@@ -237,7 +238,7 @@ def test_everything_that_is_wrong_with_a_change_is_told_at_once(world: World) ->
     ]
     with pytest.raises(ConfigError) as refusal:
         world.tell(resources(1, weight=1e308, max_slots=2**50))
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "weight: got 1e+308, expected a number from 0.001 to 1000",
         f"max_slots: got {2**50}, expected at most 1000000, or none",
     ]
@@ -380,7 +381,7 @@ def test_an_unknown_pool_is_refused_with_those_that_there_are(world: World) -> N
 
     with pytest.raises(ConfigError) as refusal:
         world.tell(submitted(resources={"resource_pool": "day"}))
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "resources.resource_pool: got 'day'; there is no such pool, there are: night, default"
     ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import ChangeQueue, QueueChange, SetPools
+from tests.problems import said
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -76,7 +77,7 @@ def test_with_one_mistake_nothing_is_changed_and_all_mistakes_are_reported(world
                 (2, "ahead_of", 1),
             )
         )
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "3.priority: got 100, expected a number from 1 to 99",
         "3.weight: got -1, expected a number from 0.001 to 1000",
         "99.weight: there is no experiment 99",
@@ -95,14 +96,14 @@ def test_an_experiment_that_is_over_is_reported_once(world: World) -> None:
     world.tell(*running(), *completed(), exited())
     with pytest.raises(ConfigError) as refusal:
         world.tell(changes((2, "ahead_of", 1), (1, "priority", 5)))
-    assert refusal.value.problems == ["2.ahead_of: experiment 1 is over (completed)"]
+    assert said(refusal.value.problems) == ["2.ahead_of: experiment 1 is over (completed)"]
 
 
 def test_a_priority_and_a_place_among_others_must_agree(world: World) -> None:
     world.tell(submitted(), submitted(resources={"priority": 10}))
     with pytest.raises(ConfigError) as refusal:
         world.tell(changes((1, "priority", 5), (1, "behind", 2)))
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "1.behind: experiment 1 would take priority 10 of experiment 2, and 1.priority wants 5; "
         "give one of the two"
     ]

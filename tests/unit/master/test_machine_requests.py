@@ -24,6 +24,7 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from tests.problems import said
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     CAPSULE,
@@ -126,7 +127,7 @@ def test_an_experiment_that_can_never_run_is_refused_with_what_could(world: Worl
     world.tell(registered(slots=2))
     with pytest.raises(ConfigError) as refusal:
         world.tell(submitted(slots=8))
-    assert refusal.value.problems == [
+    assert said(refusal.value.problems) == [
         "resources.slots_per_trial: got 8, but pool default has 1 agent with 2 slots; "
         "values that can run: 1, 2"
     ]

@@ -65,5 +65,5 @@ def test_a_wrong_file_is_one_error_that_names_it_and_has_no_agents(
     with pytest.raises(ConfigError) as caught:
         read_pools()
     assert caught.value.problems
-    assert all(problem.startswith(f"{file}: ") for problem in caught.value.problems)
+    assert all(str(problem).startswith(f"{file}: ") for problem in caught.value.problems)
     assert simulated_agents() == []

@@ -12,6 +12,7 @@ from det_jupyter.errors import ConfigError, MasterUnreachable
 from det_jupyter.session import Session
 from det_jupyter.wire import ContinueTrial, MasterInfo
 from tests.integration.master_support import make_request
+from tests.problems import refusal
 from tests.unit.test_session import info
 from tests.unit.view.view_samples import experiment, trial
 
@@ -32,7 +33,7 @@ class Master:
             self.breaks -= 1
             raise httpx.ReadError("connection reset", request=request)
         if self.refuses:
-            return httpx.Response(422, json={"error": "ConfigError", "problems": ["wrong"]})
+            return httpx.Response(422, json=refusal("ConfigError", "wrong"))
         return httpx.Response(201, content=experiment(trial()).model_dump_json())
 
 

@@ -11,6 +11,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.submit import from_python
 from det_jupyter.notebook.submit.caller import Caller
 from det_jupyter.notebook.submit.from_python import submit
+from tests.problems import said
 
 ENTRYPOINT = "entrypoint: got 3, expected a class or a function with a name, or text"
 SLOTS = "slots: got an object of type object, expected a number, text, a list or a dict of these"
@@ -26,7 +27,7 @@ SLOTS = "slots: got an object of type object, expected a number, text, a list or
 def test_what_is_wrong_with_a_call_comes_together(config: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         submit(3, config, slots=object())  # type: ignore[arg-type]  # what a user may give
-    assert caught.value.problems == [ENTRYPOINT, SLOTS, problem]
+    assert said(caught.value.problems) == [ENTRYPOINT, SLOTS, problem]
 
 
 def test_what_is_included_may_come_from_an_iterator(monkeypatch: pytest.MonkeyPatch) -> None:

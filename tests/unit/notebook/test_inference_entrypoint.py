@@ -12,6 +12,7 @@ from det_jupyter.calls import call, find_function_problem
 from det_jupyter.config import parse_config
 from det_jupyter.notebook.submit.checks import find_batch_size_problems, find_class_problems
 from det_jupyter.pytorch import PyTorchTrial
+from tests.problems import said
 
 
 def plain() -> None: ...
@@ -60,18 +61,18 @@ def test_a_function_gets_the_arguments_that_it_has() -> None:
 def test_a_function_of_the_notebook_is_an_entrypoint() -> None:
     assert find_class_problems("plain", {"plain": plain}) == []
     (problem,) = find_class_problems("needy", {"needy": needy})
-    assert problem.startswith("entrypoint: needy requires model, rate, and ranks give only")
+    assert str(problem).startswith("entrypoint: needy requires model, rate, and ranks give only")
 
 
 def test_what_is_neither_class_nor_function_is_refused() -> None:
-    assert find_class_problems("x", {"x": 1}) == [
+    assert said(find_class_problems("x", {"x": 1})) == [
         "entrypoint: 'x' is of type int, expected a class or a function"
     ]
 
 
 def test_a_class_that_is_no_trial_is_told_of_functions_too() -> None:
     (problem,) = find_class_problems("Number", {"Number": int})
-    assert problem == (
+    assert str(problem) == (
         "entrypoint: Number does not derive from PyTorchTrial; write `class Number(PyTorchTrial)` "
         "(from det_jupyter.pytorch), or name a function, which every rank then calls"
     )
@@ -80,7 +81,7 @@ def test_a_class_that_is_no_trial_is_told_of_functions_too() -> None:
 def test_an_unknown_name_is_answered_with_what_could_be_meant() -> None:
     here = {"__name__": __name__, "plain": plain, "needy": needy, "count": 3}
     (problem,) = find_class_problems("plane", here)
-    assert problem == (
+    assert str(problem) == (
         "entrypoint: 'plane' is not defined in this notebook; run the cell that defines it "
         "(classes and functions defined here: plain)"
     )
@@ -89,8 +90,8 @@ def test_an_unknown_name_is_answered_with_what_could_be_meant() -> None:
 def test_only_a_trial_on_several_slots_needs_a_batch_size() -> None:
     missing = ["hyperparameters.global_batch_size: missing; give the batch size of all slots "
                "together (resources.slots_per_trial: 2)"]  # fmt: skip
-    assert find_batch_size_problems({"resources": {"slots_per_trial": 2}}) == missing
-    assert find_batch_size_problems({"resources": {"slots": 2}}) == missing
+    assert said(find_batch_size_problems({"resources": {"slots_per_trial": 2}})) == missing
+    assert said(find_batch_size_problems({"resources": {"slots": 2}})) == missing
     assert find_batch_size_problems({"resources": {"slots_per_trial": 1}}) == []
     given = {"resources": {"slots_per_trial": 2}, "hyperparameters": {"global_batch_size": 8}}
     assert find_batch_size_problems(given) == []
@@ -123,7 +124,7 @@ def test_lengths_that_are_counted_in_batches_need_its_size_and_say_why(
 ) -> None:
     """A class needs it; for a function the same configuration is right."""
     where = "hyperparameters.global_batch_size: missing"
-    assert find_batch_size_problems(document) == ([f"{where}; {cause}"] if cause else [])
+    assert said(find_batch_size_problems(document)) == ([f"{where}; {cause}"] if cause else [])
     searcher = {"name": "single", "metric": "loss", "max_length": 1}
     if "time_metric" not in document.get("searcher", {}):
         whole = document | {"searcher": searcher | document.get("searcher", {}), "entrypoint": "A"}
@@ -143,4 +144,6 @@ def test_a_constructor_that_wants_more_than_the_context_is_told_at_submission() 
         def evaluate_batch(self, batch: Any, batch_idx: int) -> Any: ...
 
     (problem,) = find_class_problems("Old", {"Old": Old})
-    assert problem.startswith("entrypoint: Old.__init__ requires hparams, and ranks give it the")
+    assert str(problem).startswith(
+        "entrypoint: Old.__init__ requires hparams, and ranks give it the"
+    )

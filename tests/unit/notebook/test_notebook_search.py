@@ -12,14 +12,14 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.drafts import located
 from det_jupyter.client.shown import ranked
 from det_jupyter.config import read_yaml
-from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.lengths import Length
+from det_jupyter.notebook.complete.table import det_parser, line_parser
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
 from det_jupyter.notebook.submit.preview import preview_shown
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.verbs.grammar import parse
-from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AllocationState,
@@ -243,13 +243,14 @@ def test_problems_name_their_line_or_their_template() -> None:
     text = "\nresources: {priority: 3}\nlabels:\n- a\n"
     template = {"resources": {"slots_per_trial": "two"}, "searcher": {"name": "random"}}
     problems = [
-        "labels[0]: got 'a', expected b",
-        "resources.slots_per_trial: got 'two', expected a number",
-        "resources.weight: missing",
-        "searcher.max_trials: missing",
-        "entrypoint: missing",
+        Problem("labels[0]", "got 'a', expected b"),
+        Problem("resources.slots_per_trial", "got 'two', expected a number"),
+        Problem("resources.weight", "missing"),
+        Problem("searcher.max_trials", "missing"),
+        Problem("entrypoint", "missing"),
     ]
-    assert located(problems, read_yaml(text), None, "base", template).problems == [
+    found = located(problems, read_yaml(text), None, "base", template)
+    assert str(found).splitlines() == [
         "resources.slots_per_trial: got 'two', expected a number (from template base)",
         "searcher.max_trials: missing (from template base)",
         "entrypoint: missing",

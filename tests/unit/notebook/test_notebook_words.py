@@ -10,13 +10,13 @@ import pytest
 from det_jupyter.client import Client, Trial
 from det_jupyter.client.creating import find_slot_problems
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.errors import Conflict, DetError, WaitTimeout
+from det_jupyter.errors import Conflict, DetError, Problem, WaitTimeout
 from det_jupyter.notebook import extension
+from det_jupyter.notebook.complete.table import cell_parser, line_parser
 from det_jupyter.notebook.handles import experiments, progress
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.notebook.submit.checks import find_class_problems
-from det_jupyter.verbs.table import cell_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     MAX_LINES,
@@ -30,6 +30,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from tests.problems import said
 from tests.unit.view.view_samples import experiment, slot, trial
 
 
@@ -99,14 +100,18 @@ class Pools:
     def pools(self) -> list[PoolStatus]:
         return [pool(16, name="big"), pool(4, 2)]
 
-    def find_impossibility(self, slots: int, *, pool: str, is_single_agent: bool) -> str | None:
+    def find_impossibility(
+        self, slots: int, *, pool: str, is_single_agent: bool
+    ) -> Problem | None:
         self.asked.append((slots, pool, is_single_agent))
-        return IMPOSSIBLE if slots == 5 and not pool else None
+        return Problem("", IMPOSSIBLE) if slots == 5 and not pool else None
 
     def problems_of(self, queue_anyway: bool = False, **resources: Any) -> list[str]:
         """Return what is told of an experiment that asks for this."""
         client = cast("Client", self)
-        return find_slot_problems({"resources": resources}, client, queue_anyway=queue_anyway)
+        return said(
+            find_slot_problems({"resources": resources}, client, queue_anyway=queue_anyway)
+        )
 
 
 def test_slots_that_a_pool_can_never_give_are_told_before_submission() -> None:
@@ -137,11 +142,11 @@ def test_a_pool_that_is_not_there_is_told_before_submission() -> None:
 
 def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:
     (problem,) = find_class_problems("Cat", {"__name__": "__main__", "x": 1})
-    assert problem == (
+    assert str(problem) == (
         "entrypoint: 'Cat' is not defined in this notebook; "
         "run the cell that defines it (it defines no class or function yet)"
     )
-    assert find_class_problems("x", {"x": 1}) == [
+    assert said(find_class_problems("x", {"x": 1})) == [
         "entrypoint: 'x' is of type int, expected a class or a function"
     ]
 

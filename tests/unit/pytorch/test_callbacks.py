@@ -13,6 +13,7 @@ from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
 from det_jupyter.pytorch.trial.info import TrialInfo
+from tests.problems import said
 
 HOOKS: dict[str, tuple[Any, ...]] = {
     "on_trial_startup": (3, None),
@@ -280,7 +281,7 @@ def test_early_stopping_names_the_metrics_that_there_are() -> None:
 def test_early_stopping_tells_all_that_is_wrong_with_its_arguments() -> None:
     with pytest.raises(ConfigError) as caught:
         EarlyStopping(TrialInfo(), "error", patience=0, min_delta=-1.0)
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "EarlyStopping: got patience 0, expected at least 1",
         "EarlyStopping: got min_delta -1.0, expected at least 0",
     ]

@@ -14,6 +14,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.training.building import check_agreement
+from tests.problems import said
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 
 Build = Callable[[PyTorchTrialContext], None]
@@ -123,7 +124,7 @@ def another_buffer(context: PyTorchTrialContext) -> None:
 def test_all_ranks_are_told_what_differs_and_where(changed: Build, problem: str) -> None:
     for outcome in check(changed):
         assert isinstance(outcome, ConfigError)
-        assert outcome.problems == [problem]
+        assert said(outcome.problems) == [problem]
 
 
 def test_all_that_differs_is_told_at_once() -> None:
@@ -132,7 +133,7 @@ def test_all_that_differs_is_told_at_once() -> None:
         a_wider_layer(context)
 
     for outcome in check(both, size=2):
-        assert [problem.split(":")[0] for problem in outcome.problems] == [
+        assert [problem.split(":")[0] for problem in said(outcome.problems)] == [
             "wrap_optimizer",
             "wrap_model",
         ]

@@ -26,6 +26,7 @@ from det_jupyter.pytorch.experimental import (
 )
 from det_jupyter.pytorch.experimental.batches import Batches, find_problems, make_loader
 from det_jupyter.records import MetricsReported, Progress
+from tests.problems import said
 
 
 class Stopped(Exception):
@@ -171,7 +172,7 @@ def test_data_that_cannot_be_divided_is_refused(
 def test_all_that_is_wrong_with_a_call_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         infer(tmp_path, Batches, batch_size=0, max_batches=True, checkpoint_interval=1.5)  # type: ignore[arg-type]  # what is tested
-    assert refused.value.problems == [
+    assert said(refused.value.problems) == [
         "torch_batch_process: batch_processor_cls: got Batches, expected a class derived from "
         "TorchBatchProcessor",
         "torch_batch_process: batch_size: got 0, expected a whole number from 1 on",

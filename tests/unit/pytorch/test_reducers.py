@@ -28,6 +28,7 @@ from det_jupyter.pytorch.reducers.reducing import (
     reducers_by_name,
     weighted_mean,
 )
+from tests.problems import said
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 NAN, INF = math.nan, math.inf
@@ -114,7 +115,7 @@ def test_one_reducer_is_that_of_every_metric() -> None:
 def test_reducers_that_do_not_fit_are_told_all_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         reducers_by_name({"los": AVG, "error": "max"}, ["accuracy", "error", "loss"])
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "evaluation_reducer: lacks accuracy, loss, which evaluate_batch returns",
         "evaluation_reducer: has los, which evaluate_batch does not return; "
         "it returns accuracy, error, loss",

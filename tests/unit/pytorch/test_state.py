@@ -35,6 +35,7 @@ from det_jupyter.pytorch.checkpoints.state import (
     write_state,
 )
 from det_jupyter.pytorch.trial.callbacks import Callbacks
+from tests.problems import said
 
 
 class Remembers(PyTorchCallback):
@@ -205,7 +206,7 @@ def test_what_a_safe_load_refuses_is_named_with_whose_it_is(tmp_path: Path) -> N
     with pytest.raises(ConfigError) as caught:
         save(parts, tmp_path)
     refusal = "which a safe load refuses; keep tensors, arrays, numbers, strings, lists and dicts"
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         f"checkpoint: lr_scheduler 1 (CosineAnnealingLR): its state['hook'] is a "
         f"builtins.builtin_function_or_method, {refusal} in it",
         f"checkpoint: callback 'memory': its state['when'][1] is a pathlib.PosixPath, "

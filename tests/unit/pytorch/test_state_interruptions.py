@@ -9,6 +9,7 @@ import pytest
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.training.interruptions import Interruption
+from tests.problems import said
 
 PLAN = {"DET_JUPYTER_INTERRUPT": "pause@7 kill@15"}
 
@@ -23,7 +24,7 @@ def test_each_run_has_its_own_interruption_and_later_ones_none() -> None:
 def test_all_that_is_not_understood_is_told() -> None:
     with pytest.raises(ConfigError) as refused:
         Interruption.of({"DET_JUPYTER_INTERRUPT": "stop@3 pause@7 kill@-1"}, 2)
-    assert refused.value.problems == [
+    assert said(refused.value.problems) == [
         "DET_JUPYTER_INTERRUPT: got 'stop@3', expected pause@N or kill@N",
         "DET_JUPYTER_INTERRUPT: got 'kill@-1', expected pause@N or kill@N",
     ]

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
-from det_jupyter.remedies import notebook_lines
+from det_jupyter.reader import NOTEBOOK
+from det_jupyter.remedies import lines_of
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Group,
@@ -285,7 +286,7 @@ def why(pool: Pool, request_id: str, world: World) -> Reason:
 
 def offers(found: Reason) -> list[tuple[str, str]]:
     """Return the remedies: what is said, and what to type."""
-    return [(remedy.text, "\n".join(notebook_lines(remedy))) for remedy in found.remedies]
+    return [(remedy.text, "\n".join(lines_of(remedy, NOTEBOOK))) for remedy in found.remedies]
 
 
 def groups(*ids: int) -> list[Group]:

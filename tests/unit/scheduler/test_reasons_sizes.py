@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.errors import Problem
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Request, Shape
 from det_jupyter.scheduler.reasons.sizes import (
     could_run,
@@ -73,47 +74,47 @@ def test_the_nearest_values_are_one_below_and_one_above(
     [
         (
             12, agents(8, 8), PoolRules(),
-            "resources.slots_per_trial: got 12, but pool default has 2 agents with 8 slots each; "
+            "got 12, but pool default has 2 agents with 8 slots each; "
             "values that can run: 1 to 8, 16",
         ),
         (
             2, agents(1), PoolRules(),
-            "resources.slots_per_trial: got 2, but pool default has 1 agent with 1 slot; values "
+            "got 2, but pool default has 1 agent with 1 slot; values "
             "that can run: 1",
         ),
         (
             7, agents(4, 2), MIXED,
-            "resources.slots_per_trial: got 7, but pool default has 1 agent with 4 slots and 1 "
+            "got 7, but pool default has 1 agent with 4 slots and 1 "
             "agent with 2 slots; values that can run: 1 to 4, 6",
         ),
         (
             6, agents(4, 2), PoolRules(),
-            "resources.slots_per_trial: got 6, but pool default has 1 agent with 4 slots and 1 "
+            "got 6, but pool default has 1 agent with 4 slots and 1 "
             "agent with 2 slots; values that can run: 1 to 4",
         ),
         (
             12, [*agents(8), *agents(4, kind="cpu")], MIXED,
-            "resources.slots_per_trial: got 12, but pool default has 1 agent with 8 cuda slots "
+            "got 12, but pool default has 1 agent with 8 cuda slots "
             "and 1 agent with 4 cpu slots; values that can run: 1 to 8",
         ),
         (
             20, agents(8, 4, 2), PoolRules(),
-            "resources.slots_per_trial: got 20, but pool default has 3 agents with 2 to 8 slots; "
+            "got 20, but pool default has 3 agents with 2 to 8 slots; "
             "values that can run: 1 to 8",
         ),
         (
             9, agents(*[8] * 100), PoolRules(),
-            "resources.slots_per_trial: got 9, but pool default has 100 agents with 8 slots each; "
+            "got 9, but pool default has 100 agents with 8 slots each; "
             "values that can run: 1 to 8, then 16 to 800 in steps of 8",
         ),
         (
             1, agents(0), PoolRules(),
-            "resources.slots_per_trial: got 1, but pool default has 1 agent with 0 slots; values "
+            "got 1, but pool default has 1 agent with 0 slots; values "
             "that can run: none but 0",
         ),
         (
             0, agents(4), PoolRules(max_aux_per_agent=0),
-            "resources.slots_per_trial: got 0, but no agent of pool default takes trials without "
+            "got 0, but no agent of pool default takes trials without "
             "slots; values that can run: 1 to 4",
         ),
         (16, agents(8, 8), PoolRules(), None),
@@ -124,14 +125,16 @@ def test_the_nearest_values_are_one_below_and_one_above(
 def test_what_can_never_run_is_refused_with_what_can(
     slots: int, offered: Sequence[AgentSlots], rules: PoolRules, message: str | None
 ) -> None:
-    assert find_impossibility(slots, False, offered, rules) == message
+    expected = None if message is None else Problem("resources.slots_per_trial", message)
+    assert find_impossibility(slots, False, offered, rules) == expected
 
 
 def test_a_refusal_names_the_pool_and_that_one_agent_is_asked_for() -> None:
-    assert find_impossibility(16, True, agents(8, 8), PoolRules(), "gpu") == (
-        "resources.slots_per_trial: got 16 on one agent (resources.is_single_node), but pool gpu "
+    assert find_impossibility(16, True, agents(8, 8), PoolRules(), "gpu") == Problem(
+        "resources.slots_per_trial",
+        "got 16 on one agent (resources.is_single_node), but pool gpu "
         "has 2 agents with 8 slots each; values that can run on one agent "
-        "(resources.is_single_node): 1 to 8"
+        "(resources.is_single_node): 1 to 8",
     )
 
 

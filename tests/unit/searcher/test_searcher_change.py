@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.config import Length
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher import Close, Create, ExitReason, Shutdown, TrainTo
+from tests.problems import said
 from tests.unit.searcher.searcher_world import World, make_config
 
 RANDOM: dict[str, Any] = {"name": "random", "max_length": 100, "max_trials": 4}
@@ -37,7 +38,7 @@ def problems_of(world: World, **changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         world.change(**changes)
     assert world.search.snapshot() == before
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 def created(world: World) -> int:

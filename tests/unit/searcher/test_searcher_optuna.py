@@ -23,6 +23,7 @@ from det_jupyter.searcher import (
     TrainTo,
 )
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
+from tests.problems import said
 from tests.unit.searcher.searcher_world import World, make_config, make_search
 from tests.unit.searcher.test_searcher import SearchMethodContract, draw_event
 
@@ -303,7 +304,7 @@ def test_with_asha_a_longer_length_is_a_new_rung_on_top() -> None:
 def test_a_length_that_is_shorter_or_in_another_unit_is_refused(length: Length, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         start(ASHA).change(max_length=length)
-    assert caught.value.problems == [f"searcher.max_length: got {length}, {why}"]
+    assert said(caught.value.problems) == [f"searcher.max_length: got {length}, {why}"]
 
 
 def test_the_same_length_changes_nothing() -> None:

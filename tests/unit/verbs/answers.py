@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import NotFound
+from det_jupyter.reader import NOTEBOOK, Reader
 from det_jupyter.verbs.grammar import Call, Group, LineParser, make_parser, parse
 from det_jupyter.verbs.table_experiments import MEMBERS
 from det_jupyter.verbs.table_others import OTHERS
@@ -152,7 +153,9 @@ class Answering:
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id >= 90:
-            raise NotFound(f"there is no experiment {experiment_id}")
+            raise NotFound(
+                f"there is no experiment {experiment_id}", what="experiment", number=experiment_id
+            )
         return self.view.model_copy(update={"id": experiment_id})
 
     def trial(self, trial_id: int) -> TrialView:
@@ -319,7 +322,7 @@ def parser() -> LineParser:
 
 
 def answer_to(
-    master: Answering, line: str, text: str | None = None, *, is_shell: bool = False
+    master: Answering, line: str, text: str | None = None, *, reader: Reader = NOTEBOOK
 ) -> Any:
     """Return what the verb of a line returns."""
     options = parse(parser(), line)
@@ -330,6 +333,6 @@ def answer_to(
             client=client,
             experiment=lambda number: Experiment(client, number),
             text=text,
-            is_shell=is_shell,
+            reader=reader,
         )
     )

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import DetError
+from det_jupyter.reader import NOTEBOOK, SHELL
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import agents_listing, jobs_listings
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
@@ -249,12 +250,14 @@ PAGES: dict[str, Callable[[], str]] = {
     "page of tables": lambda: tables_page(
         [agents_listing(busy_cluster()), agents_listing(cluster()), *_jobs()], 2
     ),
-    "text of no slots": lambda: ledger_text(cluster()),
-    "text of many slots": lambda: ledger_text(cluster(pool(*HUGE))),
-    "text of all of many slots": lambda: ledger_text(cluster(pool(*HUGE)), with_all=True),
-    "text of many agents": lambda: ledger_text(cluster(pool(*MANY)))[-300:],
-    "text of a pool without agents": lambda: ledger_text(cluster(pool(name="night"))),
-    "text of 64 slots": lambda: ledger_text(cluster(pool(agent(*map(slot, range(64)))))),
+    "text of no slots": lambda: ledger_text(cluster(), NOTEBOOK),
+    "text of many slots": lambda: ledger_text(cluster(pool(*HUGE)), NOTEBOOK),
+    "text of all of many slots": lambda: ledger_text(
+        cluster(pool(*HUGE)), NOTEBOOK, with_all=True
+    ),
+    "text of many agents": lambda: ledger_text(cluster(pool(*MANY)), NOTEBOOK)[-300:],
+    "text of a pool without agents": lambda: ledger_text(cluster(pool(name="night")), NOTEBOOK),
+    "text of 64 slots": lambda: ledger_text(cluster(pool(agent(*map(slot, range(64))))), NOTEBOOK),
     "page of 64 slots": lambda: ledger_page(cluster(pool(agent(*map(slot, range(64))))))[-90:],
     "page of a preview with many": lambda: render_page(many_preview(), AT),
     "words": lambda: "\n".join(f"{line}: {' '.join(words(line))}" for line in TYPED),
@@ -303,7 +306,12 @@ def said(line: str, folder: Path) -> str:
     stdin, sys.stdin = sys.stdin, io.StringIO("n\n")  # to what is asked
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            answer = answer_to(master, words, text or None, is_shell=line.startswith("shell: "))
+            answer = answer_to(
+                master,
+                words,
+                text or None,
+                reader=SHELL if line.startswith("shell: ") else NOTEBOOK,
+            )
         except (DetError, KeyboardInterrupt) as error:
             answer = f"{type(error).__name__}: {error}"
         finally:

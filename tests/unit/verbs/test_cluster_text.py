@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.reasons import reason_page, reason_text
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import (
     agents_listing,
@@ -43,7 +44,7 @@ TODAY = f"{datetime.now():%Y-%m-%d}"
 
 
 def test_the_ledger_says_who_is_on_every_slot() -> None:
-    assert ledger_text(cluster(pool(busy_agent(), num_waiting=2))).splitlines() == [
+    assert ledger_text(cluster(pool(busy_agent(), num_waiting=2)), NOTEBOOK).splitlines() == [
         "Pool default (priority, preemption): 8 slots: 2 used, 1 leaving, 3 free, 1 occupied, "
         "1 disabled; 2 trials waiting",
         "  Agent left  ██▓▞x···",
@@ -66,7 +67,7 @@ def test_every_pool_and_agent_has_a_line() -> None:
     night = pool(name="night", policy="fair_share", preemption=False)
     gone = agent(slot(0), name="right", connected=False, pool="default")
     here = agent(slot(0), slot(1), hostname="box", num_aux=1)
-    assert ledger_text(cluster(pool(here, gone), night)).splitlines() == [
+    assert ledger_text(cluster(pool(here, gone), night), NOTEBOOK).splitlines() == [
         "Pool default (priority, preemption): 2 slots: 2 free",
         "  Agent left on box  ··  2 slots: 2 free  1 trial without slots",
         "    [0-1] ····  free",
@@ -74,13 +75,13 @@ def test_every_pool_and_agent_has_a_line() -> None:
         "Pool night (fair share): no slots",
         "  no agents",
     ]
-    assert ledger_text(cluster()) == "There is no pool."
+    assert ledger_text(cluster(), NOTEBOOK) == "There is no pool."
 
 
 def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
     other: dict[str, Any] = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
     slots = [held(0, 2), held(1, 3), held(2, 0, **other), held(3, 1, processes=[kernel()])]
-    assert ledger_text(cluster(pool(agent(*slots)))).splitlines()[2:5] == [
+    assert ledger_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()[2:5] == [
         "    [0-1] ████  used: experiment 3 “resnet” trial 7 ranks 2-3 · priority 42 "
         "· since 14:02",
         "    [2]   ████  used: experiment 4 “resnet” trial 8 rank 0 · priority 42 · since 14:02",
@@ -91,15 +92,15 @@ def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
 
 def test_many_agents_are_a_line_each_and_then_a_number() -> None:
     agents = [agent(*(held(i, i) for i in range(8)), name=f"a{n}") for n in range(1000)]
-    lines = ledger_text(cluster(pool(*agents))).splitlines()
+    lines = ledger_text(cluster(pool(*agents)), NOTEBOOK).splitlines()
     assert len(lines) == 42
     assert lines[1] == "  Agent a0  ████████  8 slots: 8 used"
     assert lines[-1] == "  … and 960 more agents: 7,680 slots: 7,680 used"
-    assert len(ledger_text(cluster(pool(*agents)), with_all=True).splitlines()) == 2001
+    assert len(ledger_text(cluster(pool(*agents)), NOTEBOOK, with_all=True).splitlines()) == 2001
 
 
 def test_an_agent_with_many_slots_is_one_line_of_signs() -> None:
-    text = ledger_text(cluster(pool(agent(*(slot(i) for i in range(1000))))))
+    text = ledger_text(cluster(pool(agent(*(slot(i) for i in range(1000))))), NOTEBOOK)
     assert text.splitlines()[1:] == [f"  Agent left  {'·' * 64}…"]
 
 
@@ -108,7 +109,7 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
     script = kernel(pid=2, kernel_id=None, notebook=None, command="train.py", user="")
     nameless = kernel(pid=3, notebook=None)
     slots = [slot(i, "occupied", processes=[busy, script, nameless]) for i in range(2)]
-    lines = ledger_text(cluster(pool(agent(*slots)))).splitlines()
+    lines = ledger_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()
     assert [line for line in lines if "!kill" in line] == [
         "The kernel of an unknown notebook (pid 3 on agent left) holds 14 GB and has been idle "
         "for 2.5 h. Shut it down in Jupyter, or free it with:  !kill 3"
@@ -121,8 +122,8 @@ def test_names_stay_on_one_line_and_short() -> None:
     named = agent(held(0, 0, experiment_name=name), name="left\nright")
     waiting = entry(experiment_name=name)
     view = cluster(pool(named, num_waiting=1), queue=(waiting,))
-    assert len(ledger_text(view).splitlines()) == 3
-    assert "“<b>a</b> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…”" in ledger_text(view)
+    assert len(ledger_text(view, NOTEBOOK).splitlines()) == 3
+    assert "“<b>a</b> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…”" in ledger_text(view, NOTEBOOK)
     assert len(queue_text(view).splitlines()) == 3
     for page in (ledger_page(view), queue_page(view)):
         assert "<b>a</b>" not in page
@@ -160,21 +161,23 @@ def test_trials_of_a_search_one_behind_the_other_are_told_together() -> None:
 
 
 def test_a_reason_is_a_sentence_and_what_to_type() -> None:
-    assert reason_text(reason()).splitlines() == [
+    assert reason_text(reason(), NOTEBOOK).splitlines() == [
         f"Trial 9: {SENTENCE}",
         "  What would start it:",
         "    • wait until experiment 3 ends",
         "    • let experiment 5 go first",
         "        %det_experiment set 5 --priority 10",
     ]
-    assert reason_text(reason(remedies=[], why_unknown="trial 7 has not reported progress")) == (
+    assert reason_text(
+        reason(remedies=[], why_unknown="trial 7 has not reported progress"), NOTEBOOK
+    ) == (
         f"Trial 9: {SENTENCE}\n  When it starts is not known: trial 7 has not reported progress."
     )
 
 
 def test_what_ends_a_trial_that_leaves_is_not_said_to_start_it() -> None:
     leaving = reason(cause="leaving")
-    assert "  What would end it now:" in reason_text(leaving).splitlines()
+    assert "  What would end it now:" in reason_text(leaving, NOTEBOOK).splitlines()
     assert "What would end it now:" in reason_page(leaving)
 
 
@@ -340,7 +343,7 @@ def test_a_page_names_what_a_box_stands_for() -> None:
 
 
 def test_a_time_that_is_not_today_has_its_date() -> None:
-    text = ledger_text(cluster(pool(agent(held(0, 0, since=AT - 86_400 * 3)))))
+    text = ledger_text(cluster(pool(agent(held(0, 0, since=AT - 86_400 * 3)))), NOTEBOOK)
     day = datetime.fromtimestamp(AT - 86_400 * 3)
     assert f"since {day:%b} {day.day}, 14:30" in text
 

@@ -16,9 +16,10 @@ from det_jupyter.client import Client
 from det_jupyter.client.asking import to_moment
 from det_jupyter.client.finding import find_by_name, make_query
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
+from det_jupyter.notebook.complete.table import line_parser
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import run_line
-from det_jupyter.verbs.table import line_parser
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.words import date as date_text
 from tests.unit.verbs.finding_samples import CREATED_AT, row, rows_found
@@ -207,4 +208,4 @@ def test_a_name_that_is_none_is_refused_with_the_nearest() -> None:
 
 
 def name_found(name: str, *rows: ExperimentRow) -> int:
-    return find_by_name(cast("Client", Master(ExperimentRows(rows=list(rows)))), name)
+    return find_by_name(cast("Client", Master(ExperimentRows(rows=list(rows)))), name, NOTEBOOK)

@@ -10,6 +10,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, UsageError
+from det_jupyter.reader import NOTEBOOK, SHELL
 from det_jupyter.verbs.finding import numbers_of, with_existing
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import archive, command, delete, is_sure
@@ -33,7 +34,7 @@ class Master:
 
     def experiment(self, number: int) -> Any:
         if number not in self.numbers:
-            raise NotFound(f"there is no experiment {number}")
+            raise NotFound(f"there is no experiment {number}", what="experiment", number=number)
         return experiment(trial(), id=number, name=f"net {number}", state=State.PAUSED)
 
     def checkpoints(self, number: int) -> Any:
@@ -181,7 +182,7 @@ def test_of_a_range_those_count_that_there_are_and_a_number_always_does() -> Non
     master = Master(2, 4, 6)
     assert numbers_of(call(master, "kill", range(1, 5), one(9), range(4, 7))) == [2, 4, 9, 6]
     assert numbers_of(call(master, "kill", one(7))) == [7]
-    with pytest.raises(NotFound, match=r"there is no experiment of 10-19, 30-31$"):
+    with pytest.raises(NotFound, match=r"of 10-19, 30-31; there are: 2, 4, 6$"):
         numbers_of(call(master, "kill", range(10, 20), range(30, 32)))
 
 
@@ -194,14 +195,17 @@ def test_of_a_range_those_count_that_there_are_and_a_number_always_does() -> Non
     ],
 )
 def test_an_error_about_a_number_names_those_that_there_are(numbers: Any, hint: str) -> None:
-    error = NotFound("there is no experiment 99; it may have been deleted")
-    found = with_existing(error, cast(Client, Master(*numbers)))
+    text = "there is no experiment 99; it may have been deleted"
+    error = NotFound(text, what="experiment", number=99)
+    found = with_existing(error, cast(Client, Master(*numbers)), NOTEBOOK)
     assert str(found) == f"there is no experiment 99; {hint}"
 
 
 def test_other_errors_stay_as_they_are() -> None:
     master = cast(Client, Master(1))
     error = NotFound("there is no trial 3 in experiment 1")
-    assert with_existing(error, master) is error
-    found = with_existing(NotFound("there is no trial 3"), master)
-    assert str(found).startswith("there is no trial 3; %det task list shows those that run")
+    assert with_existing(error, master, NOTEBOOK) is error
+    error = NotFound("there is no trial 3", what="trial", number=3)
+    for reader, line in ((NOTEBOOK, "%det task list"), (SHELL, "det task list")):
+        found = with_existing(error, master, reader)
+        assert str(found).startswith(f"there is no trial 3; {line} shows those that run")

@@ -16,10 +16,10 @@ import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.client.shown import state_word
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
+from det_jupyter.notebook.complete.table import det_parser, line_parser
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.verbs.experiments import describe_state, ended
-from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.wire import (
     AllocationState,
     Archive,
@@ -50,6 +50,7 @@ from det_jupyter.wire import (
     Unarchive,
 )
 from det_jupyter.words import date
+from tests.problems import said
 from tests.unit.verbs.cluster_samples import (
     SENTENCE,
     agent,
@@ -84,7 +85,9 @@ class Master:
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id >= 90:
-            raise NotFound(f"there is no experiment {experiment_id}")
+            raise NotFound(
+                f"there is no experiment {experiment_id}", what="experiment", number=experiment_id
+            )
         return self.view.model_copy(update={"id": experiment_id})
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
@@ -139,7 +142,7 @@ class Master:
 
     def reason(self, trial_id: int) -> Reason:
         if trial_id == 99:
-            raise NotFound("there is no trial 99")
+            raise NotFound("there is no trial 99", what="trial", number=99)
         return reason(trial_id=trial_id)
 
 
@@ -348,7 +351,7 @@ def test_a_number_that_is_none_is_told_with_those_that_there_are(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(experiment_id: int) -> ExperimentView:
-        raise NotFound(f"there is no experiment {experiment_id}; `list` shows those that are")
+        raise NotFound("`list` shows those that are", what="experiment", number=experiment_id)
 
     monkeypatch.setattr(master, "experiment", refuse)
     magics: Any = DetMagics(shell=None)
@@ -428,7 +431,7 @@ def test_an_experiment_is_updated_by_one_request(
 def problems_of(line: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         det(line)
-    return caught.value.problems
+    return said(caught.value.problems)
 
 
 def test_what_cannot_be_read_is_reported_with_what_the_master_refuses(master: Master) -> None:
@@ -447,13 +450,17 @@ def test_what_cannot_be_read_is_reported_with_what_the_master_refuses(master: Ma
         "2.weight: got 'nan', expected a number above 0",
         "3.weight: got '[1', expected a number above 0",
         "3.weight: got 'true', expected a number above 0",
-        "99.weight: there is no experiment 99; %det job list shows those that are not over",
+        "99.weight: there is no experiment 99",
         "Nothing is changed.",
+        "%det job list shows the experiments that are not over.",
     ]
     assert [request.dry_run for request in master.asked] == [True]
 
 
-def test_a_refused_update_says_that_nothing_is_changed(master: Master) -> None:
+def test_a_refused_update_says_that_nothing_is_changed(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master, "jobs", lambda: [job(experiment_id=5)])
     master.refusal = ["--priority: got 0, expected a number from 1 to 99"]
     assert problems_of("job update 5 --priority 0") == master.refusal
     assert problems_of("job update 5 --priority 0 --weight 2") == [
@@ -494,7 +501,7 @@ def test_pools_are_set_from_a_cell_or_a_file(
 def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         det("pool set", POOLS.replace("fair_share", "fare_share").replace("agents", "agnets"))
-    first, second = caught.value.problems
+    first, second = said(caught.value.problems)
     assert first.startswith("line 5: pools[1].agnets: unknown key")
     assert second.startswith("line 6: pools[1].scheduler.type: got 'fare_share'")
     file = tmp_path / "pools.yaml"

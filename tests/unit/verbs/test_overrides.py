@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.verbs.overrides import read_overrides
+from tests.problems import said
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
 def test_changes_that_undo_one_another_are_refused(first: str, second: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_overrides([first, "data.c=3", second], "data: {a: 5}\n")
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         f"--config: got {first} and {second}, expected only one of them"
     ]
 
@@ -54,7 +55,7 @@ def test_changes_of_the_same_section_go_together() -> None:
 def test_changes_that_cannot_be_read_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         read_overrides(["a", "b.=1", "c=[1"], None)
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "--config: got 'a', expected KEY=VALUE, such as searcher.max_length.epochs=12",
         "--config: got 'b.=1', expected KEY=VALUE, such as searcher.max_length.epochs=12",
         "--config: got 'c=[1', expected YAML after the =",

@@ -6,10 +6,12 @@ from typing import get_args
 
 import pytest
 
-from det_jupyter.remedies import notebook_lines
+from det_jupyter.cli.table import shell_parser
+from det_jupyter.notebook.complete.table import DET, EXPERIMENT, det_parser, line_parser
+from det_jupyter.reader import NOTEBOOK, SHELL
+from det_jupyter.remedies import lines_of
 from det_jupyter.verbs.experiments import explain
 from det_jupyter.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
-from det_jupyter.verbs.table import DET, EXPERIMENT, det_parser, line_parser
 from det_jupyter.verbs.table_others import OTHERS
 from det_jupyter.wire import Remedy
 from det_jupyter.wire.cluster import RemedyVerb
@@ -34,12 +36,14 @@ def test_each_remedy_is_tried_here() -> None:
 
 @pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.verb)
 def test_the_lines_of_a_remedy_are_lines_of_the_table(remedy: Remedy) -> None:
-    lines = [line for line in notebook_lines(remedy) if line.startswith("%")]
+    lines = [line for line in lines_of(remedy, NOTEBOOK) if line.startswith("%")]
     assert lines
     for line in lines:
         magic, _, words = line.partition(" ")
         options = parse({"%det": det_parser, "%det_experiment": line_parser}[magic](), words)
         assert options.verb.name in words
+    for line in [line for line in lines_of(remedy, SHELL) if line.startswith("det ")]:
+        assert parse(shell_parser(), line.removeprefix("det ")).verb.name in line
 
 
 @pytest.mark.parametrize("line", ["", "list wide", "pause 7", "logs 7 -f", "label add 7 good"])
@@ -65,7 +69,11 @@ def test_the_help_of_det_experiment_has_that_of_its_cell(
 
 
 def test_defaults_are_explained_as_they_are_written() -> None:
-    [row] = [line for line in explain("").splitlines() if line.startswith("min_checkpoint_period")]
+    [row] = [
+        line
+        for line in explain("", NOTEBOOK).splitlines()
+        if line.startswith("min_checkpoint_period")
+    ]
     assert "  {batches: 0}  " in row
 
 

@@ -254,13 +254,20 @@ def test_waiting_trial_says_why_what_would_start_it_and_when() -> None:
         "starts when it ends or is paused",
         "expected": "expected to start at 14:34 (14:24 to 14:54), by the progress of trial 4",
         "remedies": [
-            {"sentence": "wait until experiment 3 ends", "command": "", "button": ""},
             {
+                "id": "wait 3",
+                "sentence": "wait until experiment 3 ends",
+                "command": "",
+                "button": "",
+            },
+            {
+                "id": "pause 3",
                 "sentence": "pause experiment 3, which gives 4 slots back",
                 "command": "%det_experiment pause 3",
                 "button": "Pause",
             },
             {
+                "id": "set 7 max_slots=2",
                 "sentence": "ask for 2 slots",
                 "command": "%det_experiment set 7 --max-slots 2",
                 "button": "Change",

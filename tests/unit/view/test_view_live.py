@@ -14,7 +14,6 @@ from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.show import Front
-from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
@@ -201,15 +200,15 @@ def test_button_of_a_remedy_does_what_its_line_would_do(
     remedy: Remedy, asked: list[tuple[Any, ...]]
 ) -> None:
     view, client = offering(remedy)
-    view._on_command("\n".join(notebook_lines(remedy)))
+    view._on_command(remedy.id)
     assert client.asked == asked
     assert _BUTTONS[remedy.verb]
 
 
 def test_remedy_that_is_offered_no_more_is_refused() -> None:
     view, client = offering(Remedy(verb="pause", target=[3], text=""))
-    with pytest.raises(Conflict, match="pause 4: the queue has changed meanwhile"):
-        view._on_command("%det_experiment pause 4")
+    with pytest.raises(Conflict, match="the queue has changed meanwhile"):
+        view._on_command("pause 4")
     assert client.asked == []
 
 

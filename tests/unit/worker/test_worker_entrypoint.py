@@ -12,6 +12,7 @@ from det_jupyter.entrypoints import Imported
 from det_jupyter.errors import ConfigError
 from det_jupyter.worker.entrypoint import find_in_module, put_first
 from tests.modules import modules_as_before
+from tests.problems import said
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_what_cannot_be_found_is_told_with_what_is_there(
     put_first(folder)
     with pytest.raises(ConfigError) as caught:
         find_in_module(Imported(module, name), folder)
-    assert caught.value.problems == [problem]
+    assert said(caught.value.problems) == [problem]
 
 
 def test_an_import_that_fails_in_the_module_is_its_own_error(folder: Path) -> None:
@@ -117,7 +118,7 @@ def test_what_would_hide_a_package_in_use_or_python_itself_is_refused(folder: Pa
     write(folder, "sys.py", "")
     with pytest.raises(ConfigError) as caught:
         put_first(folder)
-    assert caught.value.problems == [
+    assert said(caught.value.problems) == [
         "context: pydantic/ would take the place of the installed pydantic, which ranks need; "
         "rename it"
     ]

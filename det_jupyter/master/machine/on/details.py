@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.schema.fields import Title
 from det_jupyter.wire import ChangeDetails
@@ -32,20 +32,27 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     turn.touch(experiment)
 
 
-def _find_problems(change: ChangeDetails, num_labels: int) -> list[str]:
+def _find_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
     problems = []
     if change.name is not None:
         try:
             _TITLE.validate_python(change.name)
         except ValidationError as error:
-            problems.append(f"name: got {change.name!r:.60}, {error.errors()[0]['msg']}")
+            problems.append(
+                Problem("name", f"got {change.name!r:.60}, {error.errors()[0]['msg']}")
+            )
     both = [label for label in change.add_labels if label in change.remove_labels]
-    problems += [f"labels: {label!r} is both to add and to remove; give it once" for label in both]
     problems += [
-        f"labels: got {label!r}, expected one line of printable text"
+        Problem("labels", f"{label!r} is both to add and to remove; give it once")
+        for label in both
+    ]
+    problems += [
+        Problem("labels", f"got {label!r}, expected one line of printable text")
         for label in change.add_labels
         if not label.strip() or not label.isprintable()
     ]
     if num_labels > _MOST_LABELS:
-        problems.append(f"labels: {num_labels} with those it has, expected at most {_MOST_LABELS}")
+        problems.append(
+            Problem("labels", f"{num_labels} with those it has, expected at most {_MOST_LABELS}")
+        )
     return problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders
@@ -27,7 +27,9 @@ def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
     num_ranks = len(allocation.slots)
     if wrong := [rank for rank in event.ranks if rank >= num_ranks]:
         known = "only rank 0" if num_ranks == 1 else f"ranks 0 to {num_ranks - 1}"
-        raise ConfigError([f"profile: ranks: got {wrong[0]}, but trial {trial.id} has {known}"])
+        raise ConfigError(
+            [Problem("profile", f"ranks: got {wrong[0]}, but trial {trial.id} has {known}")]
+        )
     if any(not profile.is_over for profile in trial.profiles):
         raise Conflict(f"trial {trial.id} is being profiled already; try again in a moment")
     profile = Profile.built_from(event, ranks=sorted(set(event.ranks)))

@@ -10,7 +10,7 @@ that has to go is asked to save its state first, and queues again.
 
 from __future__ import annotations
 
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.placing import make_leave
@@ -32,9 +32,7 @@ def on_change_resources(turn: Turn, event: ChangeResources) -> None:
     if not event.given():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
     if found := list(find_wrong_values(turn.state, experiment, event)):
-        raise ConfigError(
-            [f"{where}: {problem}" if where else problem for where, problem in found]
-        )
+        raise ConfigError([Problem(where, problem) for where, problem in found])
     _change_resources(turn, experiment, event)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from det_jupyter.config import parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.sections import Resources
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.core.events import ExperimentSubmitted
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.state import Experiment, MachineState
@@ -62,7 +62,7 @@ def check_pool(
         ConfigError: So it is.
     """
     if name not in state.pool_configs:
-        raise ConfigError([f"resources.resource_pool: {unknown_pool(name, state)}"])
+        raise ConfigError([Problem("resources.resource_pool", unknown_pool(name, state))])
     slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
     if queue_anyway:
         return
@@ -80,17 +80,19 @@ def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
     ref = None if found is None else usable(turn.state, CheckpointRef.built_from(found))
     if ref is None:
         given = searcher.source_checkpoint_uuid
-        raise ConfigError([f"searcher.source_checkpoint_uuid: there is no checkpoint {given!r}"])
+        raise ConfigError(
+            [Problem("searcher.source_checkpoint_uuid", f"there is no checkpoint {given!r}")]
+        )
     return ref
 
 
 def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
     trial = turn.state.trials.get(trial_id)
     if trial is None:
-        raise ConfigError([f"{where}: there is no trial {trial_id}"])
+        raise ConfigError([Problem(where, f"there is no trial {trial_id}")])
     latest = usable(turn.state, trial.latest_checkpoint)
     if latest is None:
-        raise ConfigError([f"{where}: trial {trial.id} has no checkpoint to begin with"])
+        raise ConfigError([Problem(where, f"trial {trial.id} has no checkpoint to begin with")])
     return latest
 
 

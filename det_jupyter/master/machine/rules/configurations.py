@@ -20,7 +20,7 @@ from det_jupyter.config import (
     to_yaml,
     with_default_storage,
 )
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.lengths import UNITS, Length, parse_length
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.wire import EffectiveConfig
@@ -40,8 +40,11 @@ def check_template(name: str, config: Mapping[str, Any]) -> None:
     problems = check_sanity(config)
     if not _NAME.fullmatch(name):
         problems = [
-            f"name: got {name[: MAX_NAME + 1]!r}, expected letters, digits and any of . _ + -, "
-            f"a letter or digit first, at most {MAX_NAME} characters",
+            Problem(
+                "name",
+                f"got {name[: MAX_NAME + 1]!r}, expected letters, digits and any of . _ + -, "
+                f"a letter or digit first, at most {MAX_NAME} characters",
+            ),
             *problems,
         ]
     if problems:
@@ -176,7 +179,7 @@ def checked_length(length: Any, where: str) -> Length:
     try:
         return parse_length(length)
     except ValueError as error:
-        raise ConfigError([f"{where}: got {length!r}, {error}"]) from None
+        raise ConfigError([Problem(where, f"got {length!r}, {error}")]) from None
 
 
 def _constant(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from det_jupyter.config import origins, parse_config
 from det_jupyter.config.storages import LOCATING
-from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine.core.lifecycle import OVER, move
 from det_jupyter.master.machine.core.state import Experiment, Trial
@@ -74,7 +74,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
             "only that of a single one can be overridden. Fork it to change something"
         )
     if wrong := [key for key in ("project", "workspace") if key in override]:
-        raise ConfigError([f"{key}: cannot be specified to continue" for key in wrong])
+        raise ConfigError([Problem(key, "cannot be specified to continue") for key in wrong])
 
 
 def check_forkable(parent: Experiment) -> None:
@@ -142,7 +142,9 @@ def _is_search(config: Mapping[str, Any]) -> bool:
 
 def _must_be_alike(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     problems = [
-        f"{path}: got {look_up(new, path)!r}, expected {look_up(old, path)!r} as before: {why}"
+        Problem(
+            path, f"got {look_up(new, path)!r}, expected {look_up(old, path)!r} as before: {why}"
+        )
         for path, why in _LASTING.items()
         if look_up(new, path) != look_up(old, path)
     ]

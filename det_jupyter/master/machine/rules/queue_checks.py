@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.core.queue import agent_slots, to_rules
 from det_jupyter.master.machine.core.state import Experiment, MachineState
 from det_jupyter.scheduler.reasons.sizes import find_impossibility
@@ -31,7 +31,7 @@ def place_of(state: MachineState, experiment: Experiment) -> Place:
     return Place(state.pool_of(experiment), experiment.priority)
 
 
-def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> list[str]:
+def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> list[Problem]:
     """Return everything that is wrong with the changes, if they are made in their order."""
     experiments = state.experiments
     places = {
@@ -40,7 +40,7 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
         for i in _named_in(change)
         if i in experiments and not experiments[i].state.is_terminal
     }
-    problems: list[str] = []
+    problems: list[Problem] = []
     missing: set[int] = set()  # those that were reported
     for change in changes:
         found = []
@@ -50,7 +50,7 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
                 missing.add(i)
         if places.keys() >= set(_named_in(change)):
             found = _find_wrong(state, change, experiments[change.request.experiment_id], places)
-        problems += [f"{change.where}: {problem}" for problem in found]
+        problems += [Problem(change.where, problem) for problem in found]
     return problems
 
 
@@ -116,7 +116,7 @@ def _find_wrong_pool(
         state, pool, experiment.slots_per_trial, is_single_agent=experiment.is_single_agent
     )
     if problem:
-        yield "", problem
+        yield "", str(problem)
 
 
 def find_wrong_move(
@@ -160,7 +160,7 @@ def unknown_pool(name: str, state: MachineState) -> str:
 
 def find_pool_problem(
     state: MachineState, name: str, slots: int, *, is_single_agent: bool
-) -> str | None:
+) -> Problem | None:
     """Return why a pool, with the agents that it has now, can never run such trials, if so."""
     config = state.pool_configs[name]
     agents = [agent_slots(agent, config, is_whole=True) for agent in state.agents_of(name)]

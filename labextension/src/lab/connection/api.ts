@@ -123,8 +123,15 @@ function errorOf(answer: unknown): string {
   const error = wordOf(answer, 'error');
   const problems = (answer as { problems?: unknown } | undefined)?.problems;
   return error !== '' && Array.isArray(problems) && problems.length > 0
-    ? problems.join('\n')
+    ? problems.map(sentenceOf).join('\n')
     : error;
+}
+
+/** What a reader is shown of a Problem (errors.py). */
+function sentenceOf(problem: unknown): string {
+  return [wordOf(problem, 'source'), wordOf(problem, 'path'), wordOf(problem, 'text')]
+    .filter(part => part !== '')
+    .join(': ');
 }
 
 function wordOf(answer: unknown, key: string): string {

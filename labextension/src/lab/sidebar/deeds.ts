@@ -31,8 +31,8 @@ export class Deeds implements IDeeds {
     return this._run(Commands.command, { experiment_id: experimentId, verb });
   }
 
-  carryOut(experimentId: number, { command }: IRemedy): Promise<void> {
-    return this._say(this._det.socket.ask(experimentId, 'command', { command }));
+  carryOut(experimentId: number, { id }: IRemedy): Promise<void> {
+    return this._say(this._det.socket.ask(experimentId, 'command', { command: id }));
   }
 
   editLabels(experimentIds: readonly number[]): Promise<void> {

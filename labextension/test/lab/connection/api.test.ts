@@ -34,8 +34,17 @@ it('sends JSON with each verb', async () => {
   ]);
 });
 
+function problem(path: string): object {
+  return { path, text: 'no', meant: '', is_missing: false, line: 0, source: '' };
+}
+
 const sentences: [string, number, unknown, RegExp][] = [
-  ['our refusals', 422, { error: 'ConfigError', problems: ['a: no', 'b: no'] }, /^a: no\nb: no$/],
+  [
+    'our refusals',
+    422,
+    { error: 'ConfigError', problems: [problem('a'), problem('')] },
+    /^a: no\nno$/
+  ],
   ['a refusal without problems', 409, { error: 'It is over.', problems: [] }, /^It is over\.$/],
   ['a login that has ended', 403, { message: 'Forbidden' }, /reload it, and log in/],
   ['a proxy without a server', 503, '<html>', /not there at the moment \(HTTP 503\)/],

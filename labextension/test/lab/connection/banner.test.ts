@@ -74,7 +74,10 @@ it('starts the master, or says why that was refused', async () => {
   await start({ status: 200, body: { ...INFO, master: { ...RUNNING, state: 'stopped' } } });
   lastSocket(server).hello({ master: { ...RUNNING, state: 'stopped' } });
   expect(buttons()).toEqual(['Start the master', 'Try again']);
-  server.answer = { status: 503, body: { error: 'MasterUnreachable', problems: ['Disk full.'] } };
+  server.answer = {
+    status: 503,
+    body: { error: 'MasterUnreachable', problems: [{ path: '', text: 'Disk full.' }] }
+  };
   button('Start the master').click();
   await vi.advanceTimersByTimeAsync(0);
   expect(banner.node.textContent).toContain('Disk full.');
@@ -86,7 +89,7 @@ it('starts the master, or says why that was refused', async () => {
 });
 
 it('what the server says is text', async () => {
-  const problems = ['<img src=x onerror=alert(1)>'];
+  const problems = [{ path: '', text: '<img src=x onerror=alert(1)>' }];
   await start({ status: 403, body: { error: 'Forbidden', problems } });
   expect(banner.node.querySelector('img')).toBeNull();
   expect(banner.node.textContent).toContain('<img');

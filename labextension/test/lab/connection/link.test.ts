@@ -74,7 +74,10 @@ it('a server without the extension: the command that enables it', async () => {
 });
 
 it('an authorizer that refuses is quoted, and so is one that lets nothing be seen', async () => {
-  start({ status: 403, body: { error: 'Forbidden', problems: ['Ask the owner of this server.'] } });
+  start({
+    status: 403,
+    body: { error: 'Forbidden', problems: [{ path: '', text: 'Ask the owner of this server.' }] }
+  });
   await settle();
   expect(shared.link).toMatchObject({
     state: 'refused',

@@ -309,12 +309,17 @@ describe('running and waiting experiments', () => {
 });
 
 describe('a row of a waiting experiment', () => {
-  const remedy = { sentence: 'pause 3', command: '%det_experiment pause 3', button: 'Pause' };
+  const remedy = {
+    id: 'pause 3',
+    sentence: 'pause 3',
+    command: '%det_experiment pause 3',
+    button: 'Pause'
+  };
   const waiting = line(4, {
     status: 'queued',
     progress: 0,
     wait: 'needs 4 slots; 2 are free',
-    remedies: [{ sentence: 'wait', command: '', button: '' }, remedy],
+    remedies: [{ id: 'wait 2', sentence: 'wait', command: '', button: '' }, remedy],
     actions: [
       { verb: 'pause', label: 'Pause', enabled: true, why: 'Gives way.' },
       { verb: 'activate', label: 'Activate', enabled: false, why: '' },

@@ -1,16 +1,17 @@
-"""All verbs: their words, their help, what they call, and the arguments that they take.
+"""The verbs as magics: `%det_experiment`, and `%det`, which has those of experiments under `e`.
 
-EXPERIMENT has the verbs of `%det_experiment`, DET those of `%det`, which has those of experiments
-too, under `e` as in a shell. A front end makes its parsers from them (grammar.py), and completion
-reads the parsers.
+Their parsers; completion reads them.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from det_jupyter.reader import NOTEBOOK
 from det_jupyter.verbs.arguments import (
     FOLLOW_LINKS,
+    NUMBERS,
     QUEUE_ANYWAY,
     STORAGE,
     at_least_one,
@@ -27,52 +28,10 @@ from det_jupyter.verbs.grammar import (
     flag,
     make_parser,
 )
-from det_jupyter.verbs.table_experiments import MEMBERS
-from det_jupyter.verbs.table_others import OTHERS
+from det_jupyter.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS
+from det_jupyter.verbs.table_others import OF_DET, OTHERS
 
-# Words of Determined's command that mean nothing here, and what to do instead.
-PLACES = "there are no workspaces and no projects here: labels and names find experiments"
-_TASKS = "JupyterLab and your terminal run beside the master, not on it"
-_USER = "there is one user: you"
-_RESOURCES = "`%det slots` shows who is on which slot"
-
-_NO_MODELS = "there is no registry of models: `%det checkpoint download` copies a checkpoint"
-_NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
-
-OF_DET = {
-    **dict.fromkeys(
-        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "remote"), _USER
-    ),
-    **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
-    "dev": "`det master info` and `det slots` show what runs, `det support-bundle` collects it",
-    "run": "`%det e` has experiments, `%det t` their trials",
-    "workspace": PLACES,
-    "w": PLACES,
-    "project": PLACES,
-    "p": PLACES,
-    "user": _USER,
-    "u": _USER,
-    "notebook": _TASKS,
-    "shell": _TASKS,
-    "command": _TASKS,
-    "cmd": _TASKS,
-    "deploy": "the master starts when something needs it, or by `det master start` in a shell",
-    "d": "the master starts when something needs it, or by `det master start` in a shell",
-    **dict.fromkeys(("model", "m"), _NO_MODELS),
-    "resources": _RESOURCES,
-    "res": _RESOURCES,
-}
-OF_EXPERIMENTS = {
-    "delete-tb-files": (
-        "metrics are kept with their experiment, not as files; a folder that `det tensorboard` "
-        "has written can be removed"
-    ),
-    "move": (
-        f"{PLACES}; `%det job move ID --ahead-of ID` moves an experiment in the queue, "
-        "`%det experiment set pool ID POOL` to another pool"
-    ),
-}
-# Verbs of a shell.
+# Verbs of a shell, and what to do instead.
 NOT_IN_NOTEBOOKS = {
     "master": "`!det master status` asks in a shell",
     "support-bundle": "`!det support-bundle` makes one in a shell",
@@ -197,9 +156,35 @@ Runs the trial that the configuration's `entrypoint` names. The cell returns at 
 it returns is also put into a variable (--var)."""
 
 
+class MagicParser(LineParser):
+    """The parser of a magic's line, in which IPython fills in what is in braces."""
+
+    reader = NOTEBOOK
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            hint = _number_hint(arg_string) if action.type in NUMBERS else ""
+            raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
+
+
+def _number_hint(text: str) -> str:
+    """Return what to type instead of an expression.
+
+    >>> _number_hint("w.id"), _number_hint("w"), _number_hint("{w.id}"), _number_hint("7a")
+    ('; write {w.id}', '; write {w.id}', '; w.id is not defined here', '')
+    """
+    if text.startswith("{") and text.endswith("}"):
+        return f"; {text[1:-1]} is not defined here"
+    if not all(part.isidentifier() for part in text.split(".")):
+        return ""
+    return f"; write {{{text if '.' in text else f'{text}.id'}}}"
+
+
 def cell_parser() -> LineParser:
     """Return the parser of `%%det_experiment`'s first line."""
-    parser = LineParser(
+    parser = MagicParser(
         prog="%%det_experiment",
         description=_CELL_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -211,11 +196,11 @@ def cell_parser() -> LineParser:
 
 def line_parser() -> LineParser:
     """Return the parser of `%det_experiment`."""
-    parser = make_parser(EXPERIMENT)
+    parser = make_parser(EXPERIMENT, MagicParser)
     parser.epilog = f"{EXPERIMENT.examples}\n\nas a cell magic: {cell_parser().format_help()}"
     return parser
 
 
 def det_parser() -> LineParser:
     """Return the parser of `%det`."""
-    return make_parser(DET)
+    return make_parser(DET, MagicParser)
