@@ -76,4 +76,4 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 
 clean:
-	rm -rf .venv .venv-* labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/notebook/static build dist
+	rm -rf .venv .venv-* labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/front/notebook/static build dist

@@ -1,6 +1,6 @@
 """Builds the front end into the package, from `labextension/`.
 
-    det_jupyter/notebook/static/    the live view as a widget
+    det_jupyter/front/notebook/static/    the live view as a widget
     det_jupyter/labextension/       the extension of JupyterLab and Notebook 7
 
 Hatch runs it for every wheel, sdist and editable install. `python hatch_build.py` does the same by
@@ -30,9 +30,9 @@ FILES = (
     *("install.json", "tsconfig.json"),
 )  # that the build reads, besides those in src, style and schema
 OUTPUTS = (
-    ROOT / "det_jupyter/notebook/static/widget.js",
-    ROOT / "det_jupyter/notebook/static/widget.css",
-    ROOT / "det_jupyter/notebook/static/tabs.js",
+    ROOT / "det_jupyter/front/notebook/static/widget.js",
+    ROOT / "det_jupyter/front/notebook/static/widget.css",
+    ROOT / "det_jupyter/front/notebook/static/tabs.js",
     ROOT / "det_jupyter/labextension/package.json",
 )
 REQUIRED = "DET_REQUIRE_FRONTEND"

@@ -17,15 +17,15 @@ from det_jupyter._version import __version__
 if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
     from det_jupyter import core as core
     from det_jupyter import pytorch as pytorch
+    from det_jupyter.contract.values.text import LOG_FORMAT
     from det_jupyter.core import get_cluster_info
     from det_jupyter.core.importing import import_from_path
     from det_jupyter.errors import InvalidHP
-    from det_jupyter.notebook.handles.cluster import jobs, queue, slots
-    from det_jupyter.notebook.handles.experiments import compare, experiment, experiments
-    from det_jupyter.notebook.handles.templates import templates
-    from det_jupyter.notebook.submit.from_python import submit
-    from det_jupyter.notebook.submit.preview import preview
-    from det_jupyter.words import LOG_FORMAT
+    from det_jupyter.front.notebook.handles.cluster import jobs, queue, slots
+    from det_jupyter.front.notebook.handles.experiments import compare, experiment, experiments
+    from det_jupyter.front.notebook.handles.templates import templates
+    from det_jupyter.front.notebook.submit.from_python import submit
+    from det_jupyter.front.notebook.submit.preview import preview
 
 _HOMES = {
     name: f"det_jupyter.{module}"

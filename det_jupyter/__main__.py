@@ -2,6 +2,6 @@
 
 import sys
 
-from det_jupyter.cli.__main__ import main
+from det_jupyter.front.cli.__main__ import main
 
 sys.exit(main())

@@ -16,12 +16,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
-from det_jupyter.autostart import connect
 from det_jupyter.client import Client, Follower
+from det_jupyter.connection.autostart import connect
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import ExperimentView, RankView
 from det_jupyter.errors import DetError
-from det_jupyter.system import paths
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ExperimentView, RankView
 
 SOURCE = Path(__file__).with_name("quickstart.ipynb")
 EXECUTED = Path(__file__).parents[1] / "build" / "quickstart-executed.ipynb"

@@ -15,7 +15,7 @@ import { minify } from 'terser';
 
 import { leanUplot } from './uplot.mjs';
 
-const outdir = process.argv[2] ?? '../det_jupyter/notebook/static';
+const outdir = process.argv[2] ?? '../det_jupyter/front/notebook/static';
 const uplotLicense = await readFile('node_modules/uplot/LICENSE', 'utf8');
 const CORE = 'core.js'; // the shared part
 const common = {

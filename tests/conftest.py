@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from det_jupyter.system import paths
+from det_jupyter.contract.host import paths
 from tests.processes import processes_below
 
 JOURNEYS = ("tests/browser/", "tests/lab/")

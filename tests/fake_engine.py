@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
-from det_jupyter.system.processes import Process
+from det_jupyter.contract.host.processes import Process
 
 
 class FakeEngine:

@@ -124,7 +124,7 @@ class FeederProcess:
 def feeder_process(*, start_master: bool = False) -> Iterator[FeederProcess]:
     """Run a feeder; it ends with its standard input."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "det_jupyter.feeder"],
+        [sys.executable, "-m", "det_jupyter.front.pages"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from det_jupyter.system.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import die_with
 
 REPOSITORY = str(Path(__file__).parents[1])
 

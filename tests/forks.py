@@ -28,8 +28,8 @@ from typing import Any
 
 import psutil
 
-from det_jupyter.system import paths
-from det_jupyter.worker import zygote
+from det_jupyter.contract.host import paths
+from det_jupyter.rank import zygote
 
 # Homes of forks: /proc shows the environment of the process that they are forked from.
 homes_of_forks: dict[psutil.Process, str] = {}
@@ -166,7 +166,7 @@ def torch_source() -> ForkSource:
         *zygote.NEEDED,
         *zygote.HELPFUL,
         "det_jupyter.pytorch.parallel",
-        "det_jupyter.worker.rank",
+        "det_jupyter.rank.rank",
         "ipykernel.zmqshell",
         "torch.distributed.fsdp",
         **zygote._WHILE_PRELOADING,

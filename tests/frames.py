@@ -9,7 +9,7 @@ import sys
 from array import array
 from typing import Any
 
-from det_jupyter.feeder.codec import COLUMN
+from det_jupyter.front.pages.codec import COLUMN
 
 
 def unpack(frame: str | bytes) -> Any:

@@ -42,20 +42,35 @@ from hypothesis import Phase, settings
 
 _CORE = "core worker test_control.py test_profiler_context.py"
 PARTS = {  # the folder or module of the part, and where its unit tests are
-    "calls": ("det_jupyter/calls.py", "tests/unit/test_calls.py tests/unit/worker"),
+    "calls": (
+        "det_jupyter/contract/trial/rank_arguments.py",
+        "tests/unit/contract/trial/test_rank_arguments.py tests/unit/rank",
+    ),
     "config": ("det_jupyter/config", "tests/unit/config"),
-    "context": ("det_jupyter/context", "tests/unit/context"),
+    "context": ("det_jupyter/contract/trial/context_dir", "tests/unit/contract/trial/context_dir"),
     "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
     "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),
-    "entrypoints": ("det_jupyter/entrypoints.py", "tests/unit/test_entrypoints.py"),
-    "lengths": ("det_jupyter/lengths.py", "tests/unit/test_lengths.py"),
+    "entrypoints": (
+        "det_jupyter/contract/values/entrypoints.py",
+        "tests/unit/contract/values/test_entrypoints.py",
+    ),
+    "lengths": (
+        "det_jupyter/contract/values/lengths.py",
+        "tests/unit/contract/values/test_lengths.py",
+    ),
     "machine": ("det_jupyter/master/machine", "tests/unit/master"),
     "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
     "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),
-    "verbs": ("det_jupyter/verbs", "tests/unit/verbs tests/unit/cli tests/unit/test_printed.py"),
-    "view": ("det_jupyter/view", "tests/unit/view tests/unit/client tests/unit/verbs"),
+    "verbs": (
+        "det_jupyter/front/verbs",
+        "tests/unit/front/verbs tests/unit/front/cli tests/unit/contract/run/test_output_lines.py",
+    ),
+    "view": ("det_jupyter/view", "tests/unit/view tests/unit/client tests/unit/front/verbs"),
     "views": ("det_jupyter/master/views", "tests/unit/master"),
-    "words": ("det_jupyter/words.py", "tests/unit/test_words.py tests/unit/view"),
+    "words": (
+        "det_jupyter/contract/values/text.py",
+        "tests/unit/contract/values/test_text.py tests/unit/view",
+    ),
 }
 _EXAMPLES = "tests/unit/test_examples.py"  # of all modules, in their docstrings
 _LIBRARIES = "cloudpickle fastapi httpx hypothesis.stateful IPython numpy psutil torch tqdm yaml"

@@ -15,11 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "det_jupyter"
 PAGE = ROOT / "docs" / "architecture.md"
 # What any part may import; drawn as one box.
-CONTRACT = {
-    "_version", "blobs", "bounds", "calls", "capsule", "context", "control", "direction",
-    "entrypoints", "errors", "json_numbers", "lengths", "measures", "needs", "printed", "reader",
-    "records", "remedies", "schema", "system", "wire", "words",
-}  # fmt: skip
+CONTRACT = {"_version", "contract", "errors"}
 
 Graph = Mapping[str, set[str]]
 _BEGIN, _END = "<!-- drawn by `python -m tests.rooms` -->\n", "<!-- end of the drawing -->\n"
@@ -94,7 +90,7 @@ def reduced(graph: Graph) -> Graph:
 
 def drawing() -> str:
     """Return the parts, and the rooms of each part that has some, as Mermaid charts."""
-    rooms = {part: room_graph(part) for part in part_graph() if part != "contract"}
+    rooms = {part: room_graph(part) for part in part_graph()}
     charts = [_chart(reduced(part_graph()))]
     charts += [
         f"\n`{part}/`:\n\n{_chart(reduced(graph), part)}"

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.notebook.capture.capture import capture
-from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule, CreateExperiment
+from det_jupyter.front.notebook.capture.capture import capture
 
 # A small regression with everything that a resumed run could get wrong: shuffling, dropout,
 # momentum. `pause_s` slows it down so that a test can interfere in the middle.

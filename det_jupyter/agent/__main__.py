@@ -11,10 +11,10 @@ import logging
 import os
 import sys
 
-from det_jupyter.agent.launch.zygote_process import RANK_TARGET, start_zygote
-from det_jupyter.system import paths
-from det_jupyter.system.locks import take_lock
-from det_jupyter.system.programs import raise_file_limit
+from det_jupyter.agent.starting.zygote_process import RANK_TARGET, start_zygote
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import take_lock
+from det_jupyter.contract.host.programs import raise_file_limit
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,6 @@ import uuid
 
 from det_jupyter.agent.devices.slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
-from det_jupyter.agent.launch.launcher import Launcher
-from det_jupyter.agent.launch.spawn import Spawner
-from det_jupyter.agent.launch.zygote_process import ZygoteProcess
-from det_jupyter.agent.launch.zygotes import Zygotes
 from det_jupyter.agent.link.service import Service, serve
 from det_jupyter.agent.runs.frozen import report_frozen
 from det_jupyter.agent.runs.run import adopt_runs
@@ -26,9 +22,13 @@ from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.agent.sockets import socket_folder
-from det_jupyter.system import paths
-from det_jupyter.system.clock import ClockWatch
-from det_jupyter.system.programs import keep_trimmed
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.spawn import Spawner
+from det_jupyter.agent.starting.zygote_process import ZygoteProcess
+from det_jupyter.agent.starting.zygotes import Zygotes
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.programs import keep_trimmed
 
 
 async def run(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:

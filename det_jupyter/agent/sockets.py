@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from det_jupyter.system import paths
-from det_jupyter.system.ownership import find_problem_above
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.ownership import find_problem_above
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from det_jupyter.contract.messages import Wire
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.wire import Wire
 
 Request = TypeVar("Request", bound=Wire)
 _EXPECTED = {

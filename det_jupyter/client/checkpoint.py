@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.shown import checkpoint_line
+from det_jupyter.contract.messages import CheckpointView
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, find_checkpoint
-from det_jupyter.wire import CheckpointView
 
 POLICY = "checkpoint_storage.save_*"
 

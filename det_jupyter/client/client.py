@@ -12,16 +12,8 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import (
-    CaptureError,
-    ConfigError,
-    Conflict,
-    NotFound,
-    Problem,
-    ProtocolMismatch,
-)
-from det_jupyter.session import Session
-from det_jupyter.wire import (
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import (
     AgentView,
     ChangeRequest,
     CheckpointView,
@@ -52,6 +44,14 @@ from det_jupyter.wire import (
     TimingsView,
     TrialView,
     Wire,
+)
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    NotFound,
+    Problem,
+    ProtocolMismatch,
 )
 
 Answer = TypeVar("Answer", bound=Wire)

@@ -18,17 +18,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import assert_never
 
-from det_jupyter.context import ContextPlan
-from det_jupyter.context.modules import (
+from det_jupyter.contract.trial.context_dir import ContextPlan
+from det_jupyter.contract.trial.context_dir.modules import (
     find_syntax_error,
     is_always_pythons,
     modules_among,
     parse_module,
 )
-from det_jupyter.context.walking import Entry, LiveEntries
-from det_jupyter.entrypoints import Captured, Command, Entrypoint, Imported, Program
+from det_jupyter.contract.trial.context_dir.walking import Entry, LiveEntries
+from det_jupyter.contract.trial.source import find_batch_size_reader, method_in
+from det_jupyter.contract.values.entrypoints import (
+    Captured,
+    Command,
+    Entrypoint,
+    Imported,
+    Program,
+)
 from det_jupyter.errors import Problem
-from det_jupyter.needs import find_batch_size_reader, method_in
 
 _MAX_NAMES = 12  # that a message lists
 # A folder of these names would take the place of what ranks have loaded.

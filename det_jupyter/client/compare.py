@@ -11,6 +11,7 @@ from det_jupyter.client.shown import ranked, state_name
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
+from det_jupyter.contract.messages import ExperimentView, ImportanceView, TrialView
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slot_seconds
 from det_jupyter.view.build.side_by_side import (
@@ -24,7 +25,6 @@ from det_jupyter.view.build.side_by_side import (
 )
 from det_jupyter.view.forms.comparison import comparison_html, comparison_text
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.wire import ExperimentView, ImportanceView, TrialView
 
 _MAX_POINTS = 1000  # of a curve
 

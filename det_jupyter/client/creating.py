@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.client.client import Client
 from det_jupyter.client.code_checks import (
     find_asker_of_batch_size,
@@ -28,13 +27,14 @@ from det_jupyter.client.startup_hook import find_unrun_hook
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.storages import location_of, with_storage
-from det_jupyter.context import ContextPlan, pack_context, plan_context
-from det_jupyter.entrypoints import entrypoint_text, meaning_of
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.ownership import find_open
+from det_jupyter.contract.messages import Capsule, CreateExperiment
+from det_jupyter.contract.trial.context_dir import ContextPlan, pack_context, plan_context
+from det_jupyter.contract.values.entrypoints import entrypoint_text, meaning_of
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import CaptureError, ConfigError, Problem
 from det_jupyter.storage import folder_at
-from det_jupyter.system.ownership import find_open
-from det_jupyter.wire import Capsule, CreateExperiment
-from det_jupyter.words import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.config import merge_variables
-from det_jupyter.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State
+from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
-from det_jupyter.wire import CreateExperiment, ExperimentView, State
 
 _END_S = 30.0  # for a killed experiment to end, and for a deletion
 _POLL_S = 0.1

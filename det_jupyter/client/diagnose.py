@@ -15,16 +15,16 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.derived import Line, Watched, remove
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
+from det_jupyter.contract.messages import CreateExperiment, Curve, SeriesQuery, State
+from det_jupyter.contract.values.measures import PARTS
+from det_jupyter.contract.values.text import count, length, shortened
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.gains import in_turns
 from det_jupyter.diagnosis.outcome import Found, build_rows, not_worth_it
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
 from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
-from det_jupyter.measures import PARTS
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import CreateExperiment, Curve, SeriesQuery, State
-from det_jupyter.words import count, length, shortened
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second

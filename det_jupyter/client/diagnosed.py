@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from det_jupyter.client.tables import Row as TableRow
 from det_jupyter.client.tables import Rows, plain_table
+from det_jupyter.contract.messages.verdict import Verdict
+from det_jupyter.contract.values.text import count, date, named, number
 from det_jupyter.diagnosis.gains import Sign
 from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image
-from det_jupyter.wire.verdict import Verdict
-from det_jupyter.words import count, date, named, number
 
 _BAR_WIDTH, _BAR_HEIGHT = 100, 12
 _SIGNS: Mapping[Sign | None, str] = {

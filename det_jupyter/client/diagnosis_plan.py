@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.client.derived import check_class, derive
+from det_jupyter.contract.messages import CreateExperiment, ExperimentView, TrialView
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import CreateExperiment, ExperimentView, TrialView
 
 VERB = "diagnose"
 _VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py

@@ -25,8 +25,8 @@ from det_jupyter.config import (
     unwritable_storage,
     with_default_storage,
 )
+from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.errors import ConfigError, NotFound, Problem
-from det_jupyter.wire import PreviewRequest, PreviewView
 
 _MOST_CHARS = 4 * 2**20  # far more than the longest configuration
 

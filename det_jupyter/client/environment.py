@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.blobs import BlobStore
-from det_jupyter.wire import Capsule
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
 
 
 def take_along(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:

@@ -30,9 +30,9 @@ from shutil import which
 from typing import Any, NamedTuple
 
 from det_jupyter.client.client import Client
+from det_jupyter.contract.messages import Curve, Series, SeriesQuery, TrialView
+from det_jupyter.contract.messages.series import MAX_COLUMNS
 from det_jupyter.errors import DetError
-from det_jupyter.wire import Curve, Series, SeriesQuery, TrialView
-from det_jupyter.wire.series import MAX_COLUMNS
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.client.shown import ranked
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verify import Verification, plan_trying, verify
+from det_jupyter.contract.messages import ExperimentView, TrialView
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.wire import ExperimentView, TrialView
 
 
 class ExaminedExperiment(ComparedExperiment):

@@ -13,9 +13,7 @@ from det_jupyter.client.follow import Follower, call_at_end
 from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict, telling
 from det_jupyter.client.shown import describe_choice, experiment_line, ranked, state_word
 from det_jupyter.client.trial import Trial
-from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
-from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     ContinueTrial,
     EffectiveConfig,
     ExperimentView,
@@ -23,6 +21,8 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.view.live import LiveExperiment
 
 _TICK_S = 0.2
 

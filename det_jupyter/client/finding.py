@@ -11,11 +11,11 @@ from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
 from det_jupyter.client.shown import flattened
 from det_jupyter.client.tables import Row, Rows
+from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow
+from det_jupyter.contract.messages.status import STATUS_WORDS, api_name
+from det_jupyter.contract.values.reader import Reader
+from det_jupyter.contract.values.text import date as date_text
 from det_jupyter.errors import Conflict, NotFound
-from det_jupyter.reader import Reader
-from det_jupyter.wire import ExperimentQuery, ExperimentRow
-from det_jupyter.wire.status import STATUS_WORDS, api_name
-from det_jupyter.words import date as date_text
 
 Words = str | Iterable[str] | None
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 from det_jupyter.client.client import Client
+from det_jupyter.contract.messages import ClusterView, FeedItem
+from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ClusterView, FeedItem
-from det_jupyter.wire.curves import most_points
 
 logger = logging.getLogger(__name__)
 

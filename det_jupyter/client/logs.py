@@ -9,8 +9,8 @@ from itertools import takewhile
 from typing import TypedDict
 
 from det_jupyter.client.asking import When, ask_for, to_moment
+from det_jupyter.contract.messages import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.wire import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
 
 Fetch = Callable[[LogQuery], LogPage]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from det_jupyter.client.tables import Columns
-from det_jupyter.wire import Series, TimingsView
+from det_jupyter.contract.messages import Series, TimingsView
 
 STATISTICS = ("p50", "p95", "max")
 

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
-from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     ChangeResources,
     ChangeTrial,
@@ -20,8 +19,9 @@ from det_jupyter.wire import (
     TrialChangeView,
     TrialView,
 )
-from det_jupyter.wire.orders import MAX_TRACE_BYTES, to_text
-from det_jupyter.words import size
+from det_jupyter.contract.messages.orders import MAX_TRACE_BYTES, to_text
+from det_jupyter.contract.values.text import size
+from det_jupyter.errors import ConfigError, Conflict
 
 T = TypeVar("T")
 

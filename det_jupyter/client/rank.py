@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.orders import Trace, Traces
+from det_jupyter.contract.messages import RankView
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import RankView
 
 if TYPE_CHECKING:  # loaded when a rank is asked
     from jupyter_client.blocking.client import BlockingKernelClient

@@ -11,13 +11,7 @@ from typing import Any
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
-from det_jupyter.diagnosis.sentences import TOO_EARLY
-from det_jupyter.errors import Conflict
-from det_jupyter.reader import NOTEBOOK, Reader
-from det_jupyter.remedies import lines_of
-from det_jupyter.view.build.trial import build_verdict
-from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     ChangeResources,
@@ -29,6 +23,12 @@ from det_jupyter.wire import (
     TrialView,
     Verdict,
 )
+from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.values.reader import NOTEBOOK, Reader
+from det_jupyter.diagnosis.sentences import TOO_EARLY
+from det_jupyter.errors import Conflict
+from det_jupyter.view.build.trial import build_verdict
+from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 
 
 class ShownReason(Reason):

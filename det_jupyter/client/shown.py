@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.contract.messages import CheckpointView, ExperimentView, TrialView
+from det_jupyter.contract.messages.status import STATUS_WORDS, UNUSUAL, api_name
+from det_jupyter.contract.values.text import count, number, setting, shortened, size
 from det_jupyter.view.build.facts import status_of, status_word, trial_status
-from det_jupyter.wire import CheckpointView, ExperimentView, TrialView
-from det_jupyter.wire.status import STATUS_WORDS, UNUSUAL, api_name
-from det_jupyter.words import count, number, setting, shortened, size
 
 _LONGEST = 120  # characters of hyperparameters
 

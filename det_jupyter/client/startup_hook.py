@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.context import ContextPlan
-from det_jupyter.context.modules import parse_module
-from det_jupyter.entrypoints import Captured, Imported, entrypoint_text, meaning_of
+from det_jupyter.contract.trial.context_dir import ContextPlan
+from det_jupyter.contract.trial.context_dir.modules import parse_module
+from det_jupyter.contract.values.entrypoints import Captured, Imported, entrypoint_text, meaning_of
+from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError
-from det_jupyter.words import printable, shortened
 
 _HOOK = "startup-hook.sh"  # which Determined sources in each container, before the ranks start
 _MAX_LINES, _LONGEST_LINE = 5, 80  # of it, in a notice

@@ -11,8 +11,7 @@ from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.trial import Trial
 from det_jupyter.config import merge, read_changes
-from det_jupyter.errors import ConfigError
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     Archive,
     Cancel,
@@ -30,6 +29,7 @@ from det_jupyter.wire import (
     SetRetention,
     Unarchive,
 )
+from det_jupyter.errors import ConfigError
 
 _SOURCES = ("source_trial_id", "source_checkpoint_uuid")
 

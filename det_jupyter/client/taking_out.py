@@ -16,8 +16,14 @@ from det_jupyter.client.shown import describe_trial, flattened, ranked
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.tables import Columns, Row, Rows, to_frame
 from det_jupyter.client.trial import Trial
+from det_jupyter.contract.messages import (
+    Curve,
+    ExperimentView,
+    LogLine,
+    TrialView,
+    steps_per_epoch,
+)
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import Curve, ExperimentView, LogLine, TrialView, steps_per_epoch
 
 
 class TabledExperiment(SteeredExperiment):

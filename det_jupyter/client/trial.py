@@ -19,8 +19,7 @@ from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict
 from det_jupyter.client.shown import trial_line
 from det_jupyter.client.tables import Columns
-from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationView,
     ContinueTrial,
     KillTrial,
@@ -30,8 +29,9 @@ from det_jupyter.wire import (
     TimingsView,
     TrialView,
 )
-from det_jupyter.wire.series import MAX_COLUMNS
-from det_jupyter.wire.status import in_words
+from det_jupyter.contract.messages.series import MAX_COLUMNS
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.errors import Conflict, DetError
 
 
 class Trial(OrderedTrial):

@@ -19,8 +19,7 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.derived import Line, Watched, check_class, derive, remove
-from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     MAX_LINES,
     CheckpointView,
     CreateExperiment,
@@ -28,6 +27,7 @@ from det_jupyter.wire import (
     LogQuery,
     TrialView,
 )
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"

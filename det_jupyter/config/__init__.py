@@ -14,9 +14,9 @@ from det_jupyter.config.storages import (
     with_storage,
 )
 from det_jupyter.config.writing import to_yaml
-from det_jupyter.lengths import Length, TrainingUnits
-from det_jupyter.schema.hyperparameters import sample_hparams
-from det_jupyter.schema.seeds import trial_seed
+from det_jupyter.contract.schema.hyperparameters import sample_hparams
+from det_jupyter.contract.schema.seeds import trial_seed
+from det_jupyter.contract.values.lengths import Length, TrainingUnits
 
 __all__ = [
     "ExperimentConfig",

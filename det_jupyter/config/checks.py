@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 from det_jupyter.config.retired import RETIRED
-from det_jupyter.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.paths import join, look_up, section, shown
+from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import parse_length
-from det_jupyter.schema.fields import whole
-from det_jupyter.schema.paths import join, look_up, section, shown
 from det_jupyter.searcher.methods import find_section
 from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
 

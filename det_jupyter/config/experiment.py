@@ -21,8 +21,7 @@ from det_jupyter.config.sections import (
     RetentionPolicy,
 )
 from det_jupyter.config.storages import CheckpointStorage, SharedFs
-from det_jupyter.lengths import Length
-from det_jupyter.schema.fields import (
+from det_jupyter.contract.schema.fields import (
     Bool,
     Count,
     EntrypointValue,
@@ -32,6 +31,7 @@ from det_jupyter.schema.fields import (
     Text,
     Title,
 )
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.searcher.methods import Searcher
 
 

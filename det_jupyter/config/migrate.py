@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from det_jupyter.config.keys import NO_MEANING
+from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.paths import look_up, section, shown
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length
-from det_jupyter.schema.fields import whole
-from det_jupyter.schema.paths import look_up, section, shown
-from det_jupyter.words import count
 
 _NEW_NAMES = {"adaptive_simple": "adaptive_asha"}
 _DEFAULT = 100

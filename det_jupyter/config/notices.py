@@ -23,14 +23,14 @@ from det_jupyter.config.checks import is_endless, log_policies
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
-from det_jupyter.direction import is_smaller_better
-from det_jupyter.lengths import UNITS
-from det_jupyter.schema.fields import whole
-from det_jupyter.schema.hyperparameters import is_drawn, is_nested, ranges_in_lists
-from det_jupyter.schema.paths import join, look_up, section, shown
+from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, ranges_in_lists
+from det_jupyter.contract.schema.paths import join, look_up, section, shown
+from det_jupyter.contract.values.direction import is_smaller_better
+from det_jupyter.contract.values.lengths import UNITS
+from det_jupyter.contract.values.text import count
 from det_jupyter.searcher.methods import find_section
 from det_jupyter.searcher.sections import SearcherSection
-from det_jupyter.words import count
 
 _SCRIPT = re.compile(r"[\w-]+\.py")
 _NAMES_OF_LISTS = re.compile(

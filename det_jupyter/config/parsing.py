@@ -31,11 +31,11 @@ from det_jupyter.config.values import (
     is_plain,
     to_plain,
 )
-from det_jupyter.entrypoints import name_of
+from det_jupyter.contract.schema.fields import MAX_TITLE, Section
+from det_jupyter.contract.schema.hyperparameters import find_problems
+from det_jupyter.contract.schema.paths import in_order, look_up, within
+from det_jupyter.contract.values.entrypoints import name_of
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.schema.fields import MAX_TITLE, Section
-from det_jupyter.schema.hyperparameters import find_problems
-from det_jupyter.schema.paths import in_order, look_up, within
 from det_jupyter.searcher.methods import find_section
 
 # As Determined's tutorial has it for scripts that ignore their length.

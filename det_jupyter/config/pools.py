@@ -25,9 +25,9 @@ from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
+from det_jupyter.contract.schema.fields import Bool, Count, Int, Section, Text, Title
+from det_jupyter.contract.schema.paths import dotted, in_order
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.schema.fields import Bool, Count, Int, Section, Text, Title
-from det_jupyter.schema.paths import dotted, in_order
 
 DEFAULT_POOL = "default"
 DEFAULT_PRIORITY = 42

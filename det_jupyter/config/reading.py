@@ -17,8 +17,8 @@ import yaml
 from det_jupyter.config.merging import merge
 from det_jupyter.config.salvage import explain, salvage
 from det_jupyter.config.text import Loader, Reader
+from det_jupyter.contract.schema.paths import join, look_up, shown, within
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.schema.paths import join, look_up, shown, within
 
 _TAB = re.compile(r"^[ \t]*\t[ \t]*(?=\S)", re.MULTILINE)
 _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)

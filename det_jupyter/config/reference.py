@@ -19,9 +19,9 @@ from pydantic.fields import FieldInfo
 
 from det_jupyter.config.keys import NO_EFFECT, TAGS
 from det_jupyter.config.tree import all_sections, fields_of, sections_at, types_at
-from det_jupyter.lengths import UNITS, Length
-from det_jupyter.schema.fields import Ignored, Section
-from det_jupyter.schema.paths import either
+from det_jupyter.contract.schema.fields import Ignored, Section
+from det_jupyter.contract.schema.paths import either
+from det_jupyter.contract.values.lengths import UNITS, Length
 
 _COMPUTED = {
     "name": "the entrypoint",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.paths import section, shown
+from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length, parse_length
-from det_jupyter.schema.fields import whole
-from det_jupyter.schema.paths import section, shown
 from det_jupyter.searcher.rung_lengths import divisor_of, most_rungs
 
 # name: the searcher that replaces it, and what to say of the numbers in it

@@ -16,9 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.lengths import Length
-from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
-from det_jupyter.schema.fields import (
+from det_jupyter.contract.schema.fields import (
     Bool,
     Count,
     Ignored,
@@ -28,7 +26,9 @@ from det_jupyter.schema.fields import (
     Section,
     Text,
 )
-from det_jupyter.schema.seeds import MAX_SEED
+from det_jupyter.contract.schema.seeds import MAX_SEED
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none

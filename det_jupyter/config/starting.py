@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.direction import is_smaller_better
-from det_jupyter.needs import UNKNOWN, Needs
+from det_jupyter.contract.trial.source import UNKNOWN, Needs
+from det_jupyter.contract.values.direction import is_smaller_better
 
 _GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits
     (r"(^|_)batch_?size$", 64),

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.merging import merge
-from det_jupyter.schema.fields import AbsolutePath, Count, Ignored, Section, Text
-from det_jupyter.schema.paths import look_up, section
+from det_jupyter.contract.schema.fields import AbsolutePath, Count, Ignored, Section, Text
+from det_jupyter.contract.schema.paths import look_up, section
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
 UNWRITABLE = ("s3", "gcs", "azure", "hdfs")

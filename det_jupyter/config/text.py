@@ -17,8 +17,8 @@ import yaml
 
 from det_jupyter.config.tree import types_at
 from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
+from det_jupyter.contract.schema.paths import join, shown
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.schema.paths import join, shown
 
 _TAG = "tag:yaml.org,2002:"
 UNREAD_TAG = "!det_jupyter.unread"  # of a node with the number of a problem found before

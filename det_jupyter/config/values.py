@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.contract.schema.paths import join, shown
 from det_jupyter.errors import Problem
-from det_jupyter.schema.paths import join, shown
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000

@@ -14,15 +14,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.contract.run.journal import CheckpointDeleted
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
 from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
-from det_jupyter.core.values import Part, find_choice_problem
+from det_jupyter.core.values import ContextPart, find_choice_problem
 from det_jupyter.errors import CheckpointError
-from det_jupyter.records import CheckpointDeleted
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_metadata
 
 
@@ -37,7 +37,7 @@ class DownloadMode(Enum):
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
-class CheckpointContext(Part):
+class CheckpointContext(ContextPart):
     """The checkpoints of one trial. Every rank may read.
 
     Args:

@@ -19,7 +19,7 @@ from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import Part
+from det_jupyter.core.values import ContextPart
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Context:
             )
 
     def _set_open(self, is_open: bool) -> None:
-        part: Part
+        part: ContextPart
         for part in (self.train, self.checkpoint, self.preempt, self.searcher):
             part.is_open = is_open
 

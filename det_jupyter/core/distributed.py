@@ -12,6 +12,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
+from det_jupyter.contract.host.rundir import STORE_VARIABLE
 from det_jupyter.core.ranks import (
     DEEPSPEED,
     FIELDS,
@@ -29,7 +30,6 @@ from det_jupyter.core.ranks import (
     read_horovod,
     read_place,
 )
-from det_jupyter.system.rundir import STORE_VARIABLE
 
 if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
     import torch

@@ -14,10 +14,10 @@ from stat import S_ISREG
 from typing import Any
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.values import checked_steps, to_json_value
 from det_jupyter.errors import CheckpointError
-from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, path_of
 
 

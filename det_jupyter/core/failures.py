@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from types import CodeType, TracebackType
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.room import folder_without_room, is_no_room
+from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import is_lost_peer, is_lost_worker
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
-from det_jupyter.records import RankFailure, Record, RunEnded
-from det_jupyter.system import paths
-from det_jupyter.system.room import folder_without_room, is_no_room
 
 _MAKE_ROOM = "make room there, or write to a folder on another disk"
 _ECHO_DELAY_S = 0.5  # meanwhile the agent or a launcher ends this process: the cause is reported

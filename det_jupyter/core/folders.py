@@ -28,7 +28,7 @@ class Listing:
 
 
 def list_folder(where: str, folder: object, selector: Selector | None = None) -> Listing:
-    """Return what is in a folder, as far as it is selected. Links are followed.
+    """Return what is in a folder, as far as it is selected. AgentLinks are followed.
 
     Args:
         where: The call, for messages.

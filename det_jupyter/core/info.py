@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.system.paths import master_file
-from det_jupyter.wire import GangPlan, MasterInfo, SlotView
+from det_jupyter.contract.host.paths import master_file
+from det_jupyter.contract.messages import GangPlan, MasterInfo, SlotView
 
 if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
     import torch

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from det_jupyter.records import Record, to_line
+from det_jupyter.contract.run.journal import Record, to_line
 
 
 class RecordSink(Protocol):

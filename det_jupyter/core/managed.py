@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from det_jupyter.config import parse_config
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.host.rundir import (
+    DATA_VARIABLE,
+    RUN_VARIABLE,
+    SECRET_VARIABLE,
+    STORE_VARIABLE,
+    RunDir,
+)
+from det_jupyter.contract.messages import GangPlan, GangSpec
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
@@ -32,16 +41,7 @@ from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.core.train import BestValidation, TrainContext
 from det_jupyter.errors import LaunchError
-from det_jupyter.records import FirstStep
 from det_jupyter.storage import open_storage
-from det_jupyter.system.rundir import (
-    DATA_VARIABLE,
-    RUN_VARIABLE,
-    SECRET_VARIABLE,
-    STORE_VARIABLE,
-    RunDir,
-)
-from det_jupyter.wire import GangPlan, GangSpec
 
 if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
     import torch

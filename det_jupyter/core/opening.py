@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.config import Length
+from det_jupyter.contract.host.paths import data_dir
 from det_jupyter.core import managed
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context, current, set_current
@@ -33,7 +34,6 @@ from det_jupyter.core.train import TrainContext
 from det_jupyter.core.values import find_choice_problem
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import open_storage
-from det_jupyter.system.paths import data_dir
 
 # Launchers set these for each process that they start.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")

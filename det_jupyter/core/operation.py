@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core.train import TrainContext
 from det_jupyter.core.values import is_number, shown, to_json_value
-from det_jupyter.lengths import Length
 
 
 class Unit(Enum):

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.messages import Order, PassOrders
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.wire import Order, PassOrders
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.values import Part
+from det_jupyter.core.values import ContextPart
 
 
 class PreemptMode(Enum):
@@ -22,7 +22,7 @@ class PreemptMode(Enum):
     WorkersAskMaster = "WORKERS_ASK_MASTER"
 
 
-class PreemptContext(Part):
+class PreemptContext(ContextPart):
     """Whether this run was asked to save its state and leave.
 
     Args:

@@ -21,10 +21,10 @@ from typing import Any, Self
 import numpy
 from numpy.typing import NDArray
 
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.contract.values.measures import SECTION
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.values import is_number, shown
-from det_jupyter.measures import SECTION
-from det_jupyter.records import PartTimes, StepTimes
 
 PERIOD_NS = 1_000_000_000
 _LEAST_INTERVAL_S = 0.1

@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import TargetReached
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.operation import SearcherOperation, Unit
 from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import Part, checked_steps, find_choice_problem
-from det_jupyter.lengths import Length
-from det_jupyter.records import TargetReached
+from det_jupyter.core.values import ContextPart, checked_steps, find_choice_problem
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class SearcherMode(Enum):
     ChiefOnly = "CHIEF_ONLY"
 
 
-class SearcherContext(Part):
+class SearcherContext(ContextPart):
     """The target of this run.
 
     Args:

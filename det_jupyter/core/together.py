@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.lost import PeerFailed
-from det_jupyter.words import error_text
 
 T = TypeVar("T")
 R = TypeVar("R")

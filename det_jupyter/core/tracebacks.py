@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
+from det_jupyter.contract.values.text import said_by
 from det_jupyter.errors import ConfigError, DetError
-from det_jupyter.words import said_by
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _MAX_ERROR = 500  # characters

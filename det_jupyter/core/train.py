@@ -9,11 +9,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress, RunEnded
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.tensorboard import TensorboardMode
 from det_jupyter.core.values import (
-    Part,
+    ContextPart,
     by_name,
     checked_amounts,
     checked_metrics,
@@ -23,8 +25,6 @@ from det_jupyter.core.values import (
     shown,
     to_json_value,
 )
-from det_jupyter.direction import Direction
-from det_jupyter.records import BatchMetrics, MetricsReported, Progress, RunEnded
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class EarlyExitReason(Enum):
     USER_REQUESTED_STOP = "stopped"
 
 
-class TrainContext(Part):
+class TrainContext(ContextPart):
     """Reports of the chief. Values are checked alike in experiments and outside.
 
     Args:

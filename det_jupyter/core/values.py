@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from det_jupyter.bounds import MAX_COUNT, find_value_problem
+from det_jupyter.contract.values.bounds import MAX_COUNT, find_value_problem
 
 _SHOWN = 60  # characters of a value that is refused
 
@@ -130,7 +130,7 @@ def by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     }
 
 
-class Part:
+class ContextPart:
     """A part of a context: open from the beginning, and again in each further `with` block."""
 
     is_open = True

@@ -8,7 +8,7 @@ Pure: the master feeds it. rules.py has its theory. What the runs of a bottlenec
 
 from __future__ import annotations
 
-from det_jupyter.diagnosis.facts import Place, Setting
+from det_jupyter.diagnosis.facts import RankSite, Setting
 from det_jupyter.diagnosis.run_verdict import RunVerdict
 
-__all__ = ["Place", "RunVerdict", "Setting"]
+__all__ = ["RankSite", "RunVerdict", "Setting"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
+from det_jupyter.contract.messages.verdict import Cause, CauseKind
+from det_jupyter.contract.values.measures import PARTS
+from det_jupyter.contract.values.text import lasting, size
 from det_jupyter.diagnosis.facts import Facts, Setting, mean_of
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.waiting import CPU_FULL, THROTTLED, Straggler
-from det_jupyter.measures import PARTS
-from det_jupyter.wire.verdict import Cause, CauseKind
-from det_jupyter.words import lasting, size
 
 IDLE_GPU = 60.0  # %: below, a GPU that computes all the time has too little to do at once
 READS_DISK = 20e6  # bytes/s of a rank and its workers

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
+from det_jupyter.contract.messages.verdict import Cause, Verdict
 from det_jupyter.diagnosis.gains import LEAST_GAIN, Ratio, Sign
 from det_jupyter.diagnosis.outcome import KINDS, OPTIMIZER, Found, Row, best_first, percent
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, REPLAY
 from det_jupyter.diagnosis.sentences import about
-from det_jupyter.wire.verdict import Cause, Verdict
 
 _POOR = 0.85  # scaling efficiency below which something must be the cause
 _PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange_transfer")}

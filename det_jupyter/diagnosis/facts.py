@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from det_jupyter.wire.verdict import CauseKind
+from det_jupyter.contract.messages.verdict import CauseKind
 
 # A part that is not named (callbacks, the rest, a newer program's) is residual.
 KIND_OF: Mapping[str, CauseKind] = {
@@ -28,7 +28,7 @@ PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not of every b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankSite:
     """Where a rank is."""
 
     agent_id: str
@@ -42,7 +42,7 @@ class Setting:
     """What is known of a run beforehand: its ranks' places, and its configuration."""
 
     allocation_id: str
-    places: tuple[Place, ...]  # by rank
+    places: tuple[RankSite, ...]  # by rank
     aggregation_frequency: int = 1
     gradient_compression: bool = False
     mixed_precision: bool = False
@@ -146,7 +146,7 @@ class Facts:
         """Return the mean of a measure of a machine, where it was sampled."""
         return self.means.get((agent_id, "host"), {}).get(name)
 
-    def gpu(self, place: Place, name: str) -> float | None:
+    def gpu(self, place: RankSite, name: str) -> float | None:
         """Return the mean of a measure of a rank's GPU, where it was sampled."""
         return self.means.get((place.agent_id, f"gpu:{place.gpu}"), {}).get(name)
 

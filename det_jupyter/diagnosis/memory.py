@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
+from det_jupyter.contract.values.text import size
 from det_jupyter.diagnosis.facts import Growth
-from det_jupyter.words import size
 
 WARM_UP_S = 60.0
 WARM_UP = 0.25  # of the time, if that is less

@@ -8,9 +8,9 @@ from statistics import median
 
 import yaml
 
+from det_jupyter.contract.messages.verdict import Cause, CauseKind, Verdict
 from det_jupyter.diagnosis.gains import Rates, Ratio, Sign, ratio_of, variation_of
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, ONE_SLOT, REPLAY, LeftOut, Recipe
-from det_jupyter.wire.verdict import Cause, CauseKind, Verdict
 
 KINDS: dict[str, CauseKind] = {REPLAY: "input", NO_EXCHANGE: "communication"}
 OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves too

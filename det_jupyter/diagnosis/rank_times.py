@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from det_jupyter.contract.messages.verdict import CauseKind
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.contract.values.measures import SECTION
 from det_jupyter.diagnosis.facts import PERIODIC, Periodic, RankFacts, kind_of
-from det_jupyter.measures import SECTION
-from det_jupyter.records import PartTimes, StepTimes
-from det_jupyter.wire.verdict import CauseKind
 
 RECENT_S = 60.0  # the window
 MIN_BATCHES = 20  # though that may take longer than the window

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from det_jupyter.contract.messages.gangs import SystemSample
+from det_jupyter.contract.messages.verdict import Verdict
+from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.facts import Setting
 from det_jupyter.diagnosis.rules import NOTABLE, find
 from det_jupyter.diagnosis.sentences import TOO_EARLY, TOO_SHORT, put
 from det_jupyter.diagnosis.waiting import has_too_few_slices
 from det_jupyter.diagnosis.window import Window
-from det_jupyter.records import StepTimes
-from det_jupyter.wire.gangs import SystemSample
-from det_jupyter.wire.verdict import Verdict
 
 STILL = 0.04
 TOO_FEW = "too few intervals to tell a slow rank from uneven steps"

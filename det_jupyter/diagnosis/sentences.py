@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from det_jupyter.contract.messages.verdict import Cause, CauseKind
+from det_jupyter.contract.values.text import lasting
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.rules import Found
-from det_jupyter.wire.verdict import Cause, CauseKind
-from det_jupyter.words import lasting
 
 # The cause that names the verdict.
 FIRST: Mapping[str, str] = {

@@ -36,7 +36,7 @@ from math import ceil
 from statistics import fmean, median
 from typing import Literal
 
-from det_jupyter.diagnosis.facts import Facts, Place, RankFacts, Setting, mean_of
+from det_jupyter.diagnosis.facts import Facts, RankFacts, RankSite, Setting, mean_of
 
 SLOW_WAITS_AT_MOST = 0.4  # of the longest wait
 SLOW_IN_SLICES = 0.85
@@ -129,7 +129,7 @@ def _machine_evidence(
     return found
 
 
-def _clock_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[str]:
+def _clock_evidence(place: RankSite, others: Sequence[RankSite], facts: Facts) -> list[str]:
     def own_and_rest(name: str) -> tuple[float | None, float | None]:
         return facts.gpu(place, name), mean_of(facts.gpu(other, name) for other in others)
 

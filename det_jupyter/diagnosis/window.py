@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import fmean
 
+from det_jupyter.contract.messages.gangs import SystemSample
+from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.facts import Facts, Growth, Setting
 from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_S, RankTimes
-from det_jupyter.records import StepTimes
-from det_jupyter.wire.gangs import SystemSample
 
 MIN_SECONDS = 1.0
 _NUM_SLICES = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from det_jupyter.system.processes import Process
+from det_jupyter.contract.host.processes import Process
 
 
 class Engine(Protocol):

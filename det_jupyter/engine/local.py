@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 
-from det_jupyter.system import paths
-from det_jupyter.system.locks import holder_of, is_locked
-from det_jupyter.system.ownership import open_own
-from det_jupyter.system.processes import Process
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import holder_of, is_locked
+from det_jupyter.contract.host.ownership import open_own
+from det_jupyter.contract.host.processes import Process
 
 _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
 _LASTING_S = 10.0  # an agent that ran for this long did not fail at its start

@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
+from det_jupyter.contract.host.rundir import append
+from det_jupyter.contract.values.text import signal_name
 from det_jupyter.launch.place import Run
-from det_jupyter.system.rundir import append
-from det_jupyter.words import signal_name
 
 _FAILURE = b'"kind":"failure"'
 _LOOKED_AT_BYTES = 256 * 1024
@@ -33,8 +33,11 @@ def journal_failure(run: Run, rank: int, error: str) -> None:
     journal = run.folder.journal(rank)
     if _has_failure(journal):
         return
-    from det_jupyter.printed import last_lines, read_end  # only now: they take 0.3 s
-    from det_jupyter.records import RankFailure, to_line
+    from det_jupyter.contract.run.journal import RankFailure, to_line
+    from det_jupyter.contract.run.output_lines import (  # only now: they take 0.3 s
+        last_lines,
+        read_end,
+    )
 
     printed = last_lines(read_end(run.folder.output(rank)), 20, most=1000)
     record = RankFailure(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.entrypoints import is_python
+from det_jupyter.contract.values.entrypoints import is_python
 from det_jupyter.launch.place import find_run
 
 _BEGIN_A_TARGET = ("--trial", "-m")

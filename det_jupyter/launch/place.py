@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.system.ports import free_port
-from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.contract.host.ports import free_port
+from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
 
 @dataclass(frozen=True, slots=True)

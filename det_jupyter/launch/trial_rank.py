@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 
 from det_jupyter import core, pytorch
+from det_jupyter.contract.run.journal import RunEnded
 from det_jupyter.core import managed
 from det_jupyter.errors import ConfigError
 from det_jupyter.launch.workers import complain
-from det_jupyter.records import RunEnded
 
 
 def train(words: list[str]) -> int:

@@ -22,10 +22,10 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from det_jupyter.contract.host.pdeathsig import die_with
 from det_jupyter.launch.copies import Copies, Tail
 from det_jupyter.launch.failures import describe, journal_failure
 from det_jupyter.launch.place import Run
-from det_jupyter.system.pdeathsig import die_with
 
 GRACE_S = 2.0
 # For every rank: its lines appear at once, and a crash leaves a stack.

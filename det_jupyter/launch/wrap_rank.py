@@ -22,10 +22,10 @@ import signal
 import sys
 from contextlib import suppress
 
+from det_jupyter.contract.host.pdeathsig import die_with
 from det_jupyter.launch.failures import journal_failure
 from det_jupyter.launch.place import Run, find_run
 from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, run_workers
-from det_jupyter.system.pdeathsig import die_with
 
 _FLAGS = ("--no-redirect-stdio", "--with-parent")
 _USAGE = "wrap_rank [--no-redirect-stdio] RANK [--] COMMAND [ARGUMENT ...]"

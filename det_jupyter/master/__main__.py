@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError
-from det_jupyter.system import paths
-from det_jupyter.system.locks import take_lock
 
 _TURN_S = 20.0  # how long a master may take to come up or to leave
 

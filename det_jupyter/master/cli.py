@@ -8,13 +8,13 @@ import sys
 from contextlib import closing
 from typing import Any
 
-from det_jupyter.autostart import announced_master, ensure_master, find_master
+from det_jupyter.connection.autostart import announced_master, ensure_master, find_master
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import GangPlan
+from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import DetError
 from det_jupyter.master.stopping import end_everything, end_master, lonely_agent, lonely_processes
-from det_jupyter.reader import SHELL
-from det_jupyter.session import Session
-from det_jupyter.system import paths
-from det_jupyter.wire import GangPlan
 
 _MOST_NAMED = 8  # processes, in messages
 _NOT_RUNNING = 3  # as `systemctl status` has it

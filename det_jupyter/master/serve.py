@@ -18,26 +18,26 @@ from pydantic import ValidationError
 
 from det_jupyter._version import __version__
 from det_jupyter.config.storages import VARIABLE
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.programs import LOG_BYTES, PrivateLog, keep_trimmed
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo, SetPools, State
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.engine import Engine
 from det_jupyter.errors import DetError
-from det_jupyter.master.chores.agent_supervisor import AgentSupervisor, shut_down
-from det_jupyter.master.chores.cleanup import clean_up, keep_series
-from det_jupyter.master.chores.consult import consult
-from det_jupyter.master.chores.deleting import delete
+from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
+from det_jupyter.master.background.cleanup import clean_up, keep_series
+from det_jupyter.master.background.consult import consult
+from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
-from det_jupyter.master.machine.core.events import AgentAway, ClockStepped
+from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
-from det_jupyter.system import paths
-from det_jupyter.system.clock import ClockWatch
-from det_jupyter.system.processes import Process
-from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed
-from det_jupyter.wire import PROTOCOL, MasterInfo, SetPools, State
-from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 

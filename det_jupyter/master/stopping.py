@@ -17,16 +17,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter.autostart import announced_master, ensure_master
+from det_jupyter.connection.autostart import announced_master, ensure_master
+from det_jupyter.connection.session import Session, must_be_awake
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.boards import boards
+from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
+from det_jupyter.contract.host.run_processes import all_below, end_all_below
+from det_jupyter.contract.host.rundir import RunDir, runs_root
+from det_jupyter.contract.messages import GangPlan, MasterInfo
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.session import Session, must_be_awake
-from det_jupyter.system import paths
-from det_jupyter.system.boards import boards
-from det_jupyter.system.locks import holder_of, is_locked, remove_lock
-from det_jupyter.system.run_processes import all_below, end_all_below
-from det_jupyter.system.rundir import RunDir, runs_root
-from det_jupyter.wire import GangPlan, MasterInfo
 
 _COMING_S = 20.0  # how long a master may take to come up or to leave
 _END_S = 30.0

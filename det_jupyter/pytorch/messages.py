@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, TracebackType
 
+from det_jupyter.contract.run.journal import Notice
 from det_jupyter.core import RecordSink
 from det_jupyter.errors import ConfigError
-from det_jupyter.records import Notice
 
 
 class TrialMistake(ConfigError):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from det_jupyter.scheduler.model import AgentSlots, Fitting, Part, PoolRules, Running, Shape
+from det_jupyter.scheduler.model import AgentPart, AgentSlots, Fitting, PoolRules, Running, Shape
 from det_jupyter.scheduler.snapshot import Snapshot
 
 NO_PRIORITY = 1000  # no gang has a greater priority number
@@ -170,7 +170,7 @@ class Board:
             )
         return self._spans[shape]
 
-    def find_parts(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+    def find_parts(self, shape: Shape, closed: Closed) -> tuple[AgentPart, ...] | None:
         """Return which slots a gang gets now, or None if it does not fit."""
         if shape.slots == 0:
             return self._find_aux(shape)
@@ -178,9 +178,9 @@ class Board:
             return self._find_one(shape, closed)
         idle = (s for s in self.open_to(shape, closed) if s.is_idle and s.free)
         wholes = self.find_wholes(shape, [(len(seats.free), seats) for seats in idle])
-        return None if wholes is None else tuple(Part(s.id, s.free) for s in wholes)
+        return None if wholes is None else tuple(AgentPart(s.id, s.free) for s in wholes)
 
-    def _find_aux(self, shape: Shape) -> tuple[Part, ...] | None:
+    def _find_aux(self, shape: Shape) -> tuple[AgentPart, ...] | None:
         """Return the agent with the fewest places left (best fit) or the most."""
         sign = 1 if self.rules.fitting is Fitting.BEST else -1
         most = self.rules.max_aux_per_agent
@@ -190,9 +190,9 @@ class Board:
             if seats.agent.is_open
             and (num := sum(not gang.request.slots for gang in seats.gangs.values())) < most
         ]
-        return (Part(min(left)[1], ()),) if left else None
+        return (AgentPart(min(left)[1], ()),) if left else None
 
-    def _find_one(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+    def _find_one(self, shape: Shape, closed: Closed) -> tuple[AgentPart, ...] | None:
         is_best = self.rules.fitting is Fitting.BEST
         found: list[tuple[Fraction | int, str]] = [
             (len(seats.free) if is_best else Fraction(-len(seats.free), seats.size), seats.id)
@@ -202,7 +202,7 @@ class Board:
         if not found:
             return None
         seats = self.seats[min(found)[1]]
-        return (Part(seats.id, seats.free[: shape.slots]),)
+        return (AgentPart(seats.id, seats.free[: shape.slots]),)
 
     def find_wholes(self, shape: Shape, levels: Iterable[tuple[int, Seats]]) -> list[Seats] | None:
         """Return agents that together are exactly as large as a gang.

@@ -26,8 +26,8 @@ import math
 from det_jupyter.scheduler.board import NO_PRIORITY, Board
 from det_jupyter.scheduler.kept import Kept
 from det_jupyter.scheduler.model import (
+    AgentPart,
     Decisions,
-    Part,
     Placement,
     Policy,
     Preemption,
@@ -201,7 +201,7 @@ class Pass:
             self._is_cut = True
         return True
 
-    def _hold(self, request: Request, parts: tuple[Part, ...], *, is_backfill: bool) -> None:
+    def _hold(self, request: Request, parts: tuple[AgentPart, ...], *, is_backfill: bool) -> None:
         gang = Running(request=request, parts=parts, since=self._now, is_backfill=is_backfill)
         self._board.hold(gang)
         self.starts.append(Placement(request.id, parts, is_backfill))

@@ -36,7 +36,7 @@ from det_jupyter.scheduler.board import (
     equal_wholes,
     in_sections,
 )
-from det_jupyter.scheduler.model import Part, Policy, Request, Shape
+from det_jupyter.scheduler.model import AgentPart, Policy, Request, Shape
 
 
 class Kept:
@@ -201,13 +201,17 @@ class Kept:
         """Close its promised agents to requests behind it: its place is reached, and it waits."""
         self.behind.difference_update(request.promised)
 
-    def find_promised_parts(self, request: Request) -> tuple[Part, ...] | None:
+    def find_promised_parts(self, request: Request) -> tuple[AgentPart, ...] | None:
         """Return its slots on its promised agents, or None if it does not fit yet."""
         seats = [self._board.seats[agent_id] for agent_id in request.promised]
         if len(seats) == 1:
             fits = len(seats[0].free) >= request.slots
-            return (Part(seats[0].id, seats[0].free[: request.slots]),) if fits else None
-        return tuple(Part(s.id, s.free) for s in seats) if all(s.is_idle for s in seats) else None
+            return (AgentPart(seats[0].id, seats[0].free[: request.slots]),) if fits else None
+        return (
+            tuple(AgentPart(s.id, s.free) for s in seats)
+            if all(s.is_idle for s in seats)
+            else None
+        )
 
     def is_lent(self, request: Request) -> bool:
         """Return whether more urgent requests wait for its promised agents."""

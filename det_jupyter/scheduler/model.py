@@ -130,7 +130,7 @@ class AgentSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AgentPart:
     """The slots of one agent that a gang gets; none for a gang without slots."""
 
     agent_id: str
@@ -145,7 +145,7 @@ class Placement:
     """
 
     request_id: str
-    parts: tuple[Part, ...]
+    parts: tuple[AgentPart, ...]
     is_backfill: bool = False
 
 
@@ -178,7 +178,7 @@ class Running:
     """
 
     request: Request
-    parts: tuple[Part, ...]
+    parts: tuple[AgentPart, ...]
     since: float
     is_leaving: bool = False
     is_backfill: bool = False

@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from det_jupyter.schema.fields import whole
+from det_jupyter.contract.schema.fields import whole
 from det_jupyter.searcher.halving import HalvingSection, shares
 from det_jupyter.searcher.planning import BracketPlan
 from det_jupyter.searcher.sections import Rungs

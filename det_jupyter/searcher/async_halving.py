@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from det_jupyter.schema.fields import whole
+from det_jupyter.contract.schema.fields import whole
 from det_jupyter.searcher.halving import HalvingSection
 from det_jupyter.searcher.planning import BracketPlan
 from det_jupyter.searcher.sections import Rungs

@@ -37,13 +37,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from det_jupyter.lengths import parse_length
+from det_jupyter.contract.messages import BracketView
+from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rung_lengths import rung_lengths
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
-from det_jupyter.wire import BracketView
 
 _SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.contract.schema.hyperparameters import find_problems, is_nested
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length
-from det_jupyter.schema.hyperparameters import find_problems, is_nested
 
 
 def find_wider(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
+from det_jupyter.contract.messages import BracketView, SearchChange
+from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length, parse_length
 from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
 from det_jupyter.searcher.sections import OfLength, OfTrials
 from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
-from det_jupyter.wire import BracketView, SearchChange
 
 
 class SingleSearcher(OfLength):

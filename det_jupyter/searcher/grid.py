@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, Literal
 
+from det_jupyter.contract.schema.fields import Count, whole
+from det_jupyter.contract.schema.hyperparameters import leaves, ranges_in_lists
+from det_jupyter.contract.schema.paths import dotted
 from det_jupyter.errors import Problem
-from det_jupyter.schema.fields import Count, whole
-from det_jupyter.schema.hyperparameters import leaves, ranges_in_lists
-from det_jupyter.schema.paths import dotted
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
 from det_jupyter.searcher.sections import OfLength

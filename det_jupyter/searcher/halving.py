@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from det_jupyter.contract.messages import BracketView, SearchChange
+from det_jupyter.contract.schema.fields import (
+    Bool,
+    Count,
+    PositiveInt,
+    PositiveLength,
+    Title,
+    whole,
+)
+from det_jupyter.contract.schema.paths import shown
+from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import UNITS, Length, parse_length
-from det_jupyter.schema.fields import Bool, Count, PositiveInt, PositiveLength, Title, whole
-from det_jupyter.schema.paths import shown
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
@@ -20,7 +28,6 @@ from det_jupyter.searcher.planning import BracketPlan, Form, PlannedBracket, Rul
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS, divisor_of, rung_lengths
 from det_jupyter.searcher.sections import Divisor, SearcherSection, TrialCount
 from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
-from det_jupyter.wire import BracketView, SearchChange
 
 
 class HalvingSection(SearcherSection):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from det_jupyter.contract.messages import BracketView, SearchChange
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length
-from det_jupyter.wire import BracketView, SearchChange
 
 
 @dataclass(frozen=True, slots=True)

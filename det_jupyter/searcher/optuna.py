@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
+from det_jupyter.contract.messages import BracketView, SearchChange
+from det_jupyter.contract.schema.fields import Text
 from det_jupyter.errors import Problem
-from det_jupyter.schema.fields import Text
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change import find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
@@ -38,7 +39,6 @@ from det_jupyter.searcher.planning import (
 from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
 from det_jupyter.searcher.sections import Divisor, OfTrials, Rungs
 from det_jupyter.searcher.trials import MAX_AT_WORK, STOPPED, Trials
-from det_jupyter.wire import BracketView, SearchChange
 
 _DEFAULT_RUNGS = 3
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.schema.hyperparameters import is_drawn, is_nested, leaves
+from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, leaves
 from det_jupyter.searcher.change import same_value
 
 _OUTSIDE = object()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from det_jupyter.lengths import Length
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.searcher.rung_lengths import rung_lengths
 
 Ends = Mapping[int, int]  # number of trials that end at each length, lowest first

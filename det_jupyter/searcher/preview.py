@@ -13,11 +13,11 @@ from heapq import heapify, heapreplace
 from operator import getitem
 from typing import Any
 
-from det_jupyter.schema.hyperparameters import is_drawn, leaves
+from det_jupyter.contract.schema.hyperparameters import is_drawn, leaves
+from det_jupyter.contract.values.text import setting
 from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
 from det_jupyter.searcher.sections import SearcherSection
-from det_jupyter.words import setting
 
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
 NUM_SAMPLES = 5

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.lengths import parse_length
-from det_jupyter.schema.fields import number, whole
+from det_jupyter.contract.schema.fields import number, whole
+from det_jupyter.contract.values.lengths import parse_length
 
 MAX_RUNGS = 1000
 DEFAULT_DIVISOR = 4

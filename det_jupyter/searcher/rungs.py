@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heappush
 from math import inf, isinf
 from typing import Any
 
-from det_jupyter.wire import RungView
+from det_jupyter.contract.messages import RungView
 
 Entry = tuple[float, int, int]  # metric, order among equals, trial
 

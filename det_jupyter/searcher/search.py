@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import SearchChange, SearchView
+from det_jupyter.contract.schema.paths import in_order
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.schema.paths import in_order
 from det_jupyter.searcher.change import find_wider
 from det_jupyter.searcher.method import (
     Action,
@@ -32,7 +33,6 @@ from det_jupyter.searcher.method import (
 )
 from det_jupyter.searcher.sections import MAX_TRIALS, SearcherSection
 from det_jupyter.searcher.trials import STOPPED, Trials
-from det_jupyter.wire import SearchChange, SearchView
 
 
 class Search:

@@ -13,9 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from det_jupyter.errors import Problem
-from det_jupyter.lengths import Length
-from det_jupyter.schema.fields import (
+from det_jupyter.contract.schema.fields import (
     Bool,
     Count,
     Int,
@@ -26,6 +24,8 @@ from det_jupyter.schema.fields import (
     Text,
     Title,
 )
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import Problem
 from det_jupyter.searcher.method import SearchMethod
 from det_jupyter.searcher.planning import PlannedBracket
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS

@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.schema.hyperparameters import sample_hparams
-from det_jupyter.schema.seeds import draw_trial_seed, make_generator
+from det_jupyter.contract.schema.hyperparameters import sample_hparams
+from det_jupyter.contract.schema.seeds import draw_trial_seed, make_generator
 from det_jupyter.searcher.method import AskSampler, Create
 
 ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")

@@ -160,7 +160,7 @@ class DirectoryStorage:
         yield existing(self._path(uuid))
 
     def files(self, uuid: str) -> dict[str, int]:
-        """Return the files and their sizes. Links to folders are not followed."""
+        """Return the files and their sizes. AgentLinks to folders are not followed."""
         folder = self._path(uuid)
         sizes = {}
         try:
@@ -174,7 +174,7 @@ class DirectoryStorage:
         return sizes
 
     def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
-        """Remove a checkpoint or files of it. Links are never followed."""
+        """Remove a checkpoint or files of it. AgentLinks are never followed."""
         path = self._path(uuid)
         if not self._is_own and not self.root.is_dir():
             raise CheckpointError(f"cannot find the storage folder {self.root}; is it mounted?")

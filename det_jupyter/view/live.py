@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     CheckpointView,
     ClusterView,
     Curve,

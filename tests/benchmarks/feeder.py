@@ -24,10 +24,9 @@ from typing import Any
 import psutil
 
 from det_jupyter.client import Client
-from det_jupyter.records import BatchMetrics, FirstStep, Progress, RankStarted, to_line
-from det_jupyter.session import Session
-from det_jupyter.system import paths
-from det_jupyter.wire import (
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import (
     PROTOCOL,
     GangStarted,
     Kill,
@@ -38,6 +37,13 @@ from det_jupyter.wire import (
     SlotView,
     SystemSample,
     SystemSampled,
+)
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    FirstStep,
+    Progress,
+    RankStarted,
+    to_line,
 )
 from tests.feeder_pages import FeederProcess, Page, feeder_process
 from tests.integration.master_support import (

@@ -35,9 +35,9 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Page
 
 from det_jupyter.client import Client
-from det_jupyter.session import Session
-from det_jupyter.system import paths
-from det_jupyter.wire import MasterInfo
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import MasterInfo
 from tests.benchmarks.lab_tabs import open_tabs
 from tests.benchmarks.lab_world import NUM_GPUS, BusyAgent, add_history, busy_agent, search
 from tests.benchmarks.view import percentile

@@ -19,9 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.measures import GPU, HOST
-from det_jupyter.records import Record
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentReport,
     GangExited,
     GangStarted,
@@ -31,6 +29,8 @@ from det_jupyter.wire import (
     SystemSample,
     SystemSampled,
 )
+from det_jupyter.contract.run.journal import Record
+from det_jupyter.contract.values.measures import GPU, HOST
 from tests.integration.master_support import (
     AGENT,
     Bench,

@@ -20,14 +20,20 @@ from pydantic import TypeAdapter
 from det_jupyter.client.finding import to_rows
 from det_jupyter.client.tables import to_frame
 from det_jupyter.client.taking_out import metric_columns
+from det_jupyter.contract.messages import (
+    Curve,
+    ExperimentQuery,
+    ExperimentRows,
+    ExperimentView,
+    State,
+)
+from det_jupyter.contract.run.journal import MetricsReported, to_line
 from det_jupyter.master.http.answers import JsonResponse
-from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.curves import to_curves
-from det_jupyter.records import MetricsReported, to_line
-from det_jupyter.wire import Curve, ExperimentQuery, ExperimentRows, ExperimentView, State
 from tests.unit.master.machine_world import CAPSULE, make_config
 
 EXPERIMENTS = 10_000

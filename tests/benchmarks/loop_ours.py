@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import Length, parse_config
+from det_jupyter.contract.messages import Capsule, GangPlan
 from det_jupyter.core.journal import Journal
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_jupyter.pytorch.training.planned_run import PlannedRun
-from det_jupyter.wire import Capsule, GangPlan
 from tests.benchmarks.loop_contender import Cost
 from tests.benchmarks.loop_rivals import Contender
 from tests.benchmarks.loop_steps import (

@@ -85,7 +85,7 @@ class Rows:
 
 
 class Stopwatch:
-    """Told of every batch when its step begins, and knows how long the timed ones took.
+    """PublishedParts of every batch when its step begins, and knows how long the timed ones took.
 
     Args:
         batches: How many are timed; a multiple of 100.

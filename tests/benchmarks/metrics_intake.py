@@ -27,8 +27,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.autostart import find_master
 from det_jupyter.client import Experiment
+from det_jupyter.connection.autostart import find_master
 from det_jupyter.errors import DetError
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import submit

@@ -30,8 +30,8 @@ from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
 from det_jupyter.agent.runs.runner import LivingGang, Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
-from det_jupyter.system import paths
-from det_jupyter.wire import AgentReports
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import AgentReports
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.events import Event
 from tests.unit.master.machine_world import completed, exited, registered, saved, submitted
 
 SIZES = {1: 8, 2: 3, 4: 2, 8: 1, 16: 0.3}

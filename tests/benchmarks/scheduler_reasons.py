@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
+from det_jupyter.contract.messages import Estimate
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import Estimate
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 from tests.scheduler_pool import Pool
 

@@ -25,10 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.context import pack_context, plan_context
-from det_jupyter.wire import Capsule, CreateExperiment, State
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule, CreateExperiment, State
+from det_jupyter.contract.trial.context_dir import pack_context, plan_context
 from tests.benchmarks.start_latency import RIVAL, torchrun
 from tests.processes import det_home
 

@@ -33,9 +33,9 @@ from statistics import median
 from typing import Any
 
 from det_jupyter.config import parse_config
+from det_jupyter.contract.messages import State
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import AskSampler, Close, ExitReason, Search, TrainTo
-from det_jupyter.wire import State
 from tests.benchmarks.search_worlds import (
     SEARCHERS,
     SPACE,

@@ -10,12 +10,12 @@ from collections import deque
 from typing import Any
 
 from det_jupyter.config import parse_config
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.commands import ToAgent
-from det_jupyter.master.machine.core.events import Event
+from det_jupyter.contract.messages import ExtendGang, GangPlan, SignalGang, StartGang
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.commands import ToAgent
+from det_jupyter.master.machine.model.events import Event
 from det_jupyter.searcher import Action, Close, Create, ExitReason, Search, TrainTo
-from det_jupyter.wire import ExtendGang, GangPlan, SignalGang, StartGang
 from tests.unit.master.machine_world import (
     ended,
     exited,

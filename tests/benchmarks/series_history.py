@@ -27,11 +27,8 @@ import psutil
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.master.chores.cleanup import pack_series
-from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
-from det_jupyter.records import PartTimes, StepTimes
-from det_jupyter.session import Session
-from det_jupyter.wire import (
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import (
     AgentReport,
     AgentReports,
     GangStarted,
@@ -42,6 +39,9 @@ from det_jupyter.wire import (
     SystemSample,
     SystemSampled,
 )
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
+from det_jupyter.master.background.cleanup import pack_series
 from tests.integration.master_support import (
     AGENT,
     RUN,

@@ -24,11 +24,11 @@ from playwright.sync_api import Page
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.live.answers import series_answer
-from det_jupyter.notebook.handles.show import STATIC_DIR
-from det_jupyter.session import Session
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import GangStarted, RankProcess, SeriesPage, SlotView
+from det_jupyter.front.answers.answers import series_answer
+from det_jupyter.front.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.wire import GangStarted, RankProcess, SeriesPage, SlotView
 from tests.benchmarks import series_history
 from tests.browser.gallery import page_of
 from tests.browser.lab import chromium_page

@@ -16,14 +16,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 from det_jupyter.config.writing import to_yaml
-from det_jupyter.master.machine.rules.configurations import complete
-from det_jupyter.notebook.handles.show import STATIC_DIR
-from det_jupyter.view import ViewState, build_view_state, render_html
-from det_jupyter.view.build.results import Compared
-from det_jupyter.view.build.side_by_side import build_comparison
-from det_jupyter.view.forms.comparison import comparison_html
-from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     CheckpointView,
     ClusterView,
     ExperimentView,
@@ -35,6 +28,13 @@ from det_jupyter.wire import (
     SeriesPage,
     State,
 )
+from det_jupyter.front.notebook.handles.show import STATIC_DIR
+from det_jupyter.master.machine.rules.configurations import complete
+from det_jupyter.view import ViewState, build_view_state, render_html
+from det_jupyter.view.build.results import Compared
+from det_jupyter.view.build.side_by_side import build_comparison
+from det_jupyter.view.forms.comparison import comparison_html
+from det_jupyter.view.model.comparison import ComparisonState
 from tests.browser.lab import chromium_page
 from tests.unit.view import view_cluster_samples as clusters
 from tests.unit.view.view_samples import (

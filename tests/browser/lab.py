@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from det_jupyter.system.ports import free_port
+from det_jupyter.contract.host.ports import free_port
 
 expect.set_options(timeout=120_000)  # of a busy machine; most is there at once
 

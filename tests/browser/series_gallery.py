@@ -13,12 +13,12 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from det_jupyter.notebook.handles.show import STATIC_DIR
+from det_jupyter.contract.messages import SeriesPage
+from det_jupyter.contract.messages.verdict import VerdictKind
+from det_jupyter.front.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.model.trial import Trial
 from det_jupyter.view.model.verdict import VERDICT_WORDS, Verdict
-from det_jupyter.wire import SeriesPage
-from det_jupyter.wire.verdict import VerdictKind
 from tests.browser.gallery import THEMES, page_of
 from tests.browser.lab import chromium_page
 from tests.browser.series_samples import answers, nothing_measured, system, timings

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from det_jupyter.measures import GPU, HOST, PARTS, PROCESS, Measure
-from det_jupyter.wire import Series, SeriesPage
+from det_jupyter.contract.messages import Series, SeriesPage
+from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS, Measure
 from tests.unit.view.view_samples import CREATED_AT
 
 PER_BATCH = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import LogQuery, State
 from det_jupyter.errors import ConfigError, RankFailed
-from det_jupyter.wire import LogQuery, State
 from tests.modules import modules_as_before
 from tests.notebook_kernel import notebook
 from tests.problems import said

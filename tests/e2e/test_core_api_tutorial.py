@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import State
+from det_jupyter.contract.messages import State
 from tests.notebook_kernel import run_notebook
 from tests.processes import DetHome
 from tests.scripts import pause, submit_file, wait_for_line

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.wire import State
+from det_jupyter.contract.messages import State
 from tests.e2e.test_scripts import fail, printed, start
 
 pytestmark = pytest.mark.e2e

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import LogQuery
 from det_jupyter.errors import RankFailed
-from det_jupyter.wire import LogQuery
 from tests.trials import TRIAL_SOURCE, small_config, submit
 
 pytestmark = pytest.mark.e2e

@@ -21,9 +21,9 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import ExperimentQuery
+from det_jupyter.connection.autostart import find_master
+from det_jupyter.contract.messages import ExperimentQuery
 from tests.forks import ForkSource, fork_source
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
@@ -32,7 +32,11 @@ pytestmark = pytest.mark.e2e
 
 DET = [sys.executable, "-m", "det_jupyter"]
 # What all lines load ([m] 0.2 instead of 0.6 s CPU for a line).
-LOADED = ("det_jupyter.cli.__main__", "det_jupyter.cli.calls", "det_jupyter.cli.table")
+LOADED = (
+    "det_jupyter.front.cli.__main__",
+    "det_jupyter.front.cli.calls",
+    "det_jupyter.front.cli.table",
+)
 
 
 class Folder:
@@ -58,7 +62,7 @@ class Folder:
         """Return what a line prints; it must end with this status."""
         outputs = [self.path.with_name(name) for name in ("stdout", "stderr")]
         fork = self._source.start(
-            "det_jupyter.cli.__main__:main",
+            "det_jupyter.front.cli.__main__:main",
             argv=["det", *line.split()],
             folder=self.path,
             outputs=outputs,

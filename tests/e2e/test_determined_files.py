@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import State
 from det_jupyter.errors import DetError, NotFound
-from det_jupyter.wire import State
 from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line

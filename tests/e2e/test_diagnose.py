@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, State
 from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
-from det_jupyter.wire import ExperimentQuery, ExperimentView, State
 from tests.problems import said
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, small_config, submit

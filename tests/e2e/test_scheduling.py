@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import AllocationState, ClusterView, Reason, State
+from det_jupyter.contract.messages import AllocationState, ClusterView, Reason, State
 from tests.e2e.test_survival import final_weights
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps

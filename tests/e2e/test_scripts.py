@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.context import pack_context, plan_context
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import AllocationState, Capsule, CreateExperiment, State
+from det_jupyter.contract.trial.context_dir import pack_context, plan_context
 from det_jupyter.errors import RankFailed
-from det_jupyter.wire import AllocationState, Capsule, CreateExperiment, State
 from tests.processes import DetHome, wait_until
 from tests.trials import wait_for_steps
 
@@ -208,7 +208,7 @@ def test_what_fails_says_where(
     failure = experiment.view.trials[0].failure
     assert failure is not None
     assert failure.where.startswith(where)
-    assert "det_jupyter/worker" not in caught.value.remote_traceback
+    assert "det_jupyter/rank" not in caught.value.remote_traceback
     assert ("Traceback" in failure.traceback) == ('File "raises.py", line 2' in failure.traceback)
 
 

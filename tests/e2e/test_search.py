@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import State, TrialView
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import State, TrialView
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, small_config, submit
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.errors import Conflict, RankFailed
-from det_jupyter.wire import SeriesQuery
 from tests.processes import DetHome, wait_until
 from tests.soak.faults import Fault
 from tests.soak.soak import Soak

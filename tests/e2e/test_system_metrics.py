@@ -8,7 +8,7 @@ import time
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.wire import SeriesQuery
+from det_jupyter.contract.messages import SeriesQuery
 from tests.processes import wait_until
 from tests.trials import slow, submit
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import Verdict
+from det_jupyter.contract.messages import Verdict
 from tests.bottlenecks import SOURCE, config
 from tests.processes import DetHome, wait_until
 from tests.trials import capture_trial, create, wait_for_steps

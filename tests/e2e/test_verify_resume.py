@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.contract.messages import State
 from det_jupyter.errors import ConfigError, WaitTimeout
-from det_jupyter.wire import State
 from tests.notebook_kernel import notebook
 from tests.problems import said
 from tests.processes import DetHome, wait_until

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.autostart import find_master
 from det_jupyter.client import Client, Experiment
+from det_jupyter.connection.autostart import find_master
 from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, wait_until
 from tests.trials import submit

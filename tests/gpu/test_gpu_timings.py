@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.core import DistributedContext, ProfilerContext
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.timings.open import open_timings
-from det_jupyter.records import StepTimes
 
 pytestmark = [
     pytest.mark.gpu,

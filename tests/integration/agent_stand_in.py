@@ -1,4 +1,4 @@
-"""A rank that does as its hyperparameters say: stands in for det_jupyter.worker in agent tests.
+"""A rank that does as its hyperparameters say: stands in for det_jupyter.rank in agent tests.
 
 `hparams["acts"]` is a list of `[verb, argument]` for all ranks, or a map of such lists by rank.
 Forked by `--target tests.integration.agent_stand_in:run_rank`; started afresh by a kernel spec
@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from det_jupyter.control import ControlPage
-from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import RankSpec
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import RankSpec
+from det_jupyter.contract.run.control_page import ControlPage
 
 if os.environ.get("DET_TEST_SECOND_THREAD"):
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
@@ -173,7 +173,7 @@ def do_meet(spec: RankSpec, path: str) -> None:
     """Meet the other ranks over gloo, as a real rank does; write down what came of it."""
     from torch import device, tensor
 
-    from det_jupyter.worker import rendezvous
+    from det_jupyter.rank import rendezvous
 
     backend = rendezvous.choose_backend(spec.plan)
     here = rendezvous.join(
@@ -202,7 +202,7 @@ def do_meet(spec: RankSpec, path: str) -> None:
 
 
 def main() -> NoReturn:
-    from det_jupyter.worker.process import prepare_process
+    from det_jupyter.rank.process import prepare_process
 
     spec = RankSpec.model_validate_json(Path(os.environ["DET_RANK_SPEC"]).read_bytes())
     prepare_process(spec, os.getppid())

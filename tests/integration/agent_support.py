@@ -24,10 +24,9 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.lengths import Length
-from det_jupyter.system import paths
-from det_jupyter.system.rundir import RunDir, run_dir
-from det_jupyter.wire import (
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import RunDir, run_dir
+from det_jupyter.contract.messages import (
     PROTOCOL,
     AgentCommand,
     AgentReports,
@@ -48,6 +47,7 @@ from det_jupyter.wire import (
     SystemSample,
     SystemSampled,
 )
+from det_jupyter.contract.values.lengths import Length
 from tests.processes import processes_of, wait_until
 
 ROOT = Path(__file__).parents[2]

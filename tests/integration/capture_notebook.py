@@ -15,18 +15,18 @@ from ipykernel.compiler import XCachingCompiler
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from det_jupyter.blobs import BlobStore
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
 from det_jupyter.errors import CaptureError
-from det_jupyter.notebook.capture.capture import capture
-from det_jupyter.wire import Capsule
+from det_jupyter.front.notebook.capture.capture import capture
 from tests.integration.rank_forks import RankForks
 
 _RANK = """
 import json, sys
 from pathlib import Path
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels, load_capsule
-from det_jupyter.wire import Capsule
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.trial.captured import cell_labels, load_capsule
+from det_jupyter.contract.messages import Capsule
 sys.path.insert(0, "")  # a rank finds what is in its folder
 root = Path({root!r})
 blobs = BlobStore(root / "blobs")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from det_jupyter.records import RankFailure, parse_line
-from det_jupyter.system.rundir import RUN_VARIABLE, STORE_VARIABLE
+from det_jupyter.contract.host.rundir import RUN_VARIABLE, STORE_VARIABLE
+from det_jupyter.contract.run.journal import RankFailure, parse_line
 from tests.processes import wait_until
 
 _OURS = {RUN_VARIABLE, STORE_VARIABLE, "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"}

@@ -19,23 +19,8 @@ from typing import Any
 import httpx
 
 from det_jupyter.agent.link.service import BEAT_S
-from det_jupyter.lengths import Length
-from det_jupyter.master.service.log_search import read_page
-from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
-from det_jupyter.records import (
-    BatchMetrics,
-    FirstStep,
-    MetricsReported,
-    Progress,
-    RankStarted,
-    Record,
-    RunEnded,
-    TargetReached,
-    to_line,
-)
-from det_jupyter.system import paths
-from det_jupyter.wire import (
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import (
     PROTOCOL,
     AgentReport,
     AgentReports,
@@ -53,6 +38,21 @@ from det_jupyter.wire import (
     RunReport,
     SlotView,
 )
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    FirstStep,
+    MetricsReported,
+    Progress,
+    RankStarted,
+    Record,
+    RunEnded,
+    TargetReached,
+    to_line,
+)
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.master.service.log_search import read_page
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.store import Store
 from tests.forks import Fork, fork_source
 from tests.processes import processes_of, wait_until
 from tests.unit.master.machine_invariants import check_machine

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from det_jupyter.worker import zygote
+from det_jupyter.rank import zygote
 from tests.forks import ForkSource, wait_for_all
 
 TIMEOUT_S = 90.0
@@ -55,7 +55,7 @@ def become_zygote(connection_fd: int, lifeline_fd: int) -> int:
     for module in [module for module in sys.modules if module.split(".")[0] == "tests"]:
         del sys.modules[module]
     sys.modules["__main__"] = zygote
-    sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.worker.rank:run_rank"]
+    sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.rank.rank:run_rank"]
     return zygote.main()
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 from tests.forks import fork_source
 
 REPOSITORY = Path(__file__).parents[2]
-LOADED = ("det_jupyter.blobs", "det_jupyter.capsule", "det_jupyter.wire")
+LOADED = (
+    "det_jupyter.contract.host.blobs",
+    "det_jupyter.contract.trial.captured",
+    "det_jupyter.contract.messages",
+)
 
 
 class RankForks:

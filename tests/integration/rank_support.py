@@ -20,23 +20,11 @@ import cloudpickle
 import torch
 from pydantic import TypeAdapter
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.config import parse_config
-from det_jupyter.control import ControlPage, create_page
-from det_jupyter.lengths import Length, parse_length
-from det_jupyter.records import (
-    BatchMetrics,
-    CheckpointSaved,
-    MetricsReported,
-    RankFailure,
-    Record,
-    RunEnded,
-    parse_line,
-)
-from det_jupyter.storage import reading
-from det_jupyter.system.paths import HOME_VARIABLE
-from det_jupyter.system.rundir import RunDir, run_dir
-from det_jupyter.wire import (
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.paths import HOME_VARIABLE
+from det_jupyter.contract.host.rundir import RunDir, run_dir
+from det_jupyter.contract.messages import (
     Capsule,
     CheckpointRef,
     ForkGang,
@@ -50,6 +38,18 @@ from det_jupyter.wire import (
     ZygoteReady,
     ZygoteReport,
 )
+from det_jupyter.contract.run.control_page import ControlPage, create_page
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    CheckpointSaved,
+    MetricsReported,
+    RankFailure,
+    Record,
+    RunEnded,
+    parse_line,
+)
+from det_jupyter.contract.values.lengths import Length, parse_length
+from det_jupyter.storage import reading
 from tests.forks import torch_source
 
 R = TypeVar("R")

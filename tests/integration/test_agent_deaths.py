@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.system.processes import birth_of
-from det_jupyter.system.rundir import RUN_VARIABLE
-from det_jupyter.wire import KillGang, Leave, StartGang
+from det_jupyter.contract.host.processes import birth_of
+from det_jupyter.contract.host.rundir import RUN_VARIABLE
+from det_jupyter.contract.messages import KillGang, Leave, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,

@@ -25,8 +25,8 @@ from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
 from det_jupyter.agent.devices.slots import Offer
 from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watch
-from det_jupyter.system.clock import ClockWatch
-from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
+from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
 from tests.processes import OTHER_EXTENSIONS, wait_until
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from det_jupyter.wire import SlotView, StartGang
+from det_jupyter.contract.messages import SlotView, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,

@@ -15,21 +15,21 @@ from typing import cast
 import pytest
 
 from det_jupyter.agent.devices.slots import Offer
-from det_jupyter.agent.launch.launcher import Launcher
-from det_jupyter.agent.launch.processes import RankProcesses, has_ended
-from det_jupyter.agent.launch.spawn import Spawner
-from det_jupyter.agent.launch.zygotes import Zygotes
 from det_jupyter.agent.link import service
-from det_jupyter.agent.link.connection import Link
+from det_jupyter.agent.link.connection import MasterLink
 from det_jupyter.agent.link.service import Service, serve
 from det_jupyter.agent.runs.frozen import report_frozen
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.processes import RankProcesses, has_ended
+from det_jupyter.agent.starting.spawn import Spawner
+from det_jupyter.agent.starting.zygotes import Zygotes
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import RUN_VARIABLE
+from det_jupyter.contract.messages import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
+from det_jupyter.contract.run.journal import Notice, parse_line
 from det_jupyter.errors import LaunchError
-from det_jupyter.records import Notice, parse_line
-from det_jupyter.system import paths
-from det_jupyter.system.rundir import RUN_VARIABLE
-from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
 from tests.integration.agent_support import make_plan
 
 
@@ -122,7 +122,7 @@ def test_a_zygote_that_is_stopped_while_it_loads_torch_is_not_waited_for(
         raise LaunchError("far enough")
 
     monkeypatch.setattr(Spawner, "spawn_gang", spawn_gang)
-    monkeypatch.setattr("det_jupyter.agent.launch.launcher._LOOK_S", 0.05)
+    monkeypatch.setattr("det_jupyter.agent.starting.launcher._LOOK_S", 0.05)
     zygote = StoppedZygote()
     try:
         asyncio.run(end_of_a_gang(make_runner(zygote, tmp_path / "sockets")))
@@ -236,7 +236,7 @@ def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
     tries: list[dict[str, str]] = []
 
     @asynccontextmanager
-    async def open_link(**place: str) -> AsyncIterator[Link]:
+    async def open_link(**place: str) -> AsyncIterator[MasterLink]:
         tries.append(place)
         raise OSError(24, "Too many open files")
         yield

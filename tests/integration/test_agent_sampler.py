@@ -28,8 +28,8 @@ from det_jupyter.agent.sampler.rank_tree import RankTree
 from det_jupyter.agent.sampler.rates import Reading
 from det_jupyter.agent.sampler.sampler import HANGS as HANGS_IN_KERNEL
 from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
-from det_jupyter.system import paths
-from det_jupyter.wire import SlotView, SystemSample, SystemSampled
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import SlotView, SystemSample, SystemSampled
 from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.measures import GPU, HOST, PROCESS
-from det_jupyter.wire import TakeSamples
+from det_jupyter.contract.messages import TakeSamples
+from det_jupyter.contract.values.measures import GPU, HOST, PROCESS
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import GangPlan, KillGang, Leave, SlotView, StartGang
 from det_jupyter.engine.local import start_agent
-from det_jupyter.system import paths
-from det_jupyter.wire import GangPlan, KillGang, Leave, SlotView, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.agent.launch import spawn
-from det_jupyter.agent.launch.processes import RankExit, StartFailed, has_ended, kill_group
-from det_jupyter.agent.launch.spawn import Spawner
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.specs import make_specs
+from det_jupyter.agent.starting import spawn
+from det_jupyter.agent.starting.processes import RankExit, StartFailed, has_ended, kill_group
+from det_jupyter.agent.starting.spawn import Spawner
 from tests.processes import wait_until
 from tests.unit.agent.test_agent_outbox import make_run
 

@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import take_lock
+from det_jupyter.contract.messages import OtherVersion, RunReport, State
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
-from det_jupyter.master.service.links import Links
-from det_jupyter.system import paths
-from det_jupyter.system.locks import take_lock
-from det_jupyter.wire import Knock, RunReport, State
+from det_jupyter.master.background.agent_supervisor import AgentSupervisor
+from det_jupyter.master.service.links import AgentLinks
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -106,7 +106,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     os.close(descriptor)
 
 
-OLD = Knock(protocol=1, version="0.0.1", pid=4711)
+OLD = OtherVersion(protocol=1, version="0.0.1", pid=4711)
 TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
 
 
@@ -162,7 +162,7 @@ class Line:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr("det_jupyter.master.service.links.time.monotonic", lambda: self.now)
-        self.links = Links()
+        self.links = AgentLinks()
         self.links.open(AGENT, "s").is_streaming = True
 
     def pass_s(self, seconds: float, *, frozen: bool = False) -> None:

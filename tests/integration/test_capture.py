@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels, load_capsule
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import CapturedName
+from det_jupyter.contract.trial.captured import cell_labels, load_capsule
 from det_jupyter.errors import CaptureError, ConfigError, DetError
-from det_jupyter.wire import CapturedName
 from tests.integration.capture_notebook import Notebook, open_notebook
 from tests.integration.rank_forks import RankForks
 from tests.problems import said
@@ -458,7 +458,7 @@ def test_more_than_a_gibibyte_is_refused_before_anything_is_written(notebook: No
 def test_a_large_trial_travels_when_that_is_allowed(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.notebook.capture.capture._LARGE_BYTES", 100_000)
+    monkeypatch.setattr("det_jupyter.front.notebook.capture.capture._LARGE_BYTES", 100_000)
     notebook.run("import numpy as np\nx = np.zeros(20_000)", "class Trial:\n    def f(self): x")
     with pytest.raises(CaptureError, match="--allow-large"):
         notebook.capture()
@@ -489,7 +489,7 @@ def test_a_capture_leaves_the_class_as_it_was(notebook: Notebook) -> None:
 
 
 def test_names_are_told_without_a_shell_too(notebook: Notebook) -> None:
-    from det_jupyter.notebook.capture.capture import capture
+    from det_jupyter.front.notebook.capture.capture import capture
 
     notebook.run("factor = 2", "class Trial:\n    def f(self): return factor")
     capsule = capture("Trial", notebook.names, blobs=notebook.blobs, cwd=notebook.folder)

@@ -179,7 +179,7 @@ def test_installed_packages_and_det_jupyter_do_not_travel(notebook: Notebook) ->
 
 
 def test_a_module_file_cannot_be_written_outside_its_folder(notebook: Notebook) -> None:
-    from det_jupyter.capsule import load_capsule
+    from det_jupyter.contract.trial.captured import load_capsule
 
     notebook.run("class Trial: ...")
     capsule = notebook.capture()
@@ -192,7 +192,7 @@ def test_a_module_file_cannot_be_written_outside_its_folder(notebook: Notebook) 
 def test_modules_that_lie_there_as_they_were_unpacked_are_not_unpacked_again(
     notebook: Notebook,
 ) -> None:
-    from det_jupyter.capsule import load_capsule
+    from det_jupyter.contract.trial.captured import load_capsule
 
     notebook.run("class Trial: ...")
     modules = {name: notebook.blobs.put(b"x = 1\n") for name in ("cap_a.py", "cap_p/b.py")}

@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.capsule import load_capsule
+from det_jupyter.contract.trial.captured import load_capsule
 from det_jupyter.pytorch import PyTorchTrial
 from tests.integration.capture_notebook import Notebook, open_notebook
 from tests.integration.rank_forks import RankForks
@@ -222,7 +222,7 @@ def test_cuda_tensors_are_copied_to_the_cpu_with_a_notice(notebook: Notebook) ->
 
 def test_capturing_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import det_jupyter.notebook.capture.capture, sys; "
+        "import det_jupyter.front.notebook.capture.capture, sys; "
         "print({'torch', 'numpy'} & set(sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
@@ -240,6 +240,6 @@ def test_a_capsule_names_what_we_export_as_users_import_it(tmp_path: Path) -> No
         for _, value, _ in pickletools.genops(stream)
         if isinstance(value, str) and value.startswith("det_jupyter")
     }
-    # `det_jupyter.capsule` is a part of the format.
-    assert ours == {"det_jupyter.capsule", "det_jupyter.pytorch"}
+    # `det_jupyter.contract.trial.captured` is a part of the format.
+    assert ours == {"det_jupyter.contract.trial.captured", "det_jupyter.pytorch"}
     assert issubclass(loaded, PyTorchTrial)

@@ -13,10 +13,13 @@ import cloudpickle
 import pytest
 import torch
 
-from det_jupyter.blobs import BlobStore
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.paths import HOME_VARIABLE
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError
-from det_jupyter.notebook.capture.capture import capture
+from det_jupyter.front.notebook.capture.capture import capture
 from det_jupyter.pytorch import (
     CheckpointLoadContext,
     PyTorchTrial,
@@ -27,10 +30,7 @@ from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage.directory import DirectoryStorage
-from det_jupyter.system.paths import HOME_VARIABLE
-from det_jupyter.wire import Capsule
 
 MODULE = "def doubled(x):\n    return 2 * x\n"
 SOURCE = """

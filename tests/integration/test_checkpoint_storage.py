@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from det_jupyter import core
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import load_trial_from_checkpoint_path
-from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage.directory import DirectoryStorage
 from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
 from tests.integration.stored import stored

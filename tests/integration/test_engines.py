@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import holder_of
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.engine import Engine, LocalEngine
 from det_jupyter.engine.local import is_agent_running
-from det_jupyter.system import paths
-from det_jupyter.system.locks import holder_of
-from det_jupyter.system.processes import Process
 from tests.fake_engine import FakeEngine
 from tests.integration.agent_support import assert_gone
 from tests.processes import at_home, wait_until

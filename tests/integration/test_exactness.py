@@ -15,9 +15,9 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.lengths import Length
-from det_jupyter.records import BatchMetrics, MetricsReported
-from det_jupyter.wire import Change, ChangeOrder, Order
+from det_jupyter.contract.messages import Change, ChangeOrder, Order
+from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported
+from det_jupyter.contract.values.lengths import Length
 from tests.exactness import examples
 from tests.integration.rank_support import Gang, Lab
 

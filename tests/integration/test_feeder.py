@@ -15,12 +15,12 @@ import pytest
 from websocket import WebSocketBadStatusException, create_connection
 
 from det_jupyter.agent.devices.slots import CPU_SLOTS_VARIABLE
-from det_jupyter.autostart import find_master
 from det_jupyter.client import Client
+from det_jupyter.connection.autostart import find_master
+from det_jupyter.contract.messages import Delete
+from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
 from det_jupyter.master.stopping import end_everything
-from det_jupyter.wire import Delete
-from det_jupyter.wire.pages import MOST_UNACKED, PAGE_PROTOCOL
 from tests.feeder_pages import FeederProcess, Page, feeder_process
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import slow, small_config, submit, wait_for_steps

@@ -9,10 +9,10 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.finding import find_by_name, make_query
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import MasterInfo
+from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.reader import NOTEBOOK
-from det_jupyter.session import Session
-from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, make_request, master_process
 from tests.problems import sentences_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.system import paths
+from det_jupyter.contract.host import paths
 from tests.forks import ForkSource, fork_source
 from tests.processes import processes_of, wait_until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.autostart import ensure_master
+from det_jupyter.connection.autostart import ensure_master
+from det_jupyter.contract.host import paths
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.system import paths
 from tests.integration.master_support import make_client, master_process
 from tests.problems import sentences_of
 from tests.processes import processes_of, wait_until

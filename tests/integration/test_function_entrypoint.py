@@ -6,8 +6,7 @@ import ast
 import time
 from typing import Any
 
-from det_jupyter.lengths import Length
-from det_jupyter.records import (
+from det_jupyter.contract.run.journal import (
     FirstStep,
     MetricsReported,
     Progress,
@@ -15,6 +14,7 @@ from det_jupyter.records import (
     RunEnded,
     TargetReached,
 )
+from det_jupyter.contract.values.lengths import Length
 from tests.integration.rank_support import LABEL, Gang, Lab
 from tests.integration.test_rank_kernel import client_of, execute
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import code_key
-from det_jupyter.master.chores.cleanup import sweep
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule, ExperimentView, LogQuery
+from det_jupyter.contract.run.output_lines import Printed
+from det_jupyter.contract.trial.captured import code_key
+from det_jupyter.master.background.cleanup import sweep
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.logs import Logs
 from det_jupyter.master.service.store import Store
-from det_jupyter.printed import Printed
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import Capsule, ExperimentView, LogQuery
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,

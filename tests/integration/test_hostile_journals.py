@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.lengths import Length
-from det_jupyter.master.service.ingest import NEEDED
-from det_jupyter.records import (
+from det_jupyter.contract.messages import State
+from det_jupyter.contract.run.journal import (
     BatchTimings,
     ChangeMade,
     CheckpointDeleted,
@@ -31,7 +30,8 @@ from det_jupyter.records import (
     parse_line,
     to_line,
 )
-from det_jupyter.wire import State
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.master.service.ingest import NEEDED
 from tests.integration.master_support import (
     RUN,
     Bench,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.contract.run.journal import CheckpointSaved, FirstStep, Progress, TargetReached
 from det_jupyter.core import read_metadata
 from det_jupyter.pytorch.experimental import output_files
-from det_jupyter.records import CheckpointSaved, FirstStep, Progress, TargetReached
-from det_jupyter.wire import CheckpointRef
 from tests.integration.inference_support import INFERENCE, config, outputs_of, records_in
 from tests.integration.rank_support import Gang, Lab
 

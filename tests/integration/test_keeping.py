@@ -16,17 +16,17 @@ from typing import Any
 import httpx
 import pytest
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import Delete, DropCheckpoints, MasterInfo, State
+from det_jupyter.contract.run.journal import CheckpointSaved, RankFailure, Record
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.master.chores.cleanup import remove_leftovers
-from det_jupyter.master.chores.deleting import Removed, delete, remove_files
-from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
+from det_jupyter.master.background.cleanup import remove_leftovers
+from det_jupyter.master.background.deleting import Removed, delete, remove_files
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.records import CheckpointSaved, RankFailure, Record
 from det_jupyter.storage.directory import DirectoryStorage
 from det_jupyter.storage.globs import check_globs, must_match
-from det_jupyter.system import paths
-from det_jupyter.wire import Delete, DropCheckpoints, MasterInfo, State
 from tests.integration.master_support import (
     AGENT,
     Bench,
@@ -502,7 +502,7 @@ def test_policies_without_an_action_are_not_looked_for(home: Path) -> None:
 # A real master
 
 
-class Told:
+class PublishedParts:
     """A master whose stand-in agent has told it of one experiment, and people who ask it."""
 
     def __init__(self, master: MasterProcess, info: MasterInfo) -> None:
@@ -527,15 +527,15 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedParts]:
     """Return a running master."""
     with master_process(tmp_path_factory.mktemp("told") / "home") as master:
-        told = Told(master, master.start())
+        told = PublishedParts(master, master.start())
         yield told
         told.http.close()
 
 
-def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: Told) -> None:
+def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: PublishedParts) -> None:
     root = told.root
     keep_all = {"save_trial_latest": 9}
     number = told.submit(
@@ -582,7 +582,7 @@ def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: Told)
     ],
 )
 def test_an_override_that_cannot_be_is_refused(
-    told: Told, config: dict[str, Any], status: int, problem: str
+    told: PublishedParts, config: dict[str, Any], status: int, problem: str
 ) -> None:
     number = told.submit()
     answer = told.post(f"/experiments/{number}/continue", config=config)
@@ -590,7 +590,7 @@ def test_an_override_that_cannot_be_is_refused(
     assert problem in sentences_of(answer.json())[0]
 
 
-def test_a_fork_of_an_archived_experiment_is_refused(told: Told) -> None:
+def test_a_fork_of_an_archived_experiment_is_refused(told: PublishedParts) -> None:
     number = told.submit()
     fork = make_request().model_dump(mode="json") | {"parent_id": number}
     assert told.http.post("/experiments", json=fork).json()["parent_id"] == number

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.system.rundir import STORE_VARIABLE
+from det_jupyter.contract.host.rundir import STORE_VARIABLE
 from tests.integration.launch_support import (
     environment,
     launch,

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from det_jupyter.lengths import Length
-from det_jupyter.records import ChangeMade, CheckpointSaved, Notice, TraceSaved
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Change,
     ChangeOrder,
     CheckpointRef,
@@ -20,6 +18,8 @@ from det_jupyter.wire import (
     Profile,
     ProfileOrder,
 )
+from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, Notice, TraceSaved
+from det_jupyter.contract.values.lengths import Length
 from tests.integration.rank_support import Gang, Lab
 
 SOURCE = """

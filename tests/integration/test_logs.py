@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.messages import LogPage, LogQuery
+from det_jupyter.contract.run.output_lines import Printed
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.service import log_search
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.log_search import read_page
-from det_jupyter.printed import Printed
-from det_jupyter.wire import LogPage, LogQuery
 from tests.integration.master_support import Bench, bench_with_trial, make_text_chunk
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from det_jupyter.records import Record
-from det_jupyter.wire import MasterInfo
+from det_jupyter.contract.messages import MasterInfo
+from det_jupyter.contract.run.journal import Record
 from tests.integration.master_support import (
     AGENT,
     batches,

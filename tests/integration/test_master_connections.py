@@ -18,10 +18,10 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from det_jupyter.contract.host.waiting import HEAD_BYTES, Waiting
+from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import MOST_BODY_BYTES
-from det_jupyter.system.waiting import HEAD_BYTES, Waiting
-from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, master_process
 from tests.problems import sentences_of
 from tests.processes import wait_until

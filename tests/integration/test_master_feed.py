@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import Curve, FeedItem
+from det_jupyter.contract.run.journal import to_line
 from det_jupyter.errors import Conflict
 from det_jupyter.master.service.feed import follow
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.views.curves import to_curves
-from det_jupyter.records import to_line
-from det_jupyter.wire import Curve, FeedItem
 from tests.integration.master_support import (
     AGENT,
     Bench,

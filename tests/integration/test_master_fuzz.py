@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.master.http import answers as door_module
 from det_jupyter.master.http.api import API, create_app
 from det_jupyter.master.http.guard import Guard
-from det_jupyter.master.service.links import Links
+from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.records import CheckpointSaved
-from det_jupyter.wire import PROTOCOL, MasterInfo
 from tests.integration.master_support import (
     AGENT,
     Bench,
@@ -101,7 +101,7 @@ class Door:
         service = self.bench.service
         self.as_it_was.backup(service.store._db)
         service.machine = restore_machine(service.store)
-        service.links = Links()
+        service.links = AgentLinks()
         self.bench.register()
         while not service.deletions.empty():
             service.deletions.get_nowait()

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import take_lock
+from det_jupyter.contract.host.processes import birth_of, is_frozen
+from det_jupyter.contract.host.programs import PrivateLog
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo, RunReport
+from det_jupyter.contract.run.journal import Record
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master import serve, stopping
 from det_jupyter.master.serve import idle_hours
 from det_jupyter.master.service.store import Store
-from det_jupyter.records import Record
-from det_jupyter.session import Session
-from det_jupyter.system import paths
-from det_jupyter.system.locks import take_lock
-from det_jupyter.system.processes import birth_of, is_frozen
-from det_jupyter.system.programs import PrivateLog
-from det_jupyter.wire import PROTOCOL, MasterInfo, RunReport
 from tests.fake_engine import FakeEngine
 from tests.integration.master_support import (
     RUN,

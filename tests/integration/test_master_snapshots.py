@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.master.machine.core.events import Event
+from det_jupyter.contract.messages import Activate, Pause, StartGang
 from det_jupyter.master.machine.machine import Machine, ToAgent
+from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.service.log_patterns import Matcher
-from det_jupyter.master.service.publishing import Told
+from det_jupyter.master.service.publishing import PublishedParts
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.wire import Activate, Pause, StartGang
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -40,7 +40,7 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
     def tell(event: Event) -> list[str]:
         with store.transaction():
             now, sentence = float(machine.state.seq), reasons_of(machine).sentence
-            transaction = Transaction(machine, store, now, sentence, Matcher(), Told())
+            transaction = Transaction(machine, store, now, sentence, Matcher(), PublishedParts())
             transaction.handle(event)
         if store.history.snapshot_seq != taken[-1]:
             taken.append(store.history.snapshot_seq)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.messages import ContinueTrial
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.errors import ConfigError, MasterUnreachable
 from det_jupyter.master.http.routes_search import _train_on
-from det_jupyter.records import CheckpointSaved
-from det_jupyter.wire import ContinueTrial
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,

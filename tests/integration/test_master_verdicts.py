@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.messages import Chunk, RunReport, SystemSample, SystemSampled, Verdict
 from det_jupyter.diagnosis import RunVerdict
-from det_jupyter.wire import Chunk, RunReport, SystemSample, SystemSampled, Verdict
 from tests.integration.master_support import (
     RUN,
     Bench,

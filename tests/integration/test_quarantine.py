@@ -18,21 +18,7 @@ from typing import Any, get_args
 
 import pytest
 
-from det_jupyter.errors import Conflict, DetError
-from det_jupyter.lengths import parse_length
-from det_jupyter.master.machine import machine
-from det_jupyter.master.machine.core import events
-from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.on import agents
-from det_jupyter.master.machine.rules import placing
-from det_jupyter.master.machine.rules.giving_up import experiment_of
-from det_jupyter.master.service.rows import read_metrics
-from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
-from det_jupyter.scheduler.decide import Pass
-from det_jupyter.scheduler.model import Request
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentReport,
     AgentReports,
     ChangeResources,
@@ -45,6 +31,20 @@ from det_jupyter.wire import (
     State,
     changes,
 )
+from det_jupyter.contract.run.journal import BatchTimings, CheckpointSaved, RankFailure, Record
+from det_jupyter.contract.values.lengths import parse_length
+from det_jupyter.errors import Conflict, DetError
+from det_jupyter.master.machine import machine
+from det_jupyter.master.machine.handlers import agents
+from det_jupyter.master.machine.model import events
+from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules import placing
+from det_jupyter.master.machine.rules.giving_up import experiment_of
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.scheduler.decide import Pass
+from det_jupyter.scheduler.model import Request
 from tests.integration.master_support import (
     AGENT,
     Bench,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.records import (
+from det_jupyter.contract.run.journal import (
     BatchMetrics,
     CheckpointSaved,
     Notice,

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from det_jupyter.records import BatchMetrics, RunEnded
+from det_jupyter.contract.run.journal import BatchMetrics, RunEnded
 from tests.integration.rank_support import Gang, Lab
 from tests.integration.test_rank_failures import FRAIL, SLEEP, frail
 
@@ -211,7 +211,7 @@ def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
     alone = spec.model_copy(update={"place": spec.place.model_copy(update={"lifeline_fd": None})})
     told = lab.data_dir / "spec.json"
     told.write_text(alone.model_dump_json())
-    argv = [sys.executable, "-m", "det_jupyter.worker", "-f", str(folder.connection_file(0))]
+    argv = [sys.executable, "-m", "det_jupyter.rank", "-f", str(folder.connection_file(0))]
     with told.open() as stdin:
         process = subprocess.Popen(
             argv, stdin=stdin, env=lab.environment(DET_RANK_SPEC="/dev/stdin")
@@ -223,7 +223,7 @@ def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
 def test_without_a_rank_to_be_the_worker_is_an_ordinary_kernel(lab: Lab) -> None:
     file = lab.data_dir / "kernel.json"
     file.parent.mkdir(exist_ok=True)
-    argv = [sys.executable, "-m", "det_jupyter.worker", "-f", str(file)]
+    argv = [sys.executable, "-m", "det_jupyter.rank", "-f", str(file)]
     process = subprocess.Popen(
         argv, env=lab.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

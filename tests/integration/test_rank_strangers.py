@@ -28,8 +28,8 @@ SEND = """
 import json
 from datetime import timedelta
 import torch.distributed as dist
-from det_jupyter.worker import groups
-from det_jupyter.worker.groups import check_members
+from det_jupyter.rank import groups
+from det_jupyter.rank.groups import check_members
 from det_jupyter.errors import PeerRefused
 
 d, group, told = self.context.distributed, dist.group.WORLD, {}

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.run.journal import Notice
 from det_jupyter.core import DistributedContext, init
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.training.rank_watch import PERIOD, RankWatch
-from det_jupyter.records import Notice
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU
 from tests.integration.rank_support import Lab

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
+from det_jupyter.contract.host.ports import free_port
 from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, mark_of
-from det_jupyter.system.ports import free_port
 from tests.processes import wait_until
 
 BEGIN = """

@@ -9,15 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.control import create_page
-from det_jupyter.system.run_processes import end_all_below, end_all_of
-from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.contract.host.run_processes import end_all_below, end_all_of
+from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.contract.run.control_page import create_page
 
 # As a script that makes a daemon of itself, and ends: it has no file, parent or session of ours.
 DAEMON = """
 import os, sys, time
 from pathlib import Path
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.run.control_page import ControlPage
 
 page = ControlPage(Path(sys.argv[1]))
 if pid := os.fork():

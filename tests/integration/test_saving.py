@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import CheckpointError, ConfigError
@@ -28,7 +29,6 @@ from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.unit.pytorch.thread_ranks import ThreadRank

@@ -11,13 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from det_jupyter.master.chores.cleanup import pack_series
-from det_jupyter.master.http.api import create_app
-from det_jupyter.master.service import series_chunks, series_packing
-from det_jupyter.master.service.series_chunks import Level
-from det_jupyter.master.service.series_reading import read_agent, read_trial
-from det_jupyter.records import PartTimes, StepTimes
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     PROTOCOL,
     MasterInfo,
     Series,
@@ -26,6 +20,12 @@ from det_jupyter.wire import (
     SystemSample,
     SystemSampled,
 )
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.master.background.cleanup import pack_series
+from det_jupyter.master.http.api import create_app
+from det_jupyter.master.service import series_chunks, series_packing
+from det_jupyter.master.service.series_chunks import Level
+from det_jupyter.master.service.series_reading import read_agent, read_trial
 from tests.integration.master_support import (
     AGENT,
     RUN,

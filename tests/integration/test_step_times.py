@@ -16,10 +16,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from det_jupyter import core, pytorch
+from det_jupyter.contract.run.journal import StepTimes
+from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.core import DistributedContext
-from det_jupyter.measures import PARTS
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
-from det_jupyter.records import StepTimes
 from tests.integration.parallel_ranks import RankRunner
 
 BATCHES = 10

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from det_jupyter import pytorch
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from det_jupyter.core import RecordList
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import Batch, Epoch
-from det_jupyter.records import CheckpointSaved, MetricsReported
 
 HPARAMS = {"global_batch_size": 8}
 

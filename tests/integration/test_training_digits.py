@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from det_jupyter.records import BatchMetrics, FirstStep, MetricsReported, Progress, RankStarted
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    FirstStep,
+    MetricsReported,
+    Progress,
+    RankStarted,
+)
 from tests.integration.rank_support import Lab
 
 DIGITS = """

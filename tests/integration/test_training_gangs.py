@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from det_jupyter.records import CheckpointSaved, MetricsReported
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from tests.integration.rank_support import Lab
 
 EXACT = """

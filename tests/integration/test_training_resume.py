@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from det_jupyter.records import CheckpointSaved, MetricsReported
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from tests.integration.rank_support import Gang, Lab
 
 # Everything that a resumed run could get wrong: shuffling, dropout on each rank, numbers drawn in

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.lengths import Length
-from det_jupyter.records import CheckpointSaved, MetricsReported, TargetReached
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, TargetReached
+from det_jupyter.contract.values.lengths import Length
 from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
 from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
 

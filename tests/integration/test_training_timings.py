@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from det_jupyter import core, pytorch
+from det_jupyter.contract.run.journal import BatchTimings
 from det_jupyter.core import RecordList
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
-from det_jupyter.records import BatchTimings
 
 DATA = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
 

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, random_split
 
 from det_jupyter import pytorch
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from det_jupyter.core import RecordList
 from det_jupyter.pytorch import (
     Batch,
@@ -30,7 +31,6 @@ from det_jupyter.pytorch import (
     Reducer,
     load_trial_from_checkpoint_path,
 )
-from det_jupyter.records import CheckpointSaved, MetricsReported
 
 HPARAMS = {
     "global_batch_size": 8,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.records import MetricsReported, Notice
+from det_jupyter.contract.run.journal import MetricsReported, Notice
 from tests.integration.rank_support import Gang, Lab
 
 COUNTING = """

@@ -68,9 +68,9 @@ def names(wheel: Path) -> set[str]:
 def test_it_has_the_front_end_once_and_is_small(wheel: Path) -> None:
     inside = names(wheel)
     assert {
-        "det_jupyter/notebook/static/widget.js",
-        "det_jupyter/notebook/static/tabs.js",
-        "det_jupyter/notebook/static/widget.css",
+        "det_jupyter/front/notebook/static/widget.js",
+        "det_jupyter/front/notebook/static/tabs.js",
+        "det_jupyter/front/notebook/static/widget.css",
         "etc/jupyter/jupyter_server_config.d/det_jupyter.json",
         "share/det_jupyter/kernels/det-worker/kernel.json",
         f"{LAB}/package.json",
@@ -128,7 +128,7 @@ def run(python: Path, code: str) -> str:
 
 def test_a_view_is_small() -> None:
     script, tabs, style = (
-        len(gzip.compress((ROOT / "det_jupyter/notebook/static" / name).read_bytes()))
+        len(gzip.compress((ROOT / "det_jupyter/front/notebook/static" / name).read_bytes()))
         for name in ("widget.js", "tabs.js", "widget.css")
     )
     assert script < 53_000, "each view carries it"

@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
-from det_jupyter.agent.launch.zygote_process import start_zygote
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.specs import make_specs
-from det_jupyter.system import paths
-from det_jupyter.wire import PROTOCOL, ForkGang
-from det_jupyter.worker import fork_safety
+from det_jupyter.agent.starting.zygote_process import start_zygote
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import PROTOCOL, ForkGang
+from det_jupyter.rank import fork_safety
 from tests.integration.agent_support import ROOT, STAND_IN, await_ends, make_plan
 
 

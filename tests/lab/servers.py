@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import nbformat
 
-from det_jupyter.system.ports import free_port
+from det_jupyter.contract.host.ports import free_port
 from tests.browser.lab import jupyter_lab
 from tests.processes import wait_until
 

@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import Kill
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
-from det_jupyter.wire import Kill
 from tests.browser.lab import KERNELS_ALONE
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
@@ -44,8 +44,8 @@ SEARCH = """
 import sys
 sys.path.insert(0, {root!r})
 from IPython.display import display
-from det_jupyter.notebook.handles.show import bundle
-from det_jupyter.notebook.handles.widget import LiveWidget
+from det_jupyter.front.notebook.handles.show import bundle
+from det_jupyter.front.notebook.handles.widget import LiveWidget
 from det_jupyter.view import build_view_state
 from tests.unit.view.view_samples import search_experiment
 

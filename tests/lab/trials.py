@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.wire import Capsule, Delete, ExperimentQuery, ExperimentRow, Kill, State
+from det_jupyter.contract.messages import (
+    Capsule,
+    Delete,
+    ExperimentQuery,
+    ExperimentRow,
+    Kill,
+    State,
+)
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, submit, wait_for_steps
 

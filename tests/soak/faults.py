@@ -60,11 +60,11 @@ def roles(processes: Sequence[psutil.Process]) -> list[tuple[str, psutil.Process
                 found.append(("master", process))
             elif "det_jupyter.agent" in line:
                 found.append(("agent", process))
-            elif "det_jupyter.worker.zygote" in line:
+            elif "det_jupyter.rank.zygote" in line:
                 found.append((ROLES[2:][min(2, _forks_above(process))], process))
     return found
 
 
 def _forks_above(process: psutil.Process) -> int:
     """Return how many of its ancestors are of the fork server's family."""
-    return sum("det_jupyter.worker.zygote" in parent.cmdline() for parent in process.parents())
+    return sum("det_jupyter.rank.zygote" in parent.cmdline() for parent in process.parents())

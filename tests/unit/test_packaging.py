@@ -17,7 +17,7 @@ from jupyter_core.paths import jupyter_path
 
 import det_jupyter
 import hatch_build
-from det_jupyter.wire.pages import PAGE_PROTOCOL
+from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from tests.rooms import imports_of, modules
 
 ROOT = Path(__file__).parents[2]

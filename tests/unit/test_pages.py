@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.cli.table import shell_parser
 from det_jupyter.errors import UsageError
-from det_jupyter.notebook.complete.table import CELL_VERBS, cell_parser, det_parser, line_parser
-from det_jupyter.verbs.grammar import HelpShown, LineParser, parse, parse_words
+from det_jupyter.front.cli.table import shell_parser
+from det_jupyter.front.notebook.complete.table import (
+    CELL_VERBS,
+    cell_parser,
+    det_parser,
+    line_parser,
+)
+from det_jupyter.front.verbs.grammar import HelpShown, LineParser, parse, parse_words
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

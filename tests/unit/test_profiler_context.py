@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.run.journal import StepTimes, parse_line, to_line
 from det_jupyter.core import ProfilerContext, RecordList
 from det_jupyter.core.profiler import MAX_NAMES, PERIOD_NS
-from det_jupyter.records import StepTimes, parse_line, to_line
 
 
 def written(sink: RecordList) -> list[StepTimes]:

@@ -17,7 +17,7 @@ from typing import Any
 import transformers  # type: ignore[import-not-found,unused-ignore]  # optional
 
 from det_jupyter import core
-from det_jupyter.system.rundir import run_dir
+from det_jupyter.contract.host.rundir import run_dir
 
 _log = logging.getLogger("determined")
 

@@ -9,7 +9,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-from det_jupyter.words import error_text
+from det_jupyter.contract.values.text import error_text
 
 FAKE_NVML_VARIABLE = "DET_JUPYTER_FAKE_NVML"
 

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import psutil
 
-from det_jupyter.wire import DeviceProcess
+from det_jupyter.contract.messages import DeviceProcess
 
 logger = logging.getLogger(__name__)
 

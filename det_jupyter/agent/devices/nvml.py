@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
-from det_jupyter.wire import SlotView
+from det_jupyter.contract.messages import SlotView
 
 logger = logging.getLogger(__name__)
 

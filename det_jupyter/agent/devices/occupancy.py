@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from det_jupyter.agent.devices.driver import DriverError
 from det_jupyter.agent.devices.identify import UNKNOWN
 from det_jupyter.agent.devices.nvml import DeviceUse, ProcessUse
-from det_jupyter.wire import DeviceProcess, SlotView
+from det_jupyter.contract.messages import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from det_jupyter.agent.devices.nvml import cuda_devices
-from det_jupyter.wire import SlotView
+from det_jupyter.contract.messages import SlotView
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,16 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import (
+    AgentCommand,
+    AgentReports,
+    MasterInfo,
+    Offsets,
+    RegisterAgent,
+)
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import MasterUnreachable, Problem
-from det_jupyter.system import paths
-from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, RegisterAgent
-from det_jupyter.words import error_text
 
 _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
@@ -21,7 +27,7 @@ _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
 
 
-class Link:
+class MasterLink:
     """A connection to one master. Its methods raise MasterUnreachable if it fails."""
 
     def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
@@ -91,7 +97,7 @@ def _refusal(verb: str, status_code: int, content: bytes) -> str:
 
 
 @asynccontextmanager
-async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
+async def open_link(*, agent_id: str, session: str) -> AsyncIterator[MasterLink]:
     """Open a connection to the master that `master.json` names now.
 
     Raises:
@@ -104,7 +110,7 @@ async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
         timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
         trust_env=False,  # no proxy between two processes of one user
     ) as http:
-        yield Link(http, agent_id=agent_id, session=session)
+        yield MasterLink(http, agent_id=agent_id, session=session)
 
 
 def _read_master_file() -> MasterInfo:  # a master of another version refuses to register us

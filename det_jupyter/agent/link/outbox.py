@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.streams import BAR_ENDS, Stream
 from det_jupyter.agent.sampler.box import SampleBox
-from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
+from det_jupyter.contract.messages import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 
 logger = logging.getLogger(__name__)
 

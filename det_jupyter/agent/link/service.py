@@ -20,13 +20,19 @@ from contextlib import suppress
 
 from det_jupyter._version import __version__
 from det_jupyter.agent.devices.slots import Offer
-from det_jupyter.agent.link.connection import Link, open_link
+from det_jupyter.agent.link.connection import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import (
+    PROTOCOL,
+    AgentReports,
+    DevicesSeen,
+    RegisterAgent,
+    RunReport,
+)
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.system.processes import Process
-from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent, RunReport
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +145,7 @@ class Service:
             problems=list(self._offer.problems),
         )
 
-    async def _obey(self, link: Link) -> None:
+    async def _obey(self, link: MasterLink) -> None:
         async for command in link.commands():
             try:
                 self._runner.obey(command, agent_id=self._offer.agent_id)
@@ -147,7 +153,7 @@ class Service:
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
 
-    async def _ship(self, link: Link) -> None:
+    async def _ship(self, link: MasterLink) -> None:
         sent_at = time.monotonic()
         while True:
             self._runner.news.clear()

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.agent.runs.streams import MAX_RECORD_BYTES
-from det_jupyter.control import ControlPage
-from det_jupyter.lengths import Length
-from det_jupyter.records import RunEnded, TargetReached, to_line
-from det_jupyter.system.rundir import RunDir, append
-from det_jupyter.wire import GangExited, GangPlan
+from det_jupyter.contract.host.rundir import RunDir, append
+from det_jupyter.contract.messages import GangExited, GangPlan
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import RunEnded, TargetReached, to_line
+from det_jupyter.contract.values.lengths import Length
 
 
 def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:

@@ -18,10 +18,10 @@ import psutil
 
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import LivingGang
-from det_jupyter.records import Notice, to_line
-from det_jupyter.system.processes import is_frozen
-from det_jupyter.system.run_processes import processes_of
-from det_jupyter.system.rundir import append
+from det_jupyter.contract.host.processes import is_frozen
+from det_jupyter.contract.host.run_processes import processes_of
+from det_jupyter.contract.host.rundir import append
+from det_jupyter.contract.run.journal import Notice, to_line
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from det_jupyter.agent.launch.processes import RankExit
-from det_jupyter.wire import GangExited
+from det_jupyter.agent.starting.processes import RankExit
+from det_jupyter.contract.messages import GangExited
 
 
 class GangState(StrEnum):

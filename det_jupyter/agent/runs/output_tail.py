@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from det_jupyter.printed import last_lines
-from det_jupyter.wire import LastWords
+from det_jupyter.contract.messages import CrashOutput
+from det_jupyter.contract.run.output_lines import last_lines
 
 _LINES = 20  # of output, where there is no stack
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
@@ -48,7 +48,7 @@ class _Frame(NamedTuple):
     name: str
 
 
-def last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
+def last_words(text: str, labels: Mapping[str, str], cwd: str) -> CrashOutput | None:
     """Return the crash or the last lines in the end of a rank's output; None if it is empty.
 
     Args:
@@ -59,13 +59,13 @@ def last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | No
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
         tail = last_lines(text, _LINES, most=1000)
-        return LastWords(traceback=f"It printed at last:\n{tail}\n") if tail else None
+        return CrashOutput(traceback=f"It printed at last:\n{tail}\n") if tail else None
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _users_stack(text[fatal.end() :], labels, cwd)
     theirs = [frame for frame in stack if _is_the_users(frame, labels, cwd)]
     parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
     parts += [f"  {_place(frame, labels)}" for frame in stack]
-    return LastWords(
+    return CrashOutput(
         error=_cause(before, text[fatal.end() :]),
         where=_place(theirs[-1], labels, short=True) if theirs else "",
         traceback="\n".join(filter(None, parts)) + "\n",

@@ -16,20 +16,26 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter import control
-from det_jupyter.agent.launch.processes import StartFailed, end_survivors
 from det_jupyter.agent.runs.output_tail import last_words
 from det_jupyter.agent.runs.streams import Stream, streams_of
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels
-from det_jupyter.context import unpack_context
+from det_jupyter.agent.starting.processes import StartFailed, end_survivors
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.rundir import RunDir, run_dir, runs_root
+from det_jupyter.contract.messages import (
+    GangExited,
+    GangPlan,
+    GangStarted,
+    PassOrders,
+    RankProcess,
+)
+from det_jupyter.contract.run import control_page
+from det_jupyter.contract.run.output_lines import read_end
+from det_jupyter.contract.trial.captured import cell_labels
+from det_jupyter.contract.trial.context_dir import unpack_context
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import LaunchError, NotFound
-from det_jupyter.lengths import Length
-from det_jupyter.printed import read_end
-from det_jupyter.system import paths
-from det_jupyter.system.processes import Process
-from det_jupyter.system.rundir import RunDir, run_dir, runs_root
-from det_jupyter.wire import GangExited, GangPlan, GangStarted, PassOrders, RankProcess
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +87,7 @@ class Run:
             _remove(self.dir)
         self.dir.path.mkdir(mode=0o700, parents=True)
         self.sockets.mkdir(mode=0o700)
-        control.create_page(self.dir.control)
+        control_page.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
     def fill_workplace(self) -> None:
@@ -167,10 +173,10 @@ class Run:
         except (NotFound, ValueError):  # then frames have Python's file names
             return {}
 
-    def _page(self) -> closing[control.ControlPage]:
-        return closing(control.ControlPage(self.dir.control))
+    def _page(self) -> closing[control_page.ControlPage]:
+        return closing(control_page.ControlPage(self.dir.control))
 
-    def raise_signal(self, signal: control.Signal) -> None:
+    def raise_signal(self, signal: control_page.Signal) -> None:
         """Raise a signal in the control page."""
         with self._page() as page:
             page.raise_signal(signal)

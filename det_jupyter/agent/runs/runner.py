@@ -20,21 +20,20 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
-from det_jupyter.agent.launch.launcher import Launcher
-from det_jupyter.agent.launch.processes import (
+from det_jupyter.agent.runs.ending import write_end
+from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.specs import check_agents, make_specs
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.processes import (
     RankProcesses,
     StartFailed,
     kill_group,
     until_gone,
     write_records,
 )
-from det_jupyter.agent.runs.ending import write_end
-from det_jupyter.agent.runs.gang import Gang
-from det_jupyter.agent.runs.run import Run, new_run
-from det_jupyter.agent.runs.specs import check_agents, make_specs
-from det_jupyter.errors import LaunchError
-from det_jupyter.system.run_processes import end_all_of
-from det_jupyter.wire import (
+from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.messages import (
     AgentCommand,
     CloseRun,
     ExtendGang,
@@ -48,7 +47,8 @@ from det_jupyter.wire import (
     StartGang,
     TakeSamples,
 )
-from det_jupyter.words import error_text
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import secrets
 from collections.abc import Container
 
 from det_jupyter.agent.runs.run import Run
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.ports import free_port
+from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
 from det_jupyter.errors import LaunchError
-from det_jupyter.system import paths
-from det_jupyter.system.ports import free_port
-from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 
 _LOOPBACK = "127.0.0.1"
 

@@ -29,8 +29,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import Chunk
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import Chunk
 
 logger = logging.getLogger(__name__)
 

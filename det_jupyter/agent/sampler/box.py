@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from det_jupyter.wire import SystemSample, SystemSampled
+from det_jupyter.contract.messages import SystemSample, SystemSampled
 
 MAX_VALUES = 100_000  # kept at a time: 7 MB; 6 minutes of 8 GPUs, 16 ranks, 64 workers
 REPORT_VALUES = 20_000  # of one report, about 1 MB

@@ -16,7 +16,7 @@ from typing import Any
 
 from det_jupyter.agent.devices.driver import text_of
 from det_jupyter.agent.sampler.rates import Rates, Values
-from det_jupyter.measures import GPU
+from det_jupyter.contract.values.measures import GPU
 
 _ALL_LINKS = 0xFFFFFFFF  # the scope of a field of NVLink that sums over the links
 _PCIE_SHARE = 0.1  # of the time, at most, is spent in calls that measure PCIe

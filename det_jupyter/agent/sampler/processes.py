@@ -16,7 +16,7 @@ import psutil
 from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.agent.sampler.rank_tree import RankTree
 from det_jupyter.agent.sampler.rates import Reading
-from det_jupyter.measures import PROCESS
+from det_jupyter.contract.values.measures import PROCESS
 
 LINUX_ONLY = "processes are measured on Linux only, which has /proc"
 

@@ -24,8 +24,8 @@ from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch
 from det_jupyter.agent.sampler.host import HostReader
 from det_jupyter.agent.sampler.processes import ProcessReader
 from det_jupyter.agent.sampler.rates import Reading, Values
-from det_jupyter.measures import GPU, HOST
-from det_jupyter.words import error_text
+from det_jupyter.contract.values.measures import GPU, HOST
+from det_jupyter.contract.values.text import error_text
 
 logger = logging.getLogger(__name__)
 

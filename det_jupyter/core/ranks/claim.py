@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.contract.host.ownership import open_own
+from det_jupyter.contract.host.processes import birth_of
 from det_jupyter.errors import DetError, LaunchError, PeerRefused
-from det_jupyter.system.ownership import open_own
-from det_jupyter.system.processes import birth_of
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from det_jupyter.core.ranks.claim import Claim, Started, contest
 from det_jupyter.core.ranks.handshake import introduce, own_name
 from det_jupyter.core.ranks.host import Host
-from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.link import RankLink
 from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.core.ranks.star import StarExchange
@@ -93,7 +93,7 @@ def _contest(meeting: Meeting, place: Place) -> None:
         contest(meeting.claim, f"rank {place.rank} of {place.size} ({own_name()})")
 
 
-def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | None]:
+def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[RankLink | None]:
     """Connect the ranks: the chief with each, the others with the chief. Collective.
 
     Returns:
@@ -115,7 +115,9 @@ def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[Link | Non
     return [links.get(rank) for rank in range(place.size)]
 
 
-def _host(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> dict[int, Link]:
+def _host(
+    meeting: Meeting, place: Place, deadline: float, timeout_s: float
+) -> dict[int, RankLink]:
     try:
         listener = _listen(meeting, place)
     except OSError as error:
@@ -176,7 +178,7 @@ def _ask_other_chief(meeting: Meeting, place: Place) -> None:
         introduce(sock, place, meeting, deadline)
 
 
-def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> Link:
+def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> RankLink:
     """Return the connection with the chief, once all have come."""
     looks_at = time.monotonic() + _LOOK_S
     warns_at = time.monotonic() + _QUIET_S

@@ -24,7 +24,7 @@ from typing import Any
 
 from det_jupyter.core.ranks.claim import Started
 from det_jupyter.core.ranks.ended import rank_ended
-from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.link import RankLink
 from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.place import Place
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
@@ -39,7 +39,7 @@ _VERDICT_S = 5.0  # that a guest waits for it beyond the host's own limit
 _FAILURES = {"conflict": ValueError, "late": WaitTimeout, "refused": PeerRefused}
 
 
-def introduce(sock: socket.socket, place: Place, meeting: Meeting, deadline: float) -> Link:
+def introduce(sock: socket.socket, place: Place, meeting: Meeting, deadline: float) -> RankLink:
     """Return the connection with the chief once all ranks have come. Closes nothing.
 
     Args:
@@ -81,7 +81,7 @@ def introduce(sock: socket.socket, place: Place, meeting: Meeting, deadline: flo
     verdict = json.loads(data)
     if verdict["kind"]:
         raise _FAILURES.get(verdict["kind"], rank_ended)(verdict["text"])
-    return Link(sock, verdict["text"], keys_of(sock, secret, nonce + own, (b"up", b"down")))
+    return RankLink(sock, verdict["text"], keys_of(sock, secret, nonce + own, (b"up", b"down")))
 
 
 def keys_of(

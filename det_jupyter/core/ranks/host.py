@@ -25,7 +25,7 @@ from det_jupyter.core.ranks.handshake import (
     own_name,
     signed,
 )
-from det_jupyter.core.ranks.link import Link
+from det_jupyter.core.ranks.link import RankLink
 from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.place import FIELDS, Place, are_late, find_conflicts
 from det_jupyter.errors import DetError, WaitTimeout
@@ -78,7 +78,7 @@ class Host:
         self._warns_at = time.monotonic() + _QUIET_S
         self._selector = selectors.DefaultSelector()
 
-    def receive_all(self) -> dict[int, Link]:
+    def receive_all(self) -> dict[int, RankLink]:
         """Return the connections by rank, once all have come.
 
         Raises:
@@ -219,7 +219,7 @@ class Host:
         self._visitors.remove(visitor)
         visitor.sock.close()
 
-    def _admit(self) -> dict[int, Link]:
+    def _admit(self) -> dict[int, RankLink]:
         """Connect the ranks, and close other connections."""
         for visitor in self._strangers():
             self._dismiss(visitor)
@@ -231,7 +231,7 @@ class Host:
             nonces = member.nonce + member.own
             keys = keys_of(member.sock, self._meeting.secret, nonces, (b"down", b"up"))
             name = f"rank {member.place.rank} ({member.name})"
-            links[member.place.rank] = Link(member.sock, name, keys, member.started)
+            links[member.place.rank] = RankLink(member.sock, name, keys, member.started)
         return links
 
     def _send_verdict(self, visitor: _Visitor, kind: str, text: str) -> None:

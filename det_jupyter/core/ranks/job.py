@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from det_jupyter.contract.host.processes import birth_of
 from det_jupyter.core.ranks.place import Place
-from det_jupyter.system.processes import birth_of
 
 # Of a launcher: the variables that name its run, and the one with the number of its ranks.
 _RUNS = {

@@ -50,7 +50,7 @@ class Kind(IntEnum):
     END = 6  # the sender gives up; the payload has the reason
 
 
-class Link:
+class RankLink:
     """One connection.
 
     Sending and receiving are generators that handle one message at a time, so that the caller can

@@ -21,11 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from det_jupyter.contract.host.ownership import make_private, open_own
+from det_jupyter.contract.host.rundir import SECRET_VARIABLE, STORE_VARIABLE
 from det_jupyter.core.ranks.claim import members_at, owners_beside
 from det_jupyter.core.ranks.job import Job, find_job
 from det_jupyter.core.ranks.place import Place
-from det_jupyter.system.ownership import make_private, open_own
-from det_jupyter.system.rundir import SECRET_VARIABLE, STORE_VARIABLE
 
 PORT = 12360  # Determined's
 

@@ -23,10 +23,10 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from det_jupyter.contract.host.ports import free_port
 from det_jupyter.core.ranks.meeting import Drawn
 from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.errors import WaitTimeout
-from det_jupyter.system.ports import free_port
 
 _contexts = count()  # all ranks make theirs in the same order
 Names = Mapping[str, Sequence[str]]  # of a field: the variables that may hold it

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from det_jupyter.core.ranks.ended import rank_ended
-from det_jupyter.core.ranks.link import Buffer, Frame, Kind, Link
+from det_jupyter.core.ranks.link import Buffer, Frame, Kind, RankLink
 from det_jupyter.core.ranks.place import are_late
 from det_jupyter.errors import WaitTimeout
 
@@ -52,7 +52,7 @@ class StarExchange:
 
     def __init__(
         self,
-        links: Sequence[Link | None],
+        links: Sequence[RankLink | None],
         index: int,
         ranks: Sequence[int],
         timeout_s: float,

@@ -20,12 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.room import folder_without_room, is_no_room
+from det_jupyter.contract.messages import Refusal
+from det_jupyter.contract.values.text import error_text, printable
 from det_jupyter.errors import DetError, NotFound, Problem, http_status
 from det_jupyter.master.service.service import Service
-from det_jupyter.system import paths
-from det_jupyter.system.room import folder_without_room, is_no_room
-from det_jupyter.wire import Refusal
-from det_jupyter.words import error_text, printable
 
 logger = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.messages import MasterInfo, Refusal
 from det_jupyter.master.http.answers import Room, add_refusals
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_changes import change_routes
@@ -18,7 +19,6 @@ from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.http.routes_series import series_routes
 from det_jupyter.master.service.service import Service
-from det_jupyter.wire import MasterInfo, Refusal
 
 API = "/api/v1"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
-from det_jupyter.system.waiting import HEAD_BYTES, Waiting
+from det_jupyter.contract.host.waiting import HEAD_BYTES, Waiting
 
 
 def bounded(

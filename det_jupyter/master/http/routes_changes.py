@@ -11,17 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from det_jupyter.config.pools import parse_pools
-from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.state import Experiment
-from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
-from det_jupyter.master.machine.rules.retention import find_unneeded
-from det_jupyter.master.service.pools_file import read_pools, write_pools
-from det_jupyter.master.service.service import Service
-from det_jupyter.storage import find_checkpoint
-from det_jupyter.storage.globs import check_globs, must_match
-from det_jupyter.system.paths import find_missing_folder
-from det_jupyter.wire import (
+from det_jupyter.contract.host.paths import find_missing_folder
+from det_jupyter.contract.messages import (
     Activate,
     AnyChange,
     ChangeQueue,
@@ -34,6 +25,15 @@ from det_jupyter.wire import (
     State,
     SwitchSlots,
 )
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
+from det_jupyter.master.machine.rules.retention import find_unneeded
+from det_jupyter.master.service.pools_file import read_pools, write_pools
+from det_jupyter.master.service.service import Service
+from det_jupyter.storage import find_checkpoint
+from det_jupyter.storage.globs import check_globs, must_match
 
 
 def change_routes(service: Service) -> APIRouter:

@@ -6,14 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.errors import Problem
-from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
-from det_jupyter.master.service.service import Service
-from det_jupyter.master.views.cluster import job_entries
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     ClusterView,
     JobEntry,
     PoolStatus,
@@ -21,6 +15,12 @@ from det_jupyter.wire import (
     TaskEntry,
     Wire,
 )
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.errors import Problem
+from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.views.cluster import job_entries
 
 
 class Possibility(Wire):

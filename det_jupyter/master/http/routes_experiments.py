@@ -9,23 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.blobs import BlobStore
-from det_jupyter.bounds import Whole
-from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig, read_changes
-from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.http.routes_changes import must_have_folder
-from det_jupyter.master.machine.core.events import ContinueRequested
-from det_jupyter.master.machine.core.state import Experiment
-from det_jupyter.master.machine.rules.configurations import (
-    check_template,
-    complete,
-    effective_config,
-)
-from det_jupyter.master.machine.rules.continuing import check_continuable
-from det_jupyter.master.service.log_patterns import check_patterns
-from det_jupyter.master.service.service import Service
-from det_jupyter.wire import (
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import (
     CodeView,
     ContinueExperiment,
     CreateExperiment,
@@ -36,6 +22,20 @@ from det_jupyter.wire import (
     SetTemplate,
     TemplateView,
 )
+from det_jupyter.contract.trial.captured import code_of
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.http.routes_changes import must_have_folder
+from det_jupyter.master.machine.model.events import ContinueRequested
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.machine.rules.configurations import (
+    check_template,
+    complete,
+    effective_config,
+)
+from det_jupyter.master.machine.rules.continuing import check_continuable
+from det_jupyter.master.service.log_patterns import check_patterns
+from det_jupyter.master.service.service import Service
 
 
 def experiment_routes(service: Service) -> APIRouter:

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.bounds import Whole
+from det_jupyter.contract.messages import LogPage, LogQuery
+from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.service import Service
-from det_jupyter.wire import LogPage, LogQuery
 
 _LOOK_S = 0.5  # a commit while lines are being read rings unheard, so never wait longer
 _MOST_NAMED = 5

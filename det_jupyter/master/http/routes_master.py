@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.http.answers import JsonResponse, LinesResponse, Room, new_routes
-from det_jupyter.master.service.service import Service
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentCommand,
     AgentReports,
     AgentView,
     ExperimentView,
-    Knock,
     MasterInfo,
     Offsets,
+    OtherVersion,
     RegisterAgent,
     Wire,
 )
-from det_jupyter.wire.status import api_name, experiment_status
+from det_jupyter.contract.messages.status import api_name, experiment_status
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, Room, new_routes
+from det_jupyter.master.service.service import Service
 
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
@@ -98,7 +98,7 @@ def master_routes(
         return JsonResponse(service.views.agents())
 
     @routes.post("/agents/{agent_id}/register", response_model=Offsets)
-    async def register(agent_id: str, registration: RegisterAgent | Knock) -> Response:
+    async def register(agent_id: str, registration: RegisterAgent | OtherVersion) -> Response:
         """Register an agent; return what is stored of the runs that it knows."""
         return JsonResponse(service.register(agent_id, registration))
 

@@ -7,19 +7,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.bounds import Whole
-from det_jupyter.errors import NotFound
-from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
-from det_jupyter.master.service.feed import follow as follow_feed
-from det_jupyter.master.service.rows import read_metrics
-from det_jupyter.master.service.service import Service
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     CheckpointView,
     Curve,
     FeedItem,
     TimingsView,
     TrialView,
 )
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.errors import NotFound
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
+from det_jupyter.master.service.feed import follow as follow_feed
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.service import Service
 
 HEARTBEAT_S = 15.0  # a follower gets a sign of life at least this often
 _MAX_TIMINGS = 200  # records in one answer, each of about a second

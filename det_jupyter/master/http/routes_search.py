@@ -7,14 +7,22 @@ import secrets
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.bounds import Whole
 from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import (
+    ContinueTrial,
+    ExperimentView,
+    ImportanceView,
+    PreviewRequest,
+    PreviewView,
+)
+from det_jupyter.contract.schema.seeds import MAX_SEED
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError
-from det_jupyter.json_numbers import to_finite
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.events import ExperimentSubmitted
+from det_jupyter.master.machine.model.events import ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, continuation
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.asking import check_sampler
@@ -22,16 +30,8 @@ from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
-from det_jupyter.schema.seeds import MAX_SEED
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
-from det_jupyter.wire import (
-    ContinueTrial,
-    ExperimentView,
-    ImportanceView,
-    PreviewRequest,
-    PreviewView,
-)
 
 _MOST_SOURCES = 5  # earlier experiments that are looked at for how fast they trained
 

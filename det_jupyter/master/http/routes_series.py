@@ -8,12 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.bounds import Whole
+from det_jupyter.contract.messages import SeriesPage, SeriesQuery, TakeSamples
+from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.machine.core.state import Trial
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.service.service import Service
-from det_jupyter.wire import SeriesPage, SeriesQuery, TakeSamples
 
 WATCH_S = 30.0  # how long a machine is sampled once its series were asked for
 

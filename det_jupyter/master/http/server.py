@@ -11,10 +11,10 @@ from operator import methodcaller
 
 import uvicorn
 
+from det_jupyter.contract.host.programs import raise_file_limit
+from det_jupyter.contract.host.waiting import MOST_WAITING, Waiting
 from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import Guard
-from det_jupyter.system.programs import raise_file_limit
-from det_jupyter.system.waiting import MOST_WAITING, Waiting
 
 _ACCEPTED_AT_ONCE = 32  # four such turns are begun before the first of them can be dropped
 _BACKLOG = 2048  # connections that the system makes for us until we come to them

@@ -36,15 +36,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from det_jupyter.contract.messages import GangExited, GangStarted, changes
+from det_jupyter.contract.values.text import error_line, printable
 from det_jupyter.errors import DetError
-from det_jupyter.master.machine.core import events
-from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
-from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.queue import Queue
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.core.turn import Changes, HandlerFailed, Searches, Turn
-from det_jupyter.master.machine.on import (
+from det_jupyter.master.machine.handlers import (
     agents,
     clock,
     details,
@@ -56,14 +51,19 @@ from det_jupyter.master.machine.on import (
     searches,
     users,
 )
+from det_jupyter.master.machine.model import events
+from det_jupyter.master.machine.model.commands import Command, ToAgent, TruncateMetrics
+from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.queue import Queue
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
 from det_jupyter.master.machine.rules.placing import carry_out
 from det_jupyter.master.machine.rules.searching import ask
 from det_jupyter.scheduler.decide import PassFailed, decide
 from det_jupyter.scheduler.model import Decisions
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import GangExited, GangStarted, changes
-from det_jupyter.words import error_line, printable
 
 _LONGEST_REASON = 300  # characters
 

@@ -26,6 +26,7 @@ from threading import Lock
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.sampling.optuna_parts import (
     PRUNER,
@@ -36,7 +37,6 @@ from det_jupyter.master.sampling.optuna_parts import (
 )
 from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
 from det_jupyter.searcher.optuna import OptunaSearcher
-from det_jupyter.words import error_text
 
 _MOST_STUDIES = 8  # in memory; others are made anew when they are asked again
 _NUM_REHEARSED = 12  # most samplers begin to think after the tenth trial

@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from det_jupyter.direction import Direction
-from det_jupyter.json_numbers import to_finite
+from det_jupyter.contract.schema.seeds import trial_seed
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.sampling.optuna_parts import (
     PRUNER,
     SAMPLER,
@@ -31,7 +32,6 @@ from det_jupyter.master.sampling.optuna_parts import (
     make,
     writes_notes,
 )
-from det_jupyter.schema.seeds import trial_seed
 from det_jupyter.searcher.optuna import OptunaSearcher
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 

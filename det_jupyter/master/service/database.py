@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.errors import DetError
 from det_jupyter.master.service.rows import as_text
-from det_jupyter.system.ownership import open_own
 
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nothing else is served
 _WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction

@@ -27,16 +27,7 @@ from typing import assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from det_jupyter.bounds import Count
-from det_jupyter.master.machine.core.events import DevicesReported, LogMatched
-from det_jupyter.master.machine.machine import ToAgent
-from det_jupyter.master.machine.rules.log_policies import is_settled, policies_of
-from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
-from det_jupyter.master.service.run_verdicts import RunVerdicts
-from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.printed import parse_printed
-from det_jupyter.records import BatchMetrics, MetricsReported, parse_line
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
     CloseRun,
@@ -47,7 +38,16 @@ from det_jupyter.wire import (
     SystemSampled,
     Unreadable,
 )
-from det_jupyter.words import error_line
+from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, parse_line
+from det_jupyter.contract.run.output_lines import parse_printed
+from det_jupyter.contract.values.bounds import Count
+from det_jupyter.contract.values.text import error_line
+from det_jupyter.master.machine.machine import ToAgent
+from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
+from det_jupyter.master.machine.rules.log_policies import is_settled, policies_of
+from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
+from det_jupyter.master.service.run_verdicts import RunVerdicts
+from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 

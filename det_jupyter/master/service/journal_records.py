@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, assert_never
 
-from det_jupyter.json_numbers import to_finite, to_number
-from det_jupyter.master.machine.core.events import (
-    LossReported,
-    MachineRecord,
-    RecordArrived,
-    ValidationReported,
-)
-from det_jupyter.master.machine.rules.log_policies import LogPolicy
-from det_jupyter.master.service.run_verdicts import RunVerdicts
-from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.records import (
+from det_jupyter.contract.run.journal import (
     BatchMetrics,
     BatchTimings,
     ChangeMade,
@@ -36,6 +26,16 @@ from det_jupyter.records import (
     TraceSaved,
     to_line,
 )
+from det_jupyter.contract.values.json_numbers import to_finite, to_number
+from det_jupyter.master.machine.model.events import (
+    LossReported,
+    MachineRecord,
+    RecordArrived,
+    ValidationReported,
+)
+from det_jupyter.master.machine.rules.log_policies import LogPolicy
+from det_jupyter.master.service.run_verdicts import RunVerdicts
+from det_jupyter.master.service.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
+from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.errors import Conflict
-from det_jupyter.wire import AgentCommand
 
 SILENT_S = 10.0  # an agent says at least every 3 s that it lives
 _LONGEST_TICK_S = 1.0
 
 
-class Link:
+class AgentLink:
     """The line to one agent process, good for one stream. The clock counts seconds that we ran."""
 
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
@@ -79,26 +79,26 @@ class Link:
             self.silent_since = self._clock()
 
 
-class Links:
+class AgentLinks:
     """The lines to all agents."""
 
     def __init__(self) -> None:
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, AgentLink] = {}
         self._dropped_at: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
         self._awake_s = 0.0  # seconds in which this process ran
         self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # some agent, at some time
 
-    def open(self, agent_id: str, session: str) -> Link:
+    def open(self, agent_id: str, session: str) -> AgentLink:
         """Make a new line to an agent in place of the one before."""
         if old := self._links.get(agent_id):
             old.close()
-        link = self._links[agent_id] = Link(session, lambda: self._awake_s)
+        link = self._links[agent_id] = AgentLink(session, lambda: self._awake_s)
         self.registered.set()
         return link
 
-    def get(self, agent_id: str, session: str) -> Link:
+    def get(self, agent_id: str, session: str) -> AgentLink:
         """Return the line of this agent process.
 
         Raises:

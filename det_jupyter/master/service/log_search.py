@@ -21,10 +21,10 @@ from typing import Any
 
 import regex
 
+from det_jupyter.contract.messages import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.service.log_patterns import find_regex_problem
 from det_jupyter.master.service.rows import read_only
-from det_jupyter.wire import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
 
 SEARCH_S = 10.0  # for the lines
 COUNT_S = 2.0  # for their number

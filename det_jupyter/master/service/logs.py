@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from det_jupyter.printed import Printed, levels_of
+from det_jupyter.contract.run.output_lines import Printed, levels_of
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
 _PART = 32  # the share that is cut at a time: some 20 ms

@@ -13,8 +13,8 @@ import yaml
 
 from det_jupyter.config.pools import PoolsFile, parse_pools
 from det_jupyter.config.reading import parse_yaml
+from det_jupyter.contract.host import paths
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.system import paths
 
 
 def read_pools() -> PoolsFile | None:

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Container
 from functools import partial
 
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.core.turn import Changes
+from det_jupyter.contract.messages import Verdict, Wire
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.machine.model.turn import Changes
 from det_jupyter.master.service.feed import ItemKind
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiments import Sentence, experiment_view, trial_view
-from det_jupyter.wire import Verdict, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class KnownProgress:
         self._known[trial_id] = progress
 
 
-class Told:
+class PublishedParts:
     """The large, seldom changed parts that followers know already.
 
     A changed part is another object, and so is each one that was restored from the store.
@@ -64,7 +64,7 @@ class Publisher:
     """Writes feed items, within one transaction of the store."""
 
     def __init__(
-        self, machine: Machine, store: Store, now: float, sentence: Sentence, told: Told
+        self, machine: Machine, store: Store, now: float, sentence: Sentence, told: PublishedParts
     ) -> None:
         self.progress = KnownProgress(store)
         self._machine = machine

@@ -21,14 +21,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from det_jupyter.master.machine.core.events import Event, NewsSetAside, parse_event
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.contract.messages import GangExited
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.events import Event, NewsSetAside, parse_event
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.store import Store
-from det_jupyter.wire import GangExited
-from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 

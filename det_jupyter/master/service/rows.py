@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from det_jupyter.wire import FeedItem, SeriesQuery, TemplateView, TimingsView
+from det_jupyter.contract.messages import FeedItem, SeriesQuery, TemplateView, TimingsView
 
 logger = logging.getLogger(__name__)
 

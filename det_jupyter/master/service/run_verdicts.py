@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from det_jupyter.diagnosis import Place, RunVerdict, Setting
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.state import Agent, Allocation, MachineState
+from det_jupyter.contract.messages import AllocationState, SystemSample, Verdict
+from det_jupyter.contract.run.journal import StepTimes
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
+from det_jupyter.master.machine.model.state import Agent, Allocation, MachineState
 from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.records import StepTimes
-from det_jupyter.wire import AllocationState, SystemSample, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -137,10 +137,10 @@ def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) 
     )
 
 
-def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int) -> Place:
+def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int) -> RankSite:
     slot = allocation.slots[rank]
     occupied = () if agent is None else agent.occupied.get(slot.id, ())
-    return Place(
+    return RankSite(
         agent_id=agent_id,
         gpu=slot.uuid if slot.kind == "cuda" else "",
         kind=slot.name,

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
-from det_jupyter.json_numbers import json_ready
+from det_jupyter.contract.messages import SystemSample, SystemSampled
+from det_jupyter.contract.run.journal import StepTimes
+from det_jupyter.contract.values.json_numbers import json_ready
+from det_jupyter.contract.values.measures import PARTS, SYSTEM
 from det_jupyter.master.service.database import delete_in_parts, transaction
-from det_jupyter.measures import PARTS, SYSTEM
-from det_jupyter.records import StepTimes
-from det_jupyter.wire import SystemSample, SystemSampled
 
 Values = dict[str, dict[str, float]]  # by source and name
 TrialOf = Callable[[str, int], tuple[int, int] | None]  # trial and run of an allocation's rank

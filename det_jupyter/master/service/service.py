@@ -15,15 +15,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import (
+    PROTOCOL,
+    AgentReports,
+    CreateExperiment,
+    ExperimentView,
+    Offsets,
+    OtherVersion,
+    RegisterAgent,
+    TemplateView,
+)
+from det_jupyter.contract.schema.seeds import MAX_SEED
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
-from det_jupyter.master.machine.core.commands import (
+from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
     DeleteExperiment,
     Deletion,
     ToAgent,
 )
-from det_jupyter.master.machine.core.events import (
+from det_jupyter.master.machine.model.events import (
     AgentRegistered,
     Event,
     ExperimentSubmitted,
@@ -33,28 +46,15 @@ from det_jupyter.master.machine.rules.configurations import complete, unknown_te
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
-from det_jupyter.master.service.links import Links
+from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
-from det_jupyter.master.service.publishing import Told
+from det_jupyter.master.service.publishing import PublishedParts
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.service.views import Views
-from det_jupyter.schema.seeds import MAX_SEED
-from det_jupyter.system.processes import Process
-from det_jupyter.wire import (
-    PROTOCOL,
-    AgentReports,
-    CreateExperiment,
-    ExperimentView,
-    Knock,
-    Offsets,
-    RegisterAgent,
-    TemplateView,
-)
-from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Service:
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
-        self.links = Links()
+        self.links = AgentLinks()
         self.bell = Bell()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
@@ -79,7 +79,7 @@ class Service:
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
         self._clock = clock
         self._matcher = Matcher()
-        self.told = Told()
+        self.told = PublishedParts()
         self._run_verdicts = RunVerdicts()
         self._give_up_what_cannot_be_read()
 
@@ -204,14 +204,14 @@ class Service:
 
     # agents
 
-    def register(self, agent_id: str, registration: RegisterAgent | Knock) -> Offsets:
+    def register(self, agent_id: str, registration: RegisterAgent | OtherVersion) -> Offsets:
         """Register an agent and return what is stored of the runs that it knows.
 
         Raises:
             ProtocolMismatch: It is of another version.
             Conflict: The master failed at it.
         """
-        if isinstance(registration, Knock) or registration.protocol != PROTOCOL:
+        if isinstance(registration, OtherVersion) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
             pid = registration.pid
             on = Process(pid, registration.birth, registration.hostname).on_host

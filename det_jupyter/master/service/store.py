@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
 from det_jupyter.master.service.database import (
     delete_in_parts,
     open_database,
@@ -36,7 +37,6 @@ from det_jupyter.master.service.quarantine import Quarantine
 from det_jupyter.master.service.rows import as_template, as_timings, readable, truncate_rows
 from det_jupyter.master.service.series import SeriesRows
 from det_jupyter.master.service.series_chunks import SeriesChunks
-from det_jupyter.wire import TemplateView, TimingsView, Verdict
 
 _TRIALS_AT_ONCE = 500
 _PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms

@@ -18,25 +18,25 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from det_jupyter.contract.messages import GangExited, Kill
+from det_jupyter.contract.values.text import error_line, printable
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.master.machine.core.commands import (
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     Deletion,
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.machine.core.events import Event, NewsSetAside, Request
-from det_jupyter.master.machine.core.turn import HandlerFailed
-from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.events import Event, NewsSetAside, Request
+from det_jupyter.master.machine.model.turn import HandlerFailed
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.log_patterns import Matcher
-from det_jupyter.master.service.publishing import Publisher, Told
+from det_jupyter.master.service.publishing import PublishedParts, Publisher
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiments import Sentence
-from det_jupyter.wire import GangExited, Kill
-from det_jupyter.words import error_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Transaction:
         now: float,
         sentence: Sentence,
         matcher: Matcher,
-        told: Told,
+        told: PublishedParts,
         *,
         is_careful: bool = True,
     ) -> None:

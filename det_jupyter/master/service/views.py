@@ -6,21 +6,7 @@ from collections.abc import Callable
 
 import psutil
 
-from det_jupyter.master.machine.core.state import Experiment
-from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.service.links import Links
-from det_jupyter.master.service.publishing import KnownProgress
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.cluster import (
-    agent_status,
-    cluster_view,
-    pool_statuses,
-    task_entries,
-)
-from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
-from det_jupyter.master.views.finding import find_experiments
-from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentStatus,
     AgentView,
     ClusterView,
@@ -32,6 +18,20 @@ from det_jupyter.wire import (
     TaskEntry,
     TrialView,
 )
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.service.links import AgentLinks
+from det_jupyter.master.service.publishing import KnownProgress
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.views.cluster import (
+    agent_status,
+    cluster_view,
+    pool_statuses,
+    task_entries,
+)
+from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
+from det_jupyter.master.views.finding import find_experiments
+from det_jupyter.master.views.why import WaitReasons
 
 _USER = psutil.Process().username()
 _FEW = 200  # rows of a list; for more, the progress of all trials is read at once
@@ -42,7 +42,7 @@ class Views:
     """Makes views of the machine's state, the stored progress and the lines to agents."""
 
     def __init__(
-        self, machine: Machine, store: Store, links: Links, clock: Callable[[], float]
+        self, machine: Machine, store: Store, links: AgentLinks, clock: Callable[[], float]
     ) -> None:
         self._machine = machine
         self._store = store
@@ -70,7 +70,7 @@ class Views:
         rows.last_seq = self._store.feed.last_seq
         return rows
 
-    def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
+    def _view_of(self, experiment: Experiment, reasons: WaitReasons) -> ExperimentView:
         return experiment_view(
             self._machine.state,
             reasons.progress,
@@ -100,9 +100,9 @@ class Views:
         """Return why a trial does not run, and what would start it."""
         return self.reasons(1).of(self._machine.state.trial(trial_id))
 
-    def reasons(self, most: int, progress: Progress | None = None) -> Whys:
+    def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
         """Return what says of up to `most` waiting trials why they wait."""
-        return Whys(
+        return WaitReasons(
             self._machine,
             progress=KnownProgress(self._store) if progress is None else progress,
             now=self._clock(),

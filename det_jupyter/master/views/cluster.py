@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from det_jupyter.config.pools import PoolConfig
-from det_jupyter.master.machine.core.state import Agent, Allocation, Experiment, Trial
-from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.views.experiments import held_on
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentStatus,
     AllocationState,
     ClusterView,
@@ -21,6 +18,9 @@ from det_jupyter.wire import (
     SlotView,
     TaskEntry,
 )
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.state import Agent, Allocation, Experiment, Trial
+from det_jupyter.master.views.experiments import held_on
 
 Why = Callable[[Trial], Reason]
 IsConnected = Callable[[str], bool]

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from det_jupyter.json_numbers import to_finite
+from det_jupyter.contract.messages import BATCHES, Curve, CurveKey, Series, SeriesQuery
+from det_jupyter.contract.messages.curves import most_points, steps_per_epoch_of
+from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.views.series_pages import Columns, columns_of, in_short, within
 from det_jupyter.master.views.series_tables import Numbers, Table, merged
-from det_jupyter.wire import BATCHES, Curve, CurveKey, Series, SeriesQuery
-from det_jupyter.wire.curves import most_points, steps_per_epoch_of
 
 
 class Points:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.state import (
-    Agent,
-    Allocation,
-    Experiment,
-    MachineState,
-    Trial,
-)
-from det_jupyter.searcher import ExitReason
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentView,
     AllocationState,
     AllocationView,
@@ -24,6 +15,15 @@ from det_jupyter.wire import (
     TrialView,
     Verdict,
 )
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.state import (
+    Agent,
+    Allocation,
+    Experiment,
+    MachineState,
+    Trial,
+)
+from det_jupyter.searcher import ExitReason
 
 Sentence = Callable[[Trial], str | None]  # why a trial does not run, None if it runs or is over
 VerdictOf = Callable[[int], Verdict | None]  # the last verdict on a trial

@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from fnmatch import translate
 
-from det_jupyter.direction import Direction
-from det_jupyter.entrypoints import entrypoint_text
+from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows, State
+from det_jupyter.contract.messages.status import experiment_status
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.experiments import Progress, progress_of
-from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows, State
-from det_jupyter.wire.status import experiment_status
 
 _RUNNING, _QUEUED = "RUNNING", "QUEUED"
 _OTHER_WORDS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}

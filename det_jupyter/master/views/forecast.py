@@ -15,11 +15,7 @@ from statistics import median
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.entrypoints import entrypoint_text
-from det_jupyter.json_numbers import to_number
-from det_jupyter.searcher.planning import Ends
-from det_jupyter.searcher.preview import Preview, Range
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentView,
     Pace,
     PlannedBracket,
@@ -27,7 +23,11 @@ from det_jupyter.wire import (
     PlannedTrials,
     PreviewView,
 )
-from det_jupyter.words import setting
+from det_jupyter.contract.values.entrypoints import entrypoint_text
+from det_jupyter.contract.values.json_numbers import to_number
+from det_jupyter.contract.values.text import setting
+from det_jupyter.searcher.planning import Ends
+from det_jupyter.searcher.preview import Preview, Range
 
 MAX_AUX = 100  # trials without slots on an agent, unless the pool says otherwise
 _PAUSE = 3.0

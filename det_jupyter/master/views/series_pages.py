@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from det_jupyter.contract.messages import Series, SeriesQuery
+from det_jupyter.contract.values.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
 from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
-from det_jupyter.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
-from det_jupyter.wire import Series, SeriesQuery
 
 MAX_POINTS = 400_000  # of a page: of more series, each has fewer
 PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}

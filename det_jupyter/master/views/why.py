@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from det_jupyter.master.machine.core.queue import agent_slots
-from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
+from det_jupyter.contract.values.text import moment
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.queue import agent_slots
+from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.views.experiments import Progress
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
-from det_jupyter.words import moment
 
 _IN_LINE = "waits for its turn"
 
 
-class Whys:
+class WaitReasons:
     """Says why trials do not run, of one moment: to be asked while nothing changes.
 
     Args:

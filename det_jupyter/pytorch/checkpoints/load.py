@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import code_key, load_capsule
-from det_jupyter.context import unpack_context
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.paths import data_dir as default_data_dir
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.captured import code_key, load_capsule
+from det_jupyter.contract.trial.context_dir import unpack_context
+from det_jupyter.contract.values.entrypoints import Imported, parse_entrypoint
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.core import DistributedContext
-from det_jupyter.entrypoints import Imported, parse_entrypoint
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.restore import read_state, restore_models
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
-from det_jupyter.system.paths import data_dir as default_data_dir
-from det_jupyter.wire import Capsule
-from det_jupyter.words import error_text
 
 
 class CheckpointLoadContext(PyTorchTrialContext):

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from det_jupyter.blobs import BlobStore, FlatBlobs
-from det_jupyter.capsule import blobs_of
+from det_jupyter.contract.host.blobs import BlobStore, FlatBlobs
+from det_jupyter.contract.messages import Capsule, GangPlan
+from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.errors import CheckpointError
-from det_jupyter.wire import Capsule, GangPlan
 
 LOAD_DATA_FILE = "load_data.json"
 CODE_FOLDER = "code"

@@ -15,13 +15,13 @@ from zipfile import ZipFile
 
 import torch
 
+from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.snapshot import revive_arrays
 from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.words import count
 
 # These take most of a file. They are mapped into memory until they are loaded, so the functions
 # that load them copy them.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.core import CheckpointContext
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import (
@@ -24,7 +25,6 @@ from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.run.rules import Start
 from det_jupyter.storage import reading
-from det_jupyter.wire import CheckpointRef
 
 
 class Savepoints:

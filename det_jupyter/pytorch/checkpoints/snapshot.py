@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 import torch
 
-from det_jupyter.words import class_name
+from det_jupyter.contract.values.text import class_name
 
 Path = tuple[Hashable, ...]  # of keys and indices, from the outermost in
 

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
+from det_jupyter.contract.host.room import why_no_room
 from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
@@ -32,7 +33,6 @@ from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory
 from det_jupyter.pytorch.rng import get_states
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.system.room import why_no_room
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3

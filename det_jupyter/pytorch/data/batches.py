@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from det_jupyter.words import class_name
+from det_jupyter.contract.values.text import class_name
 
 logger = logging.getLogger(__name__)
 _told_of: set[type] = set()

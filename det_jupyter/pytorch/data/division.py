@@ -30,7 +30,7 @@ class Share:
     total: int  # all ranks'
 
 
-class Part(NamedTuple):
+class RankPart(NamedTuple):
     """A rank's part of one global batch, not yet loaded."""
 
     indices: Indices  # of the records, in the dataset

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from det_jupyter.contract.values.text import class_name
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division
@@ -14,7 +15,6 @@ from det_jupyter.pytorch.data.order import length_of
 from det_jupyter.pytorch.data.other_loaders import PlainStream
 from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
 from det_jupyter.pytorch.messages import warn_user
-from det_jupyter.words import class_name
 
 _TRAINING = "build_training_data_loader"
 _VALIDATION = "build_validation_data_loader"

@@ -30,7 +30,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data.division import Division, Part
+from det_jupyter.pytorch.data.division import Division, RankPart
 from det_jupyter.pytorch.data.draws import Draws
 from det_jupyter.pytorch.rng import derive_seed
 
@@ -124,7 +124,9 @@ class Order:
         listed = indices.tolist() if isinstance(indices, torch.Tensor) else indices
         return iter(BatchSampler(listed, self.batch_size, self.drop_last))
 
-    def parts(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Iterator[Part]:
+    def parts(
+        self, division: Division, *, seed: int, skip: int, repeat: bool
+    ) -> Iterator[RankPart]:
         """Yield a rank's part of each global batch, beginning with the one numbered `skip`.
 
         Raises:
@@ -164,7 +166,7 @@ class Order:
 
     def _parts_of_pass(
         self, division: Division, seed: int, pass_idx: int, step: int, jump: int
-    ) -> Iterator[Part]:
+    ) -> Iterator[RankPart]:
         """Yield the parts of a pass that begins at `step`; the first `jump` may be left out."""
         if self.batch_sampler is not None:
             drawn = self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
@@ -222,7 +224,7 @@ def call_set_epoch(source: object, pass_idx: int) -> None:
 
 def _cut(
     indices: torch.Tensor | range, division: Division, step: int, jump: int, *, drop_last: bool
-) -> Iterator[Part]:
+) -> Iterator[RankPart]:
     total = division.total
     num_full, rest = divmod(len(indices), total)
     begin, end, share = division.rows(total)
@@ -230,10 +232,10 @@ def _cut(
     for first in range(jump, num_full, _BATCHES_PER_CUT):
         last = min(first + _BATCHES_PER_CUT, num_full)
         rows = _rows(indices[first * total : last * total], total, begin, end)
-        yield from [Part(own, share, step + first + i, begin) for i, own in enumerate(rows)]
+        yield from [RankPart(own, share, step + first + i, begin) for i, own in enumerate(rows)]
     if rest and not drop_last and jump <= num_full:
         begin, end, share = division.rows(rest)
-        yield Part(indices[num_full * total :][begin:end], share, step + num_full, begin)
+        yield RankPart(indices[num_full * total :][begin:end], share, step + num_full, begin)
 
 
 def _rows(
@@ -248,22 +250,22 @@ def _rows(
 
 def _cut_drawn(
     indices: Iterator[int], division: Division, step: int, *, drop_last: bool
-) -> Iterator[Part]:
+) -> Iterator[RankPart]:
     while rows := list(islice(indices, division.total)):
         if len(rows) < division.total and drop_last:
             return
         begin, end, share = division.rows(len(rows))
-        yield Part(rows[begin:end], share, step, begin)
+        yield RankPart(rows[begin:end], share, step, begin)
         step += 1
 
 
-def _deal(batches: Iterator[list[int]], division: Division, step: int) -> Iterator[Part]:
+def _deal(batches: Iterator[list[int]], division: Division, step: int) -> Iterator[RankPart]:
     while group := list(islice(batches, division.size)):
         if not all(group):
             problem = f"batch {step * division.size + group.index([])} has no records"
             raise ConfigError([f"DataLoader: batch_sampler: {problem}, expected at least one"])
         own, share = division.deal(group)
-        yield Part(own, share, step, min(division.rank, len(group) - 1))
+        yield RankPart(own, share, step, min(division.rank, len(group) - 1))
         step += 1
 
 

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Sampler
 
+from det_jupyter.contract.values.text import count
 from det_jupyter.pytorch.data.batches import pin
-from det_jupyter.pytorch.data.division import Division, Part, Share, divide
+from det_jupyter.pytorch.data.division import Division, RankPart, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.loader import DataLoader, shut_down
-from det_jupyter.words import count
 
 
 class BatchStream(Protocol):
@@ -158,7 +158,7 @@ class RecipeStream:
                 self._running.remove(iterator)
                 shut_down(iterator)
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[RankPart]:
         parts = self._recipe.order.parts(
             self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
         )

@@ -38,7 +38,7 @@ from det_jupyter.pytorch.metrics.series import (
 from det_jupyter.pytorch.parallel import share_buffers, whole
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.reducing import (
-    Part,
+    MetricPart,
     reduce_batches,
     reduce_ranks,
     reducers_by_name,
@@ -56,7 +56,7 @@ _NO_DATA = "build_validation_data_loader: the validation data has no batches"
 class _Share:
     """What one rank sends: its part of each metric, and the values of the trial's reducers."""
 
-    parts: dict[str, Part]
+    parts: dict[str, MetricPart]
     slot: list[bytes]
 
 
@@ -239,7 +239,7 @@ def _share(chosen: Any, seen: Window, reducers: Reducers) -> _Share | None:
     return _Share(parts, reducers.per_slot("validation"))
 
 
-def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, Part]]) -> dict[str, Any]:
+def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, MetricPart]]) -> dict[str, Any]:
     """Return the metrics of all ranks; the same, or the same error, on each rank."""
     if not parts_by_rank:
         raise ConfigError([_NO_DATA])

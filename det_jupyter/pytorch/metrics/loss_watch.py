@@ -8,9 +8,9 @@ from typing import Literal
 
 import torch
 
+from det_jupyter.contract.values.text import GOES_ON
 from det_jupyter.core import DistributedContext, RecordSink
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
-from det_jupyter.words import GOES_ON
 
 _ADVICE = "Try a lower learning rate, clip_grads, or bf16 instead of fp16."
 

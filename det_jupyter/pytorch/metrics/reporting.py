@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from det_jupyter.contract.run.journal import BatchMetrics, Progress
 from det_jupyter.core import Context
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import Window
@@ -12,7 +13,6 @@ from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.records import BatchMetrics, Progress
 
 _BATCHES_NOTED = 5
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.json_numbers import to_finite
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
 from det_jupyter.pytorch.run.rules import Rules

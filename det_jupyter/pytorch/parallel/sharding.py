@@ -28,8 +28,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from det_jupyter.contract.values.text import said_by
 from det_jupyter.errors import ConfigError
-from det_jupyter.words import said_by
 
 # torch's modules for sharding take a second to import; they are imported where they are needed, so
 # that only those who shard pay it.

@@ -26,21 +26,23 @@ class Reducer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MetricPart:
     """One rank's part of a metric: the reduced value of its batches, and their records."""
 
     value: float  # for AVG, the sum of values times records
     records: float
 
 
-def reduce_batches(reducer: Reducer, values: Sequence[float], records: Sequence[float]) -> Part:
+def reduce_batches(
+    reducer: Reducer, values: Sequence[float], records: Sequence[float]
+) -> MetricPart:
     """Return one rank's part, of the values and records of its batches, at least one."""
     if reducer is Reducer.AVG:
-        return Part(exact_sum(_weighed(values, records)), exact_sum(records))
-    return Part(_reduce(reducer, values), exact_sum(records))
+        return MetricPart(exact_sum(_weighed(values, records)), exact_sum(records))
+    return MetricPart(_reduce(reducer, values), exact_sum(records))
 
 
-def reduce_ranks(reducer: Reducer, parts: Sequence[Part]) -> float:
+def reduce_ranks(reducer: Reducer, parts: Sequence[MetricPart]) -> float:
     """Return the job's number from the parts of those ranks that had any batches."""
     if reducer is Reducer.AVG:
         records = exact_sum([part.records for part in parts])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import cloudpickle
 
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.core.values import to_json_value
 from det_jupyter.errors import InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
@@ -18,7 +19,6 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     MetricReducer,
     on_cpu,
 )
-from det_jupyter.words import error_text
 
 Phase = Literal["training", "validation"]
 WHERE = "wrap_reducer"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from det_jupyter.config import Length
-from det_jupyter.lengths import Unit
+from det_jupyter.contract.values.lengths import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.pytorch.run.lengths import Period
-from det_jupyter.wire import CheckpointRef
 
 Policy = Literal["best", "all", "none"]
 

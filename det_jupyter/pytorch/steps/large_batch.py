@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from det_jupyter.config.sections import LargeBatch as Rules
-from det_jupyter.lengths import TrainingUnits
+from det_jupyter.contract.values.lengths import TrainingUnits
 from det_jupyter.pytorch.steps.position import Position
 
 

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.lengths import TrainingUnits
+from det_jupyter.contract.values.lengths import TrainingUnits
 
 
 @dataclass(slots=True)

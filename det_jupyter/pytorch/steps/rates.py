@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from det_jupyter.wire import Change
+from det_jupyter.contract.messages import Change
 
 _IN_GROUPS = ("initial_lr", "max_lr", "min_lr")
 _IN_SCHEDULERS = ("base_lrs", "max_lrs")

@@ -19,9 +19,9 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from det_jupyter.contract.run.journal import PartTimes
+from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.core.profiler import summary
-from det_jupyter.measures import PARTS
-from det_jupyter.records import PartTimes
 
 Numbers = NDArray[numpy.int64]
 Codes = NDArray[numpy.uint8]

@@ -25,13 +25,13 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.run.journal import BatchTimings, StepTimes
 from det_jupyter.core import ProfilerContext, RecordSink
 from det_jupyter.core.profiler import PERIOD_NS
 from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock, HostClock
 from det_jupyter.pytorch.timings.intervals import CODES, END
 from det_jupyter.pytorch.timings.reading import Marks, Reading
-from det_jupyter.records import BatchTimings, StepTimes
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from functools import partial
 
 import numpy
 
+from det_jupyter.contract.run.journal import BatchTimings, PartTimes, StepTimes
 from det_jupyter.core import ProfilerContext
 from det_jupyter.core.profiler import by_section
 from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock
 from det_jupyter.pytorch.timings.intervals import CODES, END, Codes, Interval, Numbers
 from det_jupyter.pytorch.timings.rows import to_rows
-from det_jupyter.records import BatchTimings, PartTimes, StepTimes
 
 _NEXT, _EXCHANGE = CODES["dataloader_next"], CODES["exchange"]
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy
 
+from det_jupyter.contract.run.journal import BatchTimings
 from det_jupyter.pytorch.timings.intervals import CODES, END, Interval, Numbers
-from det_jupyter.records import BatchTimings
 
 _PARTS_OF = {
     "dataloader_next": ["dataloader_next"],

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from det_jupyter.contract.values.text import class_name
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch import parallel
@@ -27,7 +28,6 @@ from det_jupyter.pytorch.trial.definition import (
     check_searcher_metric,
     check_trial_class,
 )
-from det_jupyter.words import class_name
 
 
 def build_trial(

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import Context
-from det_jupyter.records import CheckpointSaved
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core import Context
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
@@ -44,8 +46,6 @@ from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, own_lengths
-from det_jupyter.records import FirstStep
-from det_jupyter.wire import CheckpointRef
 
 
 @dataclass(eq=False)

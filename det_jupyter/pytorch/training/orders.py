@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.config import Length
+from det_jupyter.contract.messages import Change, ChangeOrder, ProfileOrder
+from det_jupyter.contract.run.journal import ChangeMade
 from det_jupyter.core import Context
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.run.schedule import Schedule
 from det_jupyter.pytorch.steps.rates import change_rates, find_rate_problem
 from det_jupyter.pytorch.training.traces import Tracer, traces_folder
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.records import ChangeMade
-from det_jupyter.wire import Change, ChangeOrder, ProfileOrder
 
 
 @dataclass(eq=False)

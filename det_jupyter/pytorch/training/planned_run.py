@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import GangPlan
 from det_jupyter.core import Context
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
@@ -27,7 +28,6 @@ from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
-from det_jupyter.wire import GangPlan
 
 
 @dataclass(eq=False)

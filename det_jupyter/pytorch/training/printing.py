@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from det_jupyter.contract.run.journal import (
+    BatchTimings,
+    CheckpointSaved,
+    MetricsReported,
+    Record,
+    StepTimes,
+)
+from det_jupyter.contract.values.measures import PARTS, SECTION
+from det_jupyter.contract.values.text import duration, percent
 from det_jupyter.core import RecordList
-from det_jupyter.measures import PARTS, SECTION
-from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, Record, StepTimes
-from det_jupyter.words import duration, percent
 
 _WORTH_A_LINE_S = 1.0
 _SHOWN_SHARE = 0.01

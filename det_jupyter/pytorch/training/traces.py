@@ -26,9 +26,9 @@ from typing import Any
 
 from torch.profiler import kineto_available, profile, schedule
 
-from det_jupyter.records import TraceSaved
-from det_jupyter.wire import ProfileOrder
-from det_jupyter.words import error_text, size
+from det_jupyter.contract.messages import ProfileOrder
+from det_jupyter.contract.run.journal import TraceSaved
+from det_jupyter.contract.values.text import error_text, size
 
 logger = logging.getLogger(__name__)
 

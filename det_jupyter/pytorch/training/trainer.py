@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from det_jupyter import core
-from det_jupyter.blobs import BlobStore
 from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
 from det_jupyter.pytorch.run.lengths import Batch, Epoch, Period, TrainUnit
@@ -37,7 +38,6 @@ from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class
 from det_jupyter.storage import folder_at, reading
-from det_jupyter.wire import CheckpointRef
 
 
 class Trainer:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.pytorch.messages import TrialMistake, warn_user
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
-from det_jupyter.words import error_text
 
 Given = ParamSpec("Given")
 

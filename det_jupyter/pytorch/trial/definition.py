@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
+from det_jupyter.contract.trial.source import method_of, returned_metrics
 from det_jupyter.errors import Problem
-from det_jupyter.needs import method_of, returned_metrics
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.reducing import Reducer

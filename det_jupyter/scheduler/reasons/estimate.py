@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import attrgetter
 
+from det_jupyter.contract.messages import Estimate
+from det_jupyter.contract.values.text import count, moment
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
-from det_jupyter.wire import Estimate
-from det_jupyter.words import count, moment
 
 _ENDS = 32  # that are played
 

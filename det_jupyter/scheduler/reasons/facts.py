@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
 
+from det_jupyter.contract.messages import DeviceProcess, Estimate
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import DeviceProcess, Estimate
 
 
 @dataclass(frozen=True, slots=True)

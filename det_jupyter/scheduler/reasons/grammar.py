@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from itertools import groupby, pairwise
 
-from det_jupyter.wire import DeviceProcess, Estimate
-from det_jupyter.words import lasting, moment, size
+from det_jupyter.contract.messages import DeviceProcess, Estimate
+from det_jupyter.contract.values.text import lasting, moment, size
 
 _NAME = 32  # characters of a name that a sentence shows
 _PIECES = 6  # of a list of numbers

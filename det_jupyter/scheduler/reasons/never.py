@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
+from det_jupyter.contract.messages import HolderView, Remedy
+from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.reasons.devices import device_remedies, held_slots, strangers
 from det_jupyter.scheduler.reasons.grammar import (
     listed,
@@ -23,8 +25,6 @@ from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, 
 from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
-from det_jupyter.wire import HolderView, Remedy
-from det_jupyter.words import count
 
 _THEN = "then it waits for its turn"
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
+from det_jupyter.contract.messages import Remedy
+from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.scheduler.model import Policy, Running
@@ -25,8 +27,6 @@ from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
-from det_jupyter.wire import Remedy
-from det_jupyter.words import count
 
 MOST = 4
 _LEVELS = 4  # priorities that are tried

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from det_jupyter.contract.messages import Estimate, HolderView
+from det_jupyter.contract.values.text import count, moment
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.facts import Facts
@@ -30,8 +32,6 @@ from det_jupyter.scheduler.reasons.grammar import (
 )
 from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.wire import Estimate, HolderView
-from det_jupyter.words import count, moment
 
 _HOLDERS = 2
 _NAMED = 3

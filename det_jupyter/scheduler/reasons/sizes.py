@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem
 from det_jupyter.scheduler.board import Board, Seats, in_sections, wholes_among
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Shape
 from det_jupyter.scheduler.reasons.grammar import numbers
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.words import count
 
 
 def could_run(shape: Shape, agents: Iterable[AgentSlots], rules: PoolRules) -> bool:

@@ -17,13 +17,13 @@ from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
+from det_jupyter.contract.messages import Estimate
 from det_jupyter.scheduler.board import Board, Seats, equal_wholes, in_sections
 from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running, Shape
 from det_jupyter.scheduler.reasons.facts import Facts, Withheld
 from det_jupyter.scheduler.reasons.sizes import could_run, values_that_fit
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import Estimate
 
 LOOK_AHEAD = 256  # of the queue; trials further behind get a shorter reason
 NEARBY = 8  # agents that are looked at

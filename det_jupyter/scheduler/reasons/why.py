@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from det_jupyter.contract.messages import HolderView, Reason
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.devices import draining, strangers
@@ -13,7 +14,6 @@ from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, find_reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentence import Sentence
 from det_jupyter.scheduler.reasons.wait import Survey, Wait
-from det_jupyter.wire import HolderView, Reason
 
 _NAMED = 20  # experiments ahead, processes
 

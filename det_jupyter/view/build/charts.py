@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
+from det_jupyter.contract.messages import Curve
+from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
 from det_jupyter.view.model.states import ENDED, Status
 from det_jupyter.view.model.trial import Chart, Series
-from det_jupyter.wire import Curve
-from det_jupyter.wire import steps_per_epoch as reported_epochs
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed

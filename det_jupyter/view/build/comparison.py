@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from det_jupyter.contract.messages import Curve
 from det_jupyter.view.build.charts import (
     NO_EPOCHS,
     Pace,
@@ -22,7 +23,6 @@ from det_jupyter.view.build.charts import (
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.model.search import Search
 from det_jupyter.view.model.trial import Chart, Series
-from det_jupyter.wire import Curve
 
 MAX_CHARTS = 4
 NUM_BEST = 4  # as many as there are colours

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from det_jupyter.contract.messages import (
+    AllocationState,
+    CheckpointView,
+    ClusterView,
+    Curve,
+    ExperimentView,
+    ImportanceView,
+    Reason,
+    State,
+    TrialView,
+)
+from det_jupyter.contract.values.text import GOES_ON
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.comparison import compare_trials
 from det_jupyter.view.build.facts import (
@@ -21,18 +33,6 @@ from det_jupyter.view.build.waits import build_cluster, wait_of_search
 from det_jupyter.view.model.experiment import Captured, ViewState
 from det_jupyter.view.model.states import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
 from det_jupyter.view.model.trial import Checkpoints, Trial
-from det_jupyter.wire import (
-    AllocationState,
-    CheckpointView,
-    ClusterView,
-    Curve,
-    ExperimentView,
-    ImportanceView,
-    Reason,
-    State,
-    TrialView,
-)
-from det_jupyter.words import GOES_ON
 
 MAX_CAPTURED = 100
 MAX_NOTICES = 10  # of trials

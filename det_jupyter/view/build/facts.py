@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import (
+    AllocationState,
+    ExperimentView,
+    SlotView,
+    State,
+    TrialView,
+)
+from det_jupyter.contract.messages.status import ENDED, experiment_status, state_status, with_alarm
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view.model.states import STATUS_WORDS, Status
-from det_jupyter.wire import AllocationState, ExperimentView, SlotView, State, TrialView
-from det_jupyter.wire.status import ENDED, experiment_status, state_status, with_alarm
 
 
 def status_of(experiment: ExperimentView) -> Status:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from det_jupyter.contract.messages import BracketView, ExperimentView
+from det_jupyter.contract.values.text import length, one_line
 from det_jupyter.view.build.facts import makes_room_for, metric_of
 from det_jupyter.view.model.search import Remark, Row
-from det_jupyter.wire import BracketView, ExperimentView
-from det_jupyter.words import length, one_line
 
 MAX_NAMED = 5  # trials of one remark
 

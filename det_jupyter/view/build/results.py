@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import Curve, ExperimentView, TrialView
+from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.text import date, duration, number, shortened
 from det_jupyter.view.build.charts import is_searchers
 from det_jupyter.view.build.facts import (
     direction_of,
@@ -17,9 +20,6 @@ from det_jupyter.view.build.facts import (
     steps_per_epoch,
 )
 from det_jupyter.view.model.comparison import Fact
-from det_jupyter.wire import Curve, ExperimentView, TrialView
-from det_jupyter.wire import steps_per_epoch as reported_epochs
-from det_jupyter.words import date, duration, number, shortened
 
 NOTHING = "-"
 _MAX_VALUE = 60

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import (
+    BracketView,
+    Curve,
+    ExperimentView,
+    ImportanceView,
+    RungView,
+    SearchView,
+    State,
+    TrialView,
+)
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.text import count, length, number
 from det_jupyter.view.build.charts import (
     build_charts,
     is_searchers,
@@ -40,17 +51,6 @@ from det_jupyter.view.model.search import (
 )
 from det_jupyter.view.model.states import ENDED, Mark, Status
 from det_jupyter.view.model.trial import Trial
-from det_jupyter.wire import (
-    BracketView,
-    Curve,
-    ExperimentView,
-    ImportanceView,
-    RungView,
-    SearchView,
-    State,
-    TrialView,
-)
-from det_jupyter.words import count, length, number
 
 MAX_REMARKS = 4
 _COUNTED: dict[Status, str] = {

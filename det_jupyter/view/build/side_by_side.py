@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from det_jupyter.contract.values.text import clock, count
 from det_jupyter.view.build.charts import (
     NUM_LOOKS,
     Pace,
@@ -29,7 +30,6 @@ from det_jupyter.view.build.results import Compared, result_facts, value_text
 from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, Fact, Side, Table
 from det_jupyter.view.model.states import ENDED, STATUS_WORDS
 from det_jupyter.view.model.trial import Chart
-from det_jupyter.words import clock, count
 
 MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
 MAX_CHARTS = 6

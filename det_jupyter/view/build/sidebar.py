@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    AllocationView,
+    ClusterView,
+    ExperimentRow,
+    QueueEntry,
+    RankView,
+    SlotStatus,
+    State,
+    TrialView,
+)
+from det_jupyter.contract.messages.status import with_alarm
+from det_jupyter.contract.values.text import shortened
 from det_jupyter.view.build.experiment import build_action
 from det_jupyter.view.build.facts import (
     finite,
@@ -25,19 +38,6 @@ from det_jupyter.view.model.sidebar import (
     TrialNews,
 )
 from det_jupyter.view.model.states import STATUS_WORDS, VERBS, Status
-from det_jupyter.wire import (
-    AgentStatus,
-    AllocationView,
-    ClusterView,
-    ExperimentRow,
-    QueueEntry,
-    RankView,
-    SlotStatus,
-    State,
-    TrialView,
-)
-from det_jupyter.wire.status import with_alarm
-from det_jupyter.words import shortened
 
 IN_LINE = "waits for its turn"
 _MAX_DESCRIPTION = 400

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from det_jupyter.contract.messages import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
+from det_jupyter.contract.values.text import count, moment, named, shortened, size
 from det_jupyter.view.build.facts import slot_label
 from det_jupyter.view.model.cluster import AgentBars, PoolBars, SlotBar
-from det_jupyter.wire import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
-from det_jupyter.words import count, moment, named, shortened, size
 
 MAX_AGENTS = 16
 MAX_BARS = 128

@@ -5,6 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.contract.messages import (
+    AllocationView,
+    ClusterView,
+    ExperimentView,
+    FailureView,
+    RankView,
+    Reason,
+    TraceView,
+    TrialView,
+)
+from det_jupyter.contract.messages import Verdict as FoundVerdict
+from det_jupyter.contract.messages.orders import to_text
+from det_jupyter.contract.values.text import named
 from det_jupyter.view.build.facts import (
     fraction,
     makes_room_for,
@@ -16,19 +29,6 @@ from det_jupyter.view.build.waits import name_in, wait_of
 from det_jupyter.view.model.states import Status
 from det_jupyter.view.model.trial import Change, Failure, Rank, Trace, Trial
 from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict, verdict_tone
-from det_jupyter.wire import (
-    AllocationView,
-    ClusterView,
-    ExperimentView,
-    FailureView,
-    RankView,
-    Reason,
-    TraceView,
-    TrialView,
-)
-from det_jupyter.wire import Verdict as FoundVerdict
-from det_jupyter.wire.orders import to_text
-from det_jupyter.words import named
 
 MAX_HPARAMS = 200
 MAX_TRACEBACK = 20_000

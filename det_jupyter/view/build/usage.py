@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+from det_jupyter.contract.messages import AgentStatus, Series, SeriesPage, SlotView
 from det_jupyter.view.model.sidebar import Usage
-from det_jupyter.wire import AgentStatus, Series, SeriesPage, SlotView
 
 UTILIZATION, FREE_MEMORY, CPU = "gpu_util", "gpu_free_memory", "cpu_util_simple"
 NAMES = [UTILIZATION, FREE_MEMORY, CPU]

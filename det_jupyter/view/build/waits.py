@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 
-from det_jupyter import wire
-from det_jupyter.reader import NOTEBOOK
-from det_jupyter.remedies import lines_of
+from det_jupyter.contract import messages as wire
+from det_jupyter.contract.messages import (
+    ClusterView,
+    Estimate,
+    ExperimentView,
+    QueueEntry,
+    Reason,
+    TrialView,
+)
+from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.contract.values.text import clock, count, moment, named, shortened
 from det_jupyter.view.build.facts import trial_status
 from det_jupyter.view.build.slots import build_pools, counts_line
 from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
-from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason, TrialView
-from det_jupyter.words import clock, count, moment, named, shortened
 
 MAX_FRONT = 8  # of each pool
 MAX_ROWS = 24

@@ -6,7 +6,8 @@ pictures are removed too, its tables still have everything. Text has the colour 
 
 from __future__ import annotations
 
-from det_jupyter.reader import NOTEBOOK
+from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.contract.values.text import count, percent, size
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.page import (
@@ -31,7 +32,6 @@ from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Search
 from det_jupyter.view.model.states import Status
 from det_jupyter.view.model.trial import Rank, Trial
-from det_jupyter.words import count, percent, size
 
 _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
 _TRACK = f"height:6px;border-radius:3px;background:{LINE};margin:8px 0 4px"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from det_jupyter.contract.values.text import count, one_line, printable, shortened
 from det_jupyter.view.forms.page import (
     CARD,
     PRE,
@@ -16,7 +17,6 @@ from det_jupyter.view.forms.page import (
     html_table,
 )
 from det_jupyter.view.model.comparison import ComparisonState, Fact, Side, Table
-from det_jupyter.words import count, one_line, printable, shortened
 
 _TITLE = "font-weight:600;margin:10px 0 2px"
 _ADDED, _REMOVED = "#3f9b57", "#c9574f"

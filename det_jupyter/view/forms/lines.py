@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from det_jupyter.reader import Reader
+from det_jupyter.contract.values.reader import Reader
+from det_jupyter.contract.values.text import clock, count, duration, number, percent, size
 from det_jupyter.view.build.results import seconds_since
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
@@ -10,7 +11,6 @@ from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Row, Search
 from det_jupyter.view.model.states import ENDED
 from det_jupyter.view.model.trial import Checkpoints, Failure, Trial
-from det_jupyter.words import clock, count, duration, number, percent, size
 
 METRIC_HEAD = ["metric", "last", "lowest", "highest"]
 MAX_BEST = 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from det_jupyter.contract.messages import ExperimentView, Reason
+from det_jupyter.contract.values.text import named, one_line
 from det_jupyter.view.build.facts import trial_status
-from det_jupyter.wire import ExperimentView, Reason
-from det_jupyter.words import named, one_line
 
 _HOLDING = ("starting", "running")
 

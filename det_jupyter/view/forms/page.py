@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from det_jupyter.contract.values.text import number, printable
 from det_jupyter.view.forms.svg import COLORS, as_image, color, is_dashed, svg_chart
 from det_jupyter.view.model.trial import Chart, Series
-from det_jupyter.words import number, printable
 
 LINE = "rgba(128,128,128,.35)"
 CARD = (

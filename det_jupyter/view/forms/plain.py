@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from det_jupyter.reader import NOTEBOOK, Reader
+from det_jupyter.contract.values.reader import NOTEBOOK, Reader
+from det_jupyter.contract.values.text import one_line, percent, printable, shortened
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences
 from det_jupyter.view.forms.verdict import verdict_lines
@@ -10,7 +11,6 @@ from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Search
 from det_jupyter.view.model.trial import Failure, Trial
-from det_jupyter.words import one_line, percent, printable, shortened
 
 _BAR_WIDTH = 30
 _NAME_WIDTH = 40

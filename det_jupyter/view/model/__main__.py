@@ -14,7 +14,26 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import is_typeddict
 
-from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
+from det_jupyter.contract.messages import (
+    ConfigText,
+    Curve,
+    LogPage,
+    SeriesQuery,
+    TemplateView,
+    TrialView,
+    Wire,
+)
+from det_jupyter.contract.messages.answers import (
+    ChangeAnswer,
+    CheckpointsAnswer,
+    KeptAnswer,
+    ProfileAnswer,
+    SeriesAnswer,
+    StacksAnswer,
+    TabsAnswer,
+)
+from det_jupyter.contract.messages.pages import FirstConfiguration, Handshake, Hello
+from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.view.model import (
     cluster,
     comparison,
@@ -25,25 +44,6 @@ from det_jupyter.view.model import (
     trial,
     verdict,
 )
-from det_jupyter.wire import (
-    ConfigText,
-    Curve,
-    LogPage,
-    SeriesQuery,
-    TemplateView,
-    TrialView,
-    Wire,
-)
-from det_jupyter.wire.answers import (
-    ChangeAnswer,
-    CheckpointsAnswer,
-    KeptAnswer,
-    ProfileAnswer,
-    SeriesAnswer,
-    StacksAnswer,
-    TabsAnswer,
-)
-from det_jupyter.wire.pages import FirstConfiguration, Handshake, Hello
 
 _HEAD = """\
 /**
@@ -53,7 +53,9 @@ _HEAD = """\
  */
 """
 _STATE = "The state that a view is drawn from; det_jupyter/view/model/ explains its fields."
-_ANSWERS = "Answers to requests and questions; det_jupyter/wire/ explains their fields."
+_ANSWERS = (
+    "Answers to requests and questions; det_jupyter/contract/messages/ explains their fields."
+)
 _PLAIN: Mapping[Any, str] = {
     str: "string",
     bool: "boolean",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from det_jupyter.contract.messages import ListedExperiment
 from det_jupyter.view.model.cluster import Cluster, Remedy, SlotState
 from det_jupyter.view.model.experiment import ViewState
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Action
 from det_jupyter.view.model.trial import Rank, TrialStatus
-from det_jupyter.wire import ListedExperiment
 
 
 class ExperimentLine(ListedExperiment):

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from typing_extensions import TypedDict  # pydantic's fields take no other before Python 3.12
 
-from det_jupyter.wire.status import ENDED, STATUS_WORDS, Status
+from det_jupyter.contract.messages.status import ENDED, STATUS_WORDS, Status
 
 Verb = Literal["pause", "activate", "kill"]
 VERBS: tuple[Verb, ...] = get_args(Verb)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from det_jupyter.contract.messages.verdict import VerdictKind
 from det_jupyter.view.model.states import Tone
-from det_jupyter.wire.verdict import VerdictKind
 
 VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are drawn
     "compute": "compute",

@@ -52,7 +52,7 @@ export interface ILink {
   readonly mayWrite: boolean;
 }
 
-/** Topics of det_jupyter/wire/pages.py: what they are asked with, and their news. */
+/** Topics of det_jupyter/contract/messages/pages.py: what they are asked with, and their news. */
 export interface ITopics {
   experiments: { args: object; news: IExperimentNews };
   cluster: { args: object; news: IClusterNews };
@@ -76,7 +76,7 @@ export interface ISocket {
     onNews: (news: ITopics[K]['news']) => void,
     onError?: (sentence: string) => void
   ): IFollowed<ITopics[K]['args']>;
-  /** Ask a question of det_jupyter/live/answers.py; rejects with a sentence. */
+  /** Ask a question of det_jupyter/front/answers/answers.py; rejects with a sentence. */
   ask<T>(experimentId: number, type: string, fields: object): Promise<T>;
 }
 

@@ -1,4 +1,4 @@
-/** Numbers as people read them; det_jupyter/words.py writes the same. */
+/** Numbers as people read them; det_jupyter/contract/values/text.py writes the same. */
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 

@@ -12,7 +12,7 @@ import pytest
 from jupyter_server.auth import Authorizer
 from traitlets.config import Config
 
-from det_jupyter.system import paths
+from det_jupyter.contract.host import paths
 from tests.integration.server.support import Client
 
 _LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from det_jupyter.system import paths
-from det_jupyter.system.processes import birth_of
-from det_jupyter.wire import PROTOCOL, MasterInfo
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.processes import birth_of
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

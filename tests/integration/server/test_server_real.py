@@ -16,7 +16,7 @@ from det_jupyter._version import __version__
 from tests.integration.server.support import Client, heard, until
 from tests.processes import DetHome, det_home
 
-FEEDER = [sys.executable, "-m", "det_jupyter.feeder"]
+FEEDER = [sys.executable, "-m", "det_jupyter.front.pages"]
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from det_jupyter._version import __version__
-from det_jupyter.system import paths
-from det_jupyter.wire import PROTOCOL
-from det_jupyter.wire.pages import PAGE_PROTOCOL
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import PROTOCOL
+from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
 from tests.integration.server.support import Client, until
 from tests.problems import refusal, sentences_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tornado.web import RequestHandler
 
-from det_jupyter.server.routes import ROUTES
+from det_jupyter.front.jupyter_server.routes import ROUTES
 from tests.integration.server.master_stand_in import master_stand_in
 from tests.integration.server.support import XSRF, Client
 

@@ -16,7 +16,7 @@ from det_jupyter.agent.devices.identify import kernel_of, shortened
 from det_jupyter.agent.devices.nvml import DeviceUse, NvmlProbe, ProcessUse
 from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
 from det_jupyter.agent.link.outbox import Outbox
-from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
+from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
 MIB, GIB = 1 << 20, 1 << 30
 GPUS = [SlotView(id=i, kind="cuda", index=i, name="GPU", uuid=f"GPU-{i}") for i in range(2)]

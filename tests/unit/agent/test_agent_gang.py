@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.launch.processes import RankExit
 from det_jupyter.agent.runs.gang import Gang, GangState
+from det_jupyter.agent.starting.processes import RankExit
 
 
 class Kills:

@@ -11,9 +11,8 @@ from det_jupyter.agent.link.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.streams import CHUNK_BYTES
 from det_jupyter.agent.sampler.box import SampleBox
-from det_jupyter.lengths import Length
-from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import (
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import (
     AgentReport,
     Capsule,
     Chunk,
@@ -22,6 +21,7 @@ from det_jupyter.wire import (
     SlotView,
     SystemSampled,
 )
+from det_jupyter.contract.values.lengths import Length
 
 
 def make_run(folder: Path, allocation_id: str = "1.1.1") -> Run:

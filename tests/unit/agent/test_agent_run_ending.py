@@ -10,10 +10,12 @@ import pytest
 from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.streams import MAX_RECORD_BYTES
-from det_jupyter.control import ControlPage, create_page
-from det_jupyter.errors import LaunchError
-from det_jupyter.lengths import Length
-from det_jupyter.records import (
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import CheckpointRef, GangExited
+from det_jupyter.contract.messages.capsule import ContextRef
+from det_jupyter.contract.run.control_page import ControlPage, create_page
+from det_jupyter.contract.run.journal import (
     MetricsReported,
     RankFailure,
     RankStarted,
@@ -23,10 +25,8 @@ from det_jupyter.records import (
     parse_line,
     to_line,
 )
-from det_jupyter.system import paths
-from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import CheckpointRef, GangExited
-from det_jupyter.wire.capsule import ContextRef
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import LaunchError
 from tests.integration.agent_support import make_plan
 
 PLAN = make_plan("1.1.1", [], config={"entrypoint": "python3 train.py"})

@@ -19,7 +19,7 @@ from det_jupyter.agent.sampler.gpus import (
     GpuReader,
     GpuReading,
 )
-from det_jupyter.measures import GPU
+from det_jupyter.contract.values.measures import GPU
 from tests import fake_nvml
 from tests.fake_nvml import GIB, FakeNvml
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from det_jupyter.agent.devices.slots import offered_agents
 from det_jupyter.agent.runs.specs import check_agents, rank_places
+from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import LaunchError
-from det_jupyter.lengths import Length
-from det_jupyter.wire import Capsule, GangPlan, SlotView
-from det_jupyter.worker.process import environment
-from det_jupyter.worker.rendezvous import choose_backend, choose_device
+from det_jupyter.rank.process import environment
+from det_jupyter.rank.rendezvous import choose_backend, choose_device
 
 
 def offered(options: list[str], **environ: str) -> list[tuple[str, int]]:

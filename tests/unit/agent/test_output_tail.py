@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.runs.output_tail import last_words
-from det_jupyter.printed import read_end
+from det_jupyter.contract.messages import CrashOutput
+from det_jupyter.contract.run.output_lines import read_end
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
-from det_jupyter.wire import LastWords
 
 PACKAGE = Path(__file__).parents[3] / "det_jupyter"
 LABELS = {"<cell 5>": "Cell In[5]"}
@@ -47,7 +47,7 @@ Thread 0x00007f99ed7d5b80 (most recent call first):
 
 def test_the_stack_of_a_crash_is_told_as_a_traceback_without_our_frames() -> None:
     words = last_words(CRASH, LABELS, "/home/me/notebooks")
-    assert words == LastWords(
+    assert words == CrashOutput(
         where="helpers.py, line 3, in look",
         traceback="""\
 batch 6 was fine

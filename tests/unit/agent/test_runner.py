@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.agent.launch.launcher import Launcher
-from det_jupyter.agent.launch.processes import RankExit, RankProcesses
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner, _ActiveRun
-from det_jupyter.system import paths
-from det_jupyter.wire import KillGang, SignalGang, StartGang, TakeSamples
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.processes import RankExit, RankProcesses
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import KillGang, SignalGang, StartGang, TakeSamples
 from tests.integration.agent_support import make_plan, run_of
 
 ID = "1.1.1"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Checkpoint
+from det_jupyter.contract.messages import CheckpointView
 from det_jupyter.errors import CheckpointError
-from det_jupyter.wire import CheckpointView
 
 
 def stored(folder: Path) -> Checkpoint:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.asking import ask_for
+from det_jupyter.contract.messages import ChangeSearch, ContinueTrial, SetTemplate, Wire
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError
-from det_jupyter.lengths import Length
-from det_jupyter.wire import ChangeSearch, ContinueTrial, SetTemplate, Wire
 from tests.problems import said
 
 A_LENGTH = "expected a length such as {'epochs': 12}, or a number of batches"

@@ -11,9 +11,8 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
 from det_jupyter.client.reasons import telling
-from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound, Problem
-from det_jupyter.session import Session
-from det_jupyter.wire import (
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import (
     PROTOCOL,
     AllocationState,
     CheckpointView,
@@ -23,8 +22,9 @@ from det_jupyter.wire import (
     SwitchSlots,
     Wire,
 )
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound, Problem
 from tests.problems import refusal, said
-from tests.unit.verbs.cluster_samples import (
+from tests.unit.front.verbs.cluster_samples import (
     agent,
     cluster,
     entry,

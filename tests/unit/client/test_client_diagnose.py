@@ -8,11 +8,11 @@ import pytest
 
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import Plan, plan_diagnosis, request_for
+from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.outcome import Found, build_rows
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
 from tests.problems import said
 
 

@@ -11,8 +11,15 @@ from det_jupyter.client import Client
 from det_jupyter.client.diagnose import Diagnosing
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
+from det_jupyter.contract.messages import (
+    CreateExperiment,
+    Curve,
+    Divergence,
+    ExperimentView,
+    SeriesPage,
+    State,
+)
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
-from det_jupyter.wire import CreateExperiment, Curve, Divergence, ExperimentView, SeriesPage, State
 from tests.unit.client.test_client_diagnose import experiment, trial
 
 Outcome = float | State | Exception  # records per second, or another end

@@ -11,11 +11,11 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.asking import to_moment
 from det_jupyter.client.logs import LogLines, query_of
+from det_jupyter.contract.messages import LogLine, LogPage, LogQuery
 from det_jupyter.errors import ConfigError, MasterUnreachable, UsageError
-from det_jupyter.notebook.complete.table import line_parser
-from det_jupyter.notebook.handles import connection
-from det_jupyter.notebook.magics import run_line
-from det_jupyter.wire import LogLine, LogPage, LogQuery
+from det_jupyter.front.notebook.complete.table import line_parser
+from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.magics import run_line
 
 NOON = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
 

@@ -8,8 +8,8 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.client.orders import OrderedTrial
+from det_jupyter.contract.messages import ChangeTrial
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.wire import ChangeTrial
 from tests.unit.view.view_samples import trial
 
 

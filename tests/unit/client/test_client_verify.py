@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.verify import Trying, Verification, plan_trying, request_for
+from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
 
 
 def trial(steps_completed: int = 0) -> TrialView:

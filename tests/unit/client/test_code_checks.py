@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client.code_checks import find_code_problems, find_shadowing
-from det_jupyter.context import plan_context
-from det_jupyter.entrypoints import parse_entrypoint
+from det_jupyter.contract.trial.context_dir import plan_context
+from det_jupyter.contract.values.entrypoints import parse_entrypoint
 from tests.problems import said
 
 FILES = {

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.contract.messages import Curve, ExperimentView, State
 from det_jupyter.errors import NotFound, UsageError
-from det_jupyter.notebook.complete.table import line_parser
-from det_jupyter.verbs.grammar import Call, parse
+from det_jupyter.front.notebook.complete.table import line_parser
+from det_jupyter.front.verbs.grammar import Call, parse
 from det_jupyter.view.build.side_by_side import MAX_SIDES
-from det_jupyter.wire import Curve, ExperimentView, State
 from tests.unit.view.view_samples import (
     CREATED_AT,
     capsule,

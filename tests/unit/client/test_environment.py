@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.blobs import BlobStore
 from det_jupyter.client.environment import (
     assigned_values,
     assigned_variables,
     find_unset,
     take_along,
 )
-from det_jupyter.wire import Capsule
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
 
 CAPSULE = Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64)
 

@@ -10,8 +10,15 @@ import pytest
 
 from det_jupyter.client import Client, event_files
 from det_jupyter.client.event_files import write_event_files
+from det_jupyter.contract.messages import (
+    Curve,
+    ExperimentView,
+    Series,
+    SeriesPage,
+    SeriesQuery,
+    State,
+)
 from det_jupyter.errors import DetError
-from det_jupyter.wire import Curve, ExperimentView, Series, SeriesPage, SeriesQuery, State
 from tests.unit.view.view_samples import experiment, trial
 
 pytest.importorskip("tensorboard")

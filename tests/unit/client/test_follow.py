@@ -14,9 +14,7 @@ import pytest
 
 from det_jupyter.client import Client, Follower, follow
 from det_jupyter.client.follow import ClusterWatch
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable
-from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Capsule,
     ClusterView,
     Curve,
@@ -28,6 +26,8 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable
+from det_jupyter.view.live import LiveExperiment
 
 
 def live(curves: list[Curve] | None = None, seq: int = 10) -> LiveExperiment:

@@ -9,8 +9,8 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.measured import by_trial
 from det_jupyter.client.trial import Trial
+from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import Series, SeriesPage, SeriesQuery
 
 
 def series(source: str, name: str, mid: list[float], unit: str = "s") -> Series:

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from det_jupyter.client import Client, Experiment, Trial
 from det_jupyter.client.shown import checkpoint_line, experiment_line, trial_line
+from det_jupyter.contract.messages import State, TrialView
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.wire import State, TrialView
 from tests.unit.view.view_samples import checkpoint, experiment, trial
 
 

@@ -14,8 +14,8 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.tables import Columns, Rows, to_frame, write
 from det_jupyter.client.taking_out import metric_columns, trial_rows
+from det_jupyter.contract.messages import Curve, Curves, ExperimentView, State, TrialView
 from det_jupyter.errors import DetError
-from det_jupyter.wire import Curve, Curves, ExperimentView, State, TrialView
 from tests.unit.view.view_samples import experiment, trial
 
 BATCHES = {"kind": "batch_metrics", "at": 10.0, "first": 1, "values": {"loss": [0.5, 0.4]}}

@@ -11,10 +11,10 @@ import pytest
 from det_jupyter.client.client import Client
 from det_jupyter.config import read_changes
 from det_jupyter.errors import ConfigError
-from det_jupyter.notebook.handles import connection
-from det_jupyter.notebook.handles.templates import templates
-from det_jupyter.notebook.submit import from_python
-from det_jupyter.verbs.overrides import read_overrides
+from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.handles.templates import templates
+from det_jupyter.front.notebook.submit import from_python
+from det_jupyter.front.verbs.overrides import read_overrides
 from tests.problems import said
 from tests.unit.client.test_client_cluster import Wired
 from tests.unit.view.view_samples import experiment

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import check_sanity, merge, notices, origins, parse_config, parse_yaml
-from det_jupyter.entrypoints import entrypoint_text
+from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError
 from tests.problems import said
 

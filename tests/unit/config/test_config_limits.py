@@ -10,9 +10,9 @@ from det_jupyter.config import parse_config, parse_yaml, text, values
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import _suggestion
 from det_jupyter.config.values import find_bounds_problem
+from det_jupyter.contract.schema.hyperparameters import find_problems
+from det_jupyter.contract.schema.paths import shown
 from det_jupyter.errors import ConfigError
-from det_jupyter.schema.hyperparameters import find_problems
-from det_jupyter.schema.paths import shown
 from tests.problems import said
 
 CONFIG: dict[str, Any] = {

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from det_jupyter.config.pools import parse_pools
+from det_jupyter.contract.messages import SetPools
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import SetPools
 from tests.problems import said
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.schema.hyperparameters import find_problems, sample_hparams
-from det_jupyter.schema.seeds import (
+from det_jupyter.contract.schema.hyperparameters import find_problems, sample_hparams
+from det_jupyter.contract.schema.seeds import (
     MAX_SEED,
     draw_below,
     draw_between,

@@ -14,8 +14,8 @@ import yaml
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.starting import start
-from det_jupyter.needs import needs_of
-from det_jupyter.notebook.submit.checks import (
+from det_jupyter.contract.trial.source import needs_of
+from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
     find_metric_problems,

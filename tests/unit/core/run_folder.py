@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.config import parse_config
-from det_jupyter.control import create_page
-from det_jupyter.lengths import parse_length
-from det_jupyter.records import Record, parse_line
-from det_jupyter.system.rundir import (
+from det_jupyter.contract.host.rundir import (
     DATA_VARIABLE,
     RUN_VARIABLE,
     SECRET_VARIABLE,
@@ -17,7 +14,10 @@ from det_jupyter.system.rundir import (
     RunDir,
     run_dir,
 )
-from det_jupyter.wire import Capsule, GangPlan, SlotView
+from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
+from det_jupyter.contract.run.control_page import create_page
+from det_jupyter.contract.run.journal import Record, parse_line
+from det_jupyter.contract.values.lengths import parse_length
 
 CONFIG: dict[str, Any] = {
     "name": "a script",

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.core.train import BestValidation
-from det_jupyter.errors import CheckpointError, ConfigError
-from det_jupyter.records import (
+from det_jupyter.contract.run.journal import (
     BatchMetrics,
     MetricsReported,
     Progress,
@@ -22,6 +20,8 @@ from det_jupyter.records import (
     parse_line,
     to_line,
 )
+from det_jupyter.core.train import BestValidation
+from det_jupyter.errors import CheckpointError, ConfigError
 from tests.problems import said
 
 

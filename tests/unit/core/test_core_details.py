@@ -18,7 +18,22 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.control import ControlPage, create_page
+from det_jupyter.contract.messages import (
+    Change,
+    ChangeOrder,
+    CheckpointRef,
+    Order,
+    PassOrders,
+    SlotView,
+)
+from det_jupyter.contract.run.control_page import ControlPage, create_page
+from det_jupyter.contract.run.journal import (
+    CheckpointDeleted,
+    CheckpointSaved,
+    MetricsReported,
+    StepTimes,
+)
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core import managed, shard_union
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
@@ -30,9 +45,6 @@ from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.core.values import checked_amounts, shown
 from det_jupyter.errors import CheckpointError, DetError
-from det_jupyter.lengths import Length
-from det_jupyter.records import CheckpointDeleted, CheckpointSaved, MetricsReported, StepTimes
-from det_jupyter.wire import Change, ChangeOrder, CheckpointRef, Order, PassOrders, SlotView
 from tests.unit.core.run_folder import make_run
 
 # Reports

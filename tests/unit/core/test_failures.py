@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.host import paths, room
+from det_jupyter.contract.messages import CheckpointRef, GangPlan
+from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import PeerLost
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
-from det_jupyter.records import RankFailure, Record, RunEnded
-from det_jupyter.system import paths, room
-from det_jupyter.wire import CheckpointRef, GangPlan
 from tests.unit.core.run_folder import make_run, records_of
 
 

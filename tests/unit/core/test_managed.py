@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.control import ControlPage
+from det_jupyter.contract.host.paths import HOME_VARIABLE
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import Change, ChangeOrder, GangPlan
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import FirstStep, MetricsReported, RankFailure, RunEnded
 from det_jupyter.core.info import container_rank
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run
 from det_jupyter.errors import ConfigError, LaunchError
-from det_jupyter.records import FirstStep, MetricsReported, RankFailure, RunEnded
-from det_jupyter.system.paths import HOME_VARIABLE
-from det_jupyter.system.rundir import RunDir
-from det_jupyter.wire import Change, ChangeOrder, GangPlan
 from tests.unit.core.run_folder import make_run, records_of, variables
 
 

@@ -28,6 +28,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from det_jupyter.contract.host.ports import free_port
 from det_jupyter.core import DistributedContext, distributed
 from det_jupyter.core.ranks import (
     Meeting,
@@ -49,11 +50,10 @@ from det_jupyter.core.ranks.handshake import (
     own_name,
     signed,
 )
-from det_jupyter.core.ranks.link import Kind, Link
+from det_jupyter.core.ranks.link import Kind, RankLink
 from det_jupyter.core.ranks.meeting import Drawn
 from det_jupyter.core.together import local_chief_first
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
-from det_jupyter.system.ports import free_port
 
 SECRET = b"between us"
 
@@ -487,14 +487,14 @@ def test_the_local_chief_goes_first(
 
 
 @contextmanager
-def pair(keys: tuple[bytes, bytes] | None) -> Iterator[tuple[Link, Link]]:
+def pair(keys: tuple[bytes, bytes] | None) -> Iterator[tuple[RankLink, RankLink]]:
     """Yield both ends of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
     with (
-        closing(Link(ours, "us", keys)) as one,
-        closing(Link(theirs, "them", keys and keys[::-1])) as other,
+        closing(RankLink(ours, "us", keys)) as one,
+        closing(RankLink(theirs, "them", keys and keys[::-1])) as other,
     ):
         yield one, other
 
@@ -508,7 +508,7 @@ def run(transfer: Generator[None, None, Any]) -> Any:
             return end.value
 
 
-def received(link: Link) -> tuple[int, int, bytes]:
+def received(link: RankLink) -> tuple[int, int, bytes]:
     kind, number, payload = run(link.receive())
     return kind, number, bytes(payload)
 
@@ -538,7 +538,7 @@ def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
     with (
-        closing(Link(sock, "the other")) as link,
+        closing(RankLink(sock, "the other")) as link,
         socket.socket(fileno=os.dup(link.fileno())) as sock,
     ):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -565,11 +565,11 @@ def test_signed_frames_of_several_messages_arrive() -> None:
 
 
 @contextmanager
-def tapped() -> Iterator[tuple[bytearray, socket.socket, Link]]:
+def tapped() -> Iterator[tuple[bytearray, socket.socket, RankLink]]:
     """Yield a signed frame, the socket to write it to, and the link that receives it."""
     keys = (b"up", b"down")
     (ours, tap), (write, theirs) = socket.socketpair(), socket.socketpair()
-    one, other = Link(ours, "us", keys), Link(theirs, "them", keys[::-1])
+    one, other = RankLink(ours, "us", keys), RankLink(theirs, "them", keys[::-1])
     with tap, write, closing(one), closing(other):
         run(one.send(Kind.GATHER, 1, [b"ab"]))
         yield bytearray(tap.recv(4096)), write, other
@@ -619,8 +619,8 @@ def test_a_rank_that_stops_within_a_message_is_late(
     monkeypatch.setattr("det_jupyter.core.ranks.star._CHIEF_GRACE_S", 0.05)
     ours, theirs = socket.socketpair()
     with theirs:
-        links: list[Link | None] = [None, None]
-        links[1 - index] = Link(ours, "the other")
+        links: list[RankLink | None] = [None, None]
+        links[1 - index] = RankLink(ours, "the other")
         exchange = StarExchange(links, index, [0, 1], 0.05)
         theirs.sendall(struct.pack("!i", 1000) + bytes(10))
         named = ["rank 1 of 2 has not come to", "rank 0 has not answered in"][index]
@@ -631,14 +631,14 @@ def test_a_rank_that_stops_within_a_message_is_late(
 def test_a_rank_that_does_not_read_is_late() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        exchange = StarExchange([None, Link(ours, "rank 1")], 0, [0, 1], 0.05)
+        exchange = StarExchange([None, RankLink(ours, "rank 1")], 0, [0, 1], 0.05)
         with pytest.raises(WaitTimeout, match="rank 1 of 2 has not come to broadcast number 1"):
             exchange.broadcast(bytes(10_000_000))
 
 
 def test_a_rank_that_has_ended_is_noticed_while_another_does_not_read() -> None:
     pairs = [socket.socketpair() for _ in range(2)]
-    links = [Link(ours, f"rank {rank}") for rank, (ours, _) in enumerate(pairs, 1)]
+    links = [RankLink(ours, f"rank {rank}") for rank, (ours, _) in enumerate(pairs, 1)]
     exchange = StarExchange([None, *links], 0, range(3), 10)
     with pairs[0][1]:
         pairs[1][1].close()

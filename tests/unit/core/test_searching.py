@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.control import ControlPage, create_page
+from det_jupyter.contract.run.control_page import ControlPage, create_page
+from det_jupyter.contract.run.journal import MetricsReported, Progress, Record, TargetReached
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core.journal import RecordList
-from det_jupyter.lengths import Length
-from det_jupyter.records import MetricsReported, Progress, Record, TargetReached
 from tests.unit.pytorch.thread_ranks import ThreadRank, results
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from det_jupyter.diagnosis import Place, RunVerdict, Setting
+from det_jupyter.contract.messages import SystemSample, Verdict
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
 from det_jupyter.diagnosis.facts import Growth
 from det_jupyter.diagnosis.memory import find_creep
-from det_jupyter.records import PartTimes, StepTimes
-from det_jupyter.wire import SystemSample, Verdict
 
 NOW = 1_790_000_000.0
 RUN = "7.1.1"
@@ -21,14 +21,14 @@ HEALTHY: Parts = {"dataloader_next": 0.1, "forward": 3.0, "backward": 6.0, "opti
 
 
 def setting(
-    num_ranks: int = 1, *, places: list[Place] | None = None, **changes: object
+    num_ranks: int = 1, *, places: list[RankSite] | None = None, **changes: object
 ) -> Setting:
-    where = places or [Place(agent_id="local")] * num_ranks
+    where = places or [RankSite(agent_id="local")] * num_ranks
     return Setting(allocation_id=RUN, places=tuple(where), **changes)  # type: ignore[arg-type]
 
 
-def gpus(num: int) -> list[Place]:
-    return [Place(agent_id="local", gpu=f"G{i}", kind="H100") for i in range(num)]
+def gpus(num: int) -> list[RankSite]:
+    return [RankSite(agent_id="local", gpu=f"G{i}", kind="H100") for i in range(num)]
 
 
 def interval(index: int, parts: Parts, *, once: Parts | None = None) -> StepTimes:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages.verdict import CauseKind, Verdict
 from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
-from det_jupyter.diagnosis.facts import Facts, Growth, Periodic, Place, RankFacts, Setting
+from det_jupyter.diagnosis.facts import Facts, Growth, Periodic, RankFacts, RankSite, Setting
 from det_jupyter.diagnosis.memory import Creep, find_creep
 from det_jupyter.diagnosis.rules import divide, find
 from det_jupyter.diagnosis.sentences import about, put
 from det_jupyter.diagnosis.waiting import Straggler, find_straggler, has_too_few_slices
-from det_jupyter.wire.verdict import CauseKind, Verdict
 from tests.unit.diagnosis.samples import RUN, creep_rate, gpus, setting
 
 HOST = ("local", "host")
@@ -142,7 +142,7 @@ BATCHES = (
 def test_what_to_do_about_input(means: Means, advice: list[str]) -> None:
     parts = {"dataloader_next": 0.5, "forward": 0.5}
     found = facts(parts, means=means)
-    both = setting(places=[Place(agent_id="local"), Place(agent_id="other")])
+    both = setting(places=[RankSite(agent_id="local"), RankSite(agent_id="other")])
     assert said("input", facts(parts, parts, means=means), both)[1] == advice
     pinned = said("input", found, setting(places=gpus(1)))[1]
     assert "set pin_memory=True in the DataLoader" in pinned
@@ -216,12 +216,12 @@ def test_what_to_do_about_exchanges() -> None:
 def test_what_machines_send_is_evidence_where_there_are_several() -> None:
     sends: Mapping[str, float] = {"exchange_transfer": 0.4}
     means = {(agent, "host"): {"net_throughput_sent": 2e8} for agent in ("a", "b")}
-    apart = setting(places=[Place(agent_id="a"), Place(agent_id="b")])
+    apart = setting(places=[RankSite(agent_id="a"), RankSite(agent_id="b")])
     assert (
         "a machine sends 200 MB a second"
         in said("communication", facts(sends, sends, means=means), apart)[0]
     )
-    same = setting(places=[Place(agent_id="a")] * 2)
+    same = setting(places=[RankSite(agent_id="a")] * 2)
     assert len(said("communication", facts(sends, sends, means=means), same)[0]) == 1
 
 
@@ -287,7 +287,7 @@ def test_how_a_straggler_differs_is_evidence() -> None:
     ]
     cause = advise("straggler", 0.4, found, setting(3), Straggler((1,), 0.4, "data"))
     assert cause.advice[0].startswith("look at what rank 1 loads: larger records")
-    about = setting(places=[Place(agent_id=name) for name in "abc"])
+    about = setting(places=[RankSite(agent_id=name) for name in "abc"])
     cause = advise("straggler", 0.4, found, about, Straggler((1,), 0.4, "machine", ("hot",)))
     assert cause.advice == ["free or exclude that slot (`slot disable b SLOT`)"]
     assert cause.evidence[0] == "hot"
@@ -353,7 +353,7 @@ def test_strangers_explain_only_where_no_other_gpu_has_any() -> None:
 
 
 def test_another_kind_or_a_full_computer_explain_a_straggler() -> None:
-    about = setting(places=[Place(agent_id=name, gpu=name) for name in "abc"])
+    about = setting(places=[RankSite(agent_id=name, gpu=name) for name in "abc"])
     first, second, third = about.places
     other = replace(about, places=(first, replace(second, kind="K80"), third))
     found = find_straggler(facts(*slow_rank()), other)

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from det_jupyter.contract.messages import SystemSample
 from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.facts import Growth
-from det_jupyter.wire import SystemSample
 from tests.unit.diagnosis.samples import (
     HEALTHY,
     NOW,

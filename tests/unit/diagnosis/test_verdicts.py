@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.diagnosis import Place
-from det_jupyter.wire import Verdict
+from det_jupyter.contract.messages import Verdict
+from det_jupyter.diagnosis import RankSite
 from tests.unit.diagnosis.samples import (
     HEALTHY,
     RUN,
@@ -203,7 +203,7 @@ def test_a_straggler_is_named_with_its_reason(num_ranks: int, slow: Parts, becau
 
 def test_several_slow_ranks_of_one_machine_are_named_together() -> None:
     slow: Parts = {**HEALTHY, "forward": 9.0, "backward": 12.0}
-    places = [Place(agent_id="a")] * 4 + [Place(agent_id="b")] * 4
+    places = [RankSite(agent_id="a")] * 4 + [RankSite(agent_id="b")] * 4
     about = setting(places=places)
     verdict = verdict_of(run(together([HEALTHY] * 5 + [slow] * 3), about=about))
     assert verdict.causes[0].kind == "straggler"
@@ -233,7 +233,10 @@ def test_a_straggler_with_a_slower_gpu_is_slow_because_of_its_machine(
 
 
 def test_strangers_on_a_gpu_make_a_straggler_the_machines_fault() -> None:
-    places = [*gpus(1), Place(agent_id="local", gpu="G1", kind="H100", strangers=("python x.py",))]
+    places = [
+        *gpus(1),
+        RankSite(agent_id="local", gpu="G1", kind="H100", strangers=("python x.py",)),
+    ]
     own = together([HEALTHY, {**HEALTHY, "backward": 16.0}])
     verdict = verdict_of(run(own, about=setting(places=places)))
     assert verdict.causes[0].because == "machine"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import SystemSample
+from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.diagnosis.rank_times import RankTimes
 from det_jupyter.diagnosis.window import Window
-from det_jupyter.records import PartTimes, StepTimes
-from det_jupyter.wire import SystemSample
 from tests.unit.diagnosis.samples import NOW, RUN, gpus, setting
 
 

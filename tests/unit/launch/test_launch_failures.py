@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.journal import RankFailure, RankStarted, parse_line, to_line
 from det_jupyter.launch.failures import describe, journal_failure
 from det_jupyter.launch.place import Run
-from det_jupyter.records import RankFailure, RankStarted, parse_line, to_line
-from det_jupyter.system.rundir import RunDir
 
 
 @pytest.mark.parametrize(

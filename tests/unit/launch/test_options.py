@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 from det_jupyter.launch.deepspeed import deepspeed_command
 from det_jupyter.launch.gathered import Job
 from det_jupyter.launch.horovod import horovodrun_command
@@ -14,7 +15,6 @@ from det_jupyter.launch.mpi import mpirun_command
 from det_jupyter.launch.options import CommandLine, WrongUsage, parse_command_line, rank_command
 from det_jupyter.launch.place import Computers, Run, computers_of, count_gpus
 from det_jupyter.launch.torch_distributed import find_computers
-from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
 
 ARITY = {"nproc_per_node": 1, "np": 1, "standalone": 0}
 WRAP = (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent")

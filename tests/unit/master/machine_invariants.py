@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.lifecycle import is_stopping
-from det_jupyter.master.machine.core.queue import Queue
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.contract.messages import AllocationState, State
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.lifecycle import is_stopping
+from det_jupyter.master.machine.model.queue import Queue
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.scheduler.decide import decide
-from det_jupyter.wire import AllocationState, State
 
 _LATER = 1e12  # after anything that has begun
 

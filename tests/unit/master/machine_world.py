@@ -7,26 +7,7 @@ from datetime import UTC
 from typing import Any
 
 from det_jupyter.config import parse_config
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import (
-    AgentRegistered,
-    Event,
-    ExperimentSubmitted,
-    RecordArrived,
-    ValidationReported,
-)
-from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
-from det_jupyter.master.machine.machine import Command, Machine, ToAgent
-from det_jupyter.master.views.why import Whys
-from det_jupyter.records import (
-    CheckpointSaved,
-    FirstStep,
-    RankFailure,
-    RankStarted,
-    RunEnded,
-    TargetReached,
-)
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentCommand,
     AllocationState,
     Capsule,
@@ -36,6 +17,25 @@ from det_jupyter.wire import (
     RunReport,
     SlotView,
 )
+from det_jupyter.contract.run.journal import (
+    CheckpointSaved,
+    FirstStep,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+)
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.master.machine.machine import Command, Machine, ToAgent
+from det_jupyter.master.machine.model.events import (
+    AgentRegistered,
+    Event,
+    ExperimentSubmitted,
+    RecordArrived,
+    ValidationReported,
+)
+from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.views.why import WaitReasons
 from tests.unit.master.machine_invariants import check_machine
 
 CAPSULE = Capsule(entrypoint="Digits", payload="a" * 64, sources="b" * 64)
@@ -82,8 +82,8 @@ class World:
         return self.allocation(trial_id).state
 
 
-def reasons_of(machine: Machine, now: float = 0.0) -> Whys:
-    return Whys(
+def reasons_of(machine: Machine, now: float = 0.0) -> WaitReasons:
+    return WaitReasons(
         machine,
         progress={},
         now=now,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from det_jupyter.contract.messages import Wire
 from det_jupyter.master.http import answers
-from det_jupyter.wire import Wire
 
 
 class Item(Wire):

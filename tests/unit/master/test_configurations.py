@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config
+from det_jupyter.contract.messages import AllocationState, CheckpointRef
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
     complete,
@@ -17,7 +18,6 @@ from det_jupyter.master.machine.rules.configurations import (
     effective_config,
     unknown_template,
 )
-from det_jupyter.wire import AllocationState, CheckpointRef
 from tests.unit.view.view_samples import capsule
 
 DOCUMENT: dict[str, Any] = {

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import ContinueRequested
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.machine import Machine
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Archive,
     Cancel,
     CheckpointRef,
@@ -22,6 +17,11 @@ from det_jupyter.wire import (
     SetRetention,
     State,
 )
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.events import ContinueRequested
+from det_jupyter.master.machine.model.state import MachineState
 from tests.unit.master.machine_world import (
     World,
     completed,

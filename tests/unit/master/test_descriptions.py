@@ -6,10 +6,7 @@ from inspect import get_annotations
 
 import pytest
 
-from det_jupyter.master.machine.core.events import ExperimentSubmitted
-from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.view.model.sidebar import ExperimentLine
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationView,
     CreateExperiment,
     ExperimentRow,
@@ -17,6 +14,9 @@ from det_jupyter.wire import (
     TrialView,
     Wire,
 )
+from det_jupyter.master.machine.model.events import ExperimentSubmitted
+from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.view.model.sidebar import ExperimentLine
 
 
 @pytest.mark.parametrize(

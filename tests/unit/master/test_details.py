@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from det_jupyter.contract.messages import Cancel, ChangeDetails, ChangeSearch, SearchChangeView
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.wire import Cancel, ChangeDetails, ChangeSearch, SearchChangeView
+from det_jupyter.master.machine.model.state import MachineState
 from tests.unit.master.machine_world import World, exited, registered, running, submitted
 
 RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}

@@ -7,20 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.machine.core.events import (
-    CheckpointsDeleted,
-    Event,
-    ExperimentDeleted,
-    LogMatched,
-    RecordArrived,
-)
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.rules.retention import pending_deletions
-from det_jupyter.records import CheckpointDeleted
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Archive,
     Cancel,
     CheckpointRef,
@@ -33,6 +20,19 @@ from det_jupyter.wire import (
     State,
     Unarchive,
 )
+from det_jupyter.contract.run.journal import CheckpointDeleted
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment
+from det_jupyter.master.machine.model.events import (
+    CheckpointsDeleted,
+    Event,
+    ExperimentDeleted,
+    LogMatched,
+    RecordArrived,
+)
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.machine.rules.retention import pending_deletions
 from tests.unit.master.machine_world import (
     World,
     completed,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import Archive, ExperimentQuery, ExperimentRows, Kill, Pause
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.views.finding import find_experiments
-from det_jupyter.wire import Archive, ExperimentQuery, ExperimentRows, Kill, Pause
 from tests.unit.master.machine_world import (
     World,
     completed,

@@ -9,9 +9,9 @@ import pytest
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.keys import NO_EFFECT
-from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, ToAgent
-from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
-from det_jupyter.wire import Delete, SetRetention, StartGang, State
+from det_jupyter.contract.messages import Delete, SetRetention, StartGang, State
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment, ToAgent
+from det_jupyter.master.machine.model.events import CheckpointsDeleted, ExperimentDeleted
 from tests.ignored_keys import IGNORED, with_keys
 from tests.unit.master.machine_world import (
     World,

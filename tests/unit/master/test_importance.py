@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.direction import Direction
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.master.sampling.importance import MIN_TRIALS, Sample, find_importance
 
 pytest.importorskip("optuna")

@@ -6,9 +6,11 @@ from typing import get_args
 
 import pytest
 
+from det_jupyter.contract.messages import AllocationState, Capsule, State
 from det_jupyter.errors import InvalidTransition
-from det_jupyter.master.machine.core.events import Event
-from det_jupyter.master.machine.core.lifecycle import (
+from det_jupyter.master.machine.machine import HANDLERS
+from det_jupyter.master.machine.model.events import Event
+from det_jupyter.master.machine.model.lifecycle import (
     ALLOCATION_TRANSITIONS,
     ENDS_AS,
     TRANSITIONS,
@@ -16,9 +18,7 @@ from det_jupyter.master.machine.core.lifecycle import (
     move,
     move_allocation,
 )
-from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.machine import HANDLERS
-from det_jupyter.wire import AllocationState, Capsule, State
+from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 
 
 def make_trial(state: State) -> Trial:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import notices, parse_config
-from det_jupyter.master.machine.core.state import Allocation
+from det_jupyter.master.machine.model.state import Allocation
 from det_jupyter.master.machine.rules.log_policies import describe, is_settled, policies_of
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
 from tests.problems import said

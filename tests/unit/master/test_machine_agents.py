@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_jupyter.master.machine.core.events import AgentAway, AgentLost, Event
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.machine import Machine, ToAgent
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     Cancel,
     CloseRun,
@@ -21,6 +18,9 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from det_jupyter.master.machine.machine import Machine, ToAgent
+from det_jupyter.master.machine.model.events import AgentAway, AgentLost, Event
+from det_jupyter.master.machine.model.state import MachineState
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.master.machine.core.events import ClockStepped
-from det_jupyter.master.machine.core.state import MachineState
+from det_jupyter.contract.messages import Estimate, Pause
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import Estimate, Pause
+from det_jupyter.master.machine.model.events import ClockStepped
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.views.why import WaitReasons
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -39,7 +39,7 @@ def step(world: World, by_s: float) -> None:
 
 
 def expected_end(world: World) -> Estimate:
-    whys = Whys(world.machine, progress={1: (50, 0.5)}, now=world.now, most=0)
+    whys = WaitReasons(world.machine, progress={1: (50, 0.5)}, now=world.now, most=0)
     estimate = whys._facts("default").end_of("1.1.1")
     assert estimate is not None
     return estimate
@@ -81,10 +81,10 @@ def test_a_trial_that_was_asked_to_leave_has_the_time_that_it_had(
     world: World, by_s: float
 ) -> None:
     world.tell(Pause(experiment_id=1))
-    facts = Whys(world.machine, progress={}, now=world.now, most=0)._facts("default")
+    facts = WaitReasons(world.machine, progress={}, now=world.now, most=0)._facts("default")
     left_s = (facts.leaves_by("1.1.1") or 0) - world.now
     step(world, by_s)
-    facts = Whys(world.machine, progress={}, now=world.now, most=0)._facts("default")
+    facts = WaitReasons(world.machine, progress={}, now=world.now, most=0)._facts("default")
     assert (facts.leaves_by("1.1.1") or 0) - (world.now - 1) == pytest.approx(left_s)
 
 

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.core.events import NewsSetAside
-from det_jupyter.master.machine.rules.configurations import unknown_template
-from det_jupyter.master.machine.rules.continuing import _changed
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Cancel,
     CloseRun,
     Delete,
@@ -21,6 +17,10 @@ from det_jupyter.wire import (
     State,
     SwitchSlots,
 )
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.model.events import NewsSetAside
+from det_jupyter.master.machine.rules.configurations import unknown_template
+from det_jupyter.master.machine.rules.continuing import _changed
 from tests.unit.master.machine_world import (
     World,
     completed,

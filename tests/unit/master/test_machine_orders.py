@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import ContinueRequested, RecordArrived
-from det_jupyter.master.machine.machine import ToAgent
-from det_jupyter.records import ChangeMade, TraceSaved
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     Change,
     ChangeOrder,
@@ -26,6 +21,11 @@ from det_jupyter.wire import (
     StartGang,
     TraceView,
 )
+from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.machine import ToAgent
+from det_jupyter.master.machine.model.events import ContinueRequested, RecordArrived
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,

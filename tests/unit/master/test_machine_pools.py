@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core.events import AgentLost, ContinueRequested, DevicesReported
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     ChangeResources,
@@ -21,6 +19,8 @@ from det_jupyter.wire import (
     SignalGang,
     SwitchSlots,
 )
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.model.events import AgentLost, ContinueRequested, DevicesReported
 from tests.problems import said
 from tests.unit.master.machine_world import (
     World,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import ChangeQueue, QueueChange, SetPools
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import ChangeQueue, QueueChange, SetPools
 from tests.problems import said
 from tests.unit.master.machine_world import (
     World,

@@ -14,28 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.commands import DeleteCheckpoints
-from det_jupyter.master.machine.core.events import (
-    AgentAway,
-    AgentLost,
-    CheckpointsDeleted,
-    ClockStepped,
-    ContinueRequested,
-    DevicesReported,
-    Event,
-    ExperimentDeleted,
-    LogMatched,
-    NewsSetAside,
-    RecordArrived,
-    parse_event,
-)
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
-from det_jupyter.master.machine.machine import Command, Machine, ToAgent
-from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
-from det_jupyter.records import ChangeMade, TraceSaved
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     Archive,
@@ -62,6 +41,27 @@ from det_jupyter.wire import (
     SwitchSlots,
     Unarchive,
 )
+from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.machine import Command, Machine, ToAgent
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints
+from det_jupyter.master.machine.model.events import (
+    AgentAway,
+    AgentLost,
+    CheckpointsDeleted,
+    ClockStepped,
+    ContinueRequested,
+    DevicesReported,
+    Event,
+    ExperimentDeleted,
+    LogMatched,
+    NewsSetAside,
+    RecordArrived,
+    parse_event,
+)
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
+from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     check_changes,

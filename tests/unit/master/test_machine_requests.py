@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.events import Event
-from det_jupyter.master.machine.machine import TruncateMetrics
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     Cancel,
@@ -24,6 +20,10 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.machine import TruncateMetrics
+from det_jupyter.master.machine.model.events import Event
 from tests.problems import said
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (

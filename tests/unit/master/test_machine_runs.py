@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_jupyter.master.machine.core.events import Event, LossReported, RecordArrived
-from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
-from det_jupyter.records import Notice
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     Cancel,
@@ -25,6 +22,9 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from det_jupyter.contract.run.journal import Notice
+from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
+from det_jupyter.master.machine.model.events import Event, LossReported, RecordArrived
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,

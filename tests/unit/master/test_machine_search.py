@@ -12,23 +12,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Length
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core.commands import Command, ConsultSampler
-from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged, ValidationReported
-from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.machine import Machine
-from det_jupyter.searcher import (
-    Action,
-    AskPruner,
-    AskSampler,
-    Close,
-    Create,
-    ExitReason,
-    Shutdown,
-    TrainTo,
-)
-from det_jupyter.searcher.sections import SearcherSection
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     Cancel,
@@ -45,6 +29,22 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.commands import Command, ConsultSampler
+from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged, ValidationReported
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.searcher import (
+    Action,
+    AskPruner,
+    AskSampler,
+    Close,
+    Create,
+    ExitReason,
+    Shutdown,
+    TrainTo,
+)
+from det_jupyter.searcher.sections import SearcherSection
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
@@ -136,7 +136,7 @@ class Scripted:
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Action]]:
     """Return what the search answers, by what it is told."""
     answers: dict[str, list[Action]] = {}
-    monkeypatch.setattr("det_jupyter.master.machine.core.turn.Search", Scripted)
+    monkeypatch.setattr("det_jupyter.master.machine.model.turn.Search", Scripted)
     monkeypatch.setattr(Scripted, "answers", answers)
     return answers
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.contract.messages import AgentView, Pace, PreviewView
 from det_jupyter.master.views.forecast import (
     PaceFinder,
     batches_per_epoch,
@@ -15,7 +16,6 @@ from det_jupyter.master.views.forecast import (
     preview_view,
 )
 from det_jupyter.searcher.preview import Preview, preview
-from det_jupyter.wire import AgentView, Pace, PreviewView
 from tests.unit.view.view_samples import slot
 
 Row = tuple[int, dict[str, Any]]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import Cancel, Kill, State
 from det_jupyter.master.views.experiments import experiment_view, trial_view
-from det_jupyter.wire import Cancel, Kill, State
 from tests.unit.master.machine_world import (
     World,
     completed,

@@ -7,19 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.lengths import Length
-from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.orders import (
-    changes_of,
-    end_profiles,
-    note_change,
-    note_trace,
-    pass_orders,
-    settle_changes,
-)
-from det_jupyter.records import ChangeMade, TraceSaved
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     Change,
     ChangeOrder,
@@ -29,6 +17,18 @@ from det_jupyter.wire import (
     ProfileView,
     TraceView,
     TrialChangeView,
+)
+from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.orders import (
+    changes_of,
+    end_profiles,
+    note_change,
+    note_trace,
+    pass_orders,
+    settle_changes,
 )
 
 PERIOD = Length("batches", 10)

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
+from det_jupyter.contract.run.journal import RankFailure, RunEnded
+from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.machine.rules.outcome import (
     Outcome,
     find_failure,
@@ -14,8 +16,6 @@ from det_jupyter.master.machine.rules.outcome import (
     is_hopeless,
     judge,
 )
-from det_jupyter.records import RankFailure, RunEnded
-from det_jupyter.wire import FailureView, GangExited, LastWords, State
 
 Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
 
@@ -163,7 +163,7 @@ def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, e
 )
 def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error: str) -> None:
     echo = failure(1, at=5.0)
-    words = LastWords(error="a cause", where="Cell In[5], line 2, in f", traceback="The stack\n")
+    words = CrashOutput(error="a cause", where="Cell In[5], line 2, in f", traceback="The stack\n")
     codes: dict[int, int | None] = {0: code, 1: 1}
     told = exited(codes, first_ended=0, first_failed=1, batch=7, last_words=words)
     view, is_final = find_failure(make_allocation(None, echo), told)
@@ -180,7 +180,7 @@ def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error
 
 
 def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
-    words = LastWords(where=where)
+    words = CrashOutput(where=where)
     codes: dict[int, int | None] = {0: code}
     facts = exited(codes, first_ended=0, batch=batch, last_words=words)
     return find_failure(make_allocation(), facts)[0]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.host import paths
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.service.pools_file import read_pools, simulated_agents, write_pools
-from det_jupyter.system import paths
 
 POOLS = """
 pools:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.config.storages import Storage
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import CheckpointView
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.master.machine.rules.retention import kept
-from det_jupyter.wire import CheckpointView
 
 Bank = list[CheckpointView]
 _NUMBERS = st.integers(min_value=0, max_value=4)

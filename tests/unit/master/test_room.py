@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from det_jupyter.contract.host import paths
 from det_jupyter.master.http import answers
-from det_jupyter.system import paths
 
 
 def test_a_drive_that_does_not_answer_is_named_and_looked_at_once(

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.series_pages import (
     columns_of,
     measure_of,
@@ -14,8 +16,6 @@ from det_jupyter.master.views.series_pages import (
     to_series,
 )
 from det_jupyter.master.views.series_tables import Table, joined, of_samples, of_times, rolled_up
-from det_jupyter.records import PartTimes
-from det_jupyter.wire import SeriesQuery
 
 
 def interval(at: float, first: int, *, total: float = 1.0) -> dict[str, Any]:

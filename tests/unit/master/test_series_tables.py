@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.curves import to_curves, to_metric_series
 from det_jupyter.master.views.series_pages import MAX_POINTS, in_short, to_series
 from det_jupyter.master.views.series_tables import (
@@ -21,8 +23,6 @@ from det_jupyter.master.views.series_tables import (
     rolled_up,
     to_bytes,
 )
-from det_jupyter.records import PartTimes
-from det_jupyter.wire import SeriesQuery
 
 values = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 moments = st.floats(0, 1e5, allow_nan=False)

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.messages import ContinueTrial, MasterInfo
 from det_jupyter.errors import ConfigError, MasterUnreachable
-from det_jupyter.session import Session
-from det_jupyter.wire import ContinueTrial, MasterInfo
 from tests.integration.master_support import make_request
 from tests.problems import refusal
-from tests.unit.test_session import info
+from tests.unit.connection.test_session import info
 from tests.unit.view.view_samples import experiment, trial
 
 

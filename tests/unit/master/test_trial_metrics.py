@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.direction import Direction
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.trial_metrics import (
     forget_metrics,
     note_divergence,

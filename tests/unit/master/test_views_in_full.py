@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import DevicesReported, NewsSetAside
-from det_jupyter.master.views.cluster import agent_status, job_entries
-from det_jupyter.master.views.experiments import agent_view, experiment_view
-from det_jupyter.master.views.forecast import measured_pace, places_for
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentView,
     Cancel,
     DeviceProcess,
@@ -19,6 +15,10 @@ from det_jupyter.wire import (
     SwitchSlots,
     Verdict,
 )
+from det_jupyter.master.machine.model.events import DevicesReported, NewsSetAside
+from det_jupyter.master.views.cluster import agent_status, job_entries
+from det_jupyter.master.views.experiments import agent_view, experiment_view
+from det_jupyter.master.views.forecast import measured_pace, places_for
 from tests.unit.master.machine_world import (
     World,
     exited,

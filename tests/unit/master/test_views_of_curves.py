@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from det_jupyter.contract.messages import Curve, SeriesQuery
+from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.curves import kept_places, to_curves, to_metric_series
 from det_jupyter.master.views.series_tables import (
     Table,
@@ -20,8 +22,6 @@ from det_jupyter.master.views.series_tables import (
     rolled_up,
     to_bytes,
 )
-from det_jupyter.records import PartTimes
-from det_jupyter.wire import Curve, SeriesQuery
 
 NAN = math.nan
 Row = tuple[int, dict[str, Any]]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import ClusterView, SetPools
 from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
-from det_jupyter.wire import ClusterView, SetPools
 from tests.unit.master.machine_world import World, reasons_of, registered, running, submitted
 
 POOLS: list[dict[str, Any]] = [

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.machine.core.events import DevicesReported, Event
-from det_jupyter.master.views.why import Whys
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Cancel,
     CheckpointRef,
     DeviceProcess,
@@ -20,6 +18,8 @@ from det_jupyter.wire import (
     SetPools,
     SwitchSlots,
 )
+from det_jupyter.master.machine.model.events import DevicesReported, Event
+from det_jupyter.master.views.why import WaitReasons
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -47,8 +47,8 @@ HALVING = {
 }  # fmt: skip
 
 
-def whys(world: World, progress: Mapping[int, Any] | None = None, most: int = 9) -> Whys:
-    return Whys(
+def whys(world: World, progress: Mapping[int, Any] | None = None, most: int = 9) -> WaitReasons:
+    return WaitReasons(
         world.machine, progress=progress or {}, now=world.now, most=most, zone=UTC, own_user="me"
     )
 

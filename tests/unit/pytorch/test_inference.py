@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch.utils.data import IterableDataset, TensorDataset
 
 from det_jupyter import core
+from det_jupyter.contract.run.journal import MetricsReported, Progress
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer
 from det_jupyter.pytorch.experimental import (
@@ -25,7 +26,6 @@ from det_jupyter.pytorch.experimental import (
     torch_batch_process,
 )
 from det_jupyter.pytorch.experimental.batches import Batches, find_problems, make_loader
-from det_jupyter.records import MetricsReported, Progress
 from tests.problems import said
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from det_jupyter.config.sections import LargeBatch as Rules
-from det_jupyter.lengths import Length, TrainingUnits
+from det_jupyter.contract.values.lengths import Length, TrainingUnits
 from det_jupyter.pytorch.steps.large_batch import LargeBatch
 from det_jupyter.pytorch.steps.position import Position
 

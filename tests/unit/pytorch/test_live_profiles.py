@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from det_jupyter.contract.messages import Profile, ProfileOrder
+from det_jupyter.contract.run.journal import TraceSaved
 from det_jupyter.core.journal import RecordList
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.training.orders import LiveOrders
-from det_jupyter.records import TraceSaved
-from det_jupyter.wire import Profile, ProfileOrder
 
 
 class Run:

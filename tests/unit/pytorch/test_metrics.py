@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.contract.run.journal import Notice
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.journal import RecordList
 from det_jupyter.core.train import TrainContext
@@ -20,7 +21,6 @@ from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import MetricSeries, as_json_metrics, as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
-from det_jupyter.records import Notice
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 NAN, INF = math.nan, math.inf

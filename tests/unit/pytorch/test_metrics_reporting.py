@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress, Record
 from det_jupyter.core import Context, DistributedContext, RecordList, TrainContext
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback
 from det_jupyter.pytorch.messages import TrialMistake
@@ -15,7 +16,6 @@ from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
 from tests.unit.pytorch.thread_ranks import ThreadRank, results
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from det_jupyter.capsule import code_key
 from det_jupyter.config import parse_config
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import (
@@ -22,7 +23,6 @@ from det_jupyter.pytorch import (
     check_trial_class,
 )
 from det_jupyter.pytorch.data import Share
-from det_jupyter.wire import Capsule
 from tests.problems import said
 
 

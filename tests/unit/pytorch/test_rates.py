@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.optim import SGD, Adam, lr_scheduler
 
-from det_jupyter.lengths import Length
+from det_jupyter.contract.messages import Change
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.pytorch.steps.rates import change_rates, find_rate_problem
-from det_jupyter.wire import Change
 
 STEPS, CHANGED_AT = 30, 8
 SCHEDULERS: dict[str, Callable[[Any], Any]] = {

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.core import RecordList
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.data.replay import Replay
 from det_jupyter.pytorch.training.rehearsal import Plan, Rehearsal
-from det_jupyter.records import MetricsReported
 
 
 class Clock:

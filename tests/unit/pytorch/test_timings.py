@@ -14,14 +14,14 @@ import torch
 
 from det_jupyter.client.measured import timing_columns
 from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.messages import TimingsView
+from det_jupyter.contract.run.journal import BatchTimings, StepTimes, parse_line, to_line
 from det_jupyter.core import DistributedContext, ProfilerContext, RecordList
 from det_jupyter.pytorch.timings import marks
 from det_jupyter.pytorch.timings.clocks import HostClock
 from det_jupyter.pytorch.timings.intervals import UNKNOWN
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, open_timings
-from det_jupyter.records import BatchTimings, StepTimes, parse_line, to_line
-from det_jupyter.wire import TimingsView
 
 
 class Now:

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from det_jupyter import pytorch
+from det_jupyter.contract.run.journal import BatchMetrics, CheckpointSaved, Record
 from det_jupyter.core import RecordList
 from det_jupyter.pytorch import Batch
 from det_jupyter.pytorch.ranks.agreement import Agreement
 from det_jupyter.pytorch.training.printing import PrintedRecords
-from det_jupyter.records import BatchMetrics, CheckpointSaved, Record
 
 
 class Scripted(pytorch.PyTorchTrial):

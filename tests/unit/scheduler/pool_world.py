@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import combinations
 
 from det_jupyter.scheduler.model import (
+    AgentPart,
     AgentSlots,
     Decisions,
     Fitting,
     Group,
-    Part,
     Policy,
     PoolRules,
     Request,
@@ -80,7 +80,9 @@ def hold(pool: Pool, request: Request, where: str, since: float = 0.0) -> None:
     pool.hold(
         Running(
             request=request,
-            parts=tuple(Part(name, tuple(int(slot) for slot in slots)) for name, slots in parts),
+            parts=tuple(
+                AgentPart(name, tuple(int(slot) for slot in slots)) for name, slots in parts
+            ),
             since=since,
         )
     )

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
-from det_jupyter.reader import NOTEBOOK
-from det_jupyter.remedies import lines_of
+from det_jupyter.contract.messages import Estimate, Reason, Remedy
+from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.scheduler.model import (
+    AgentPart,
     AgentSlots,
     Group,
-    Part,
     Policy,
     PoolRules,
     Request,
@@ -19,7 +20,6 @@ from det_jupyter.scheduler.model import (
 )
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
-from det_jupyter.wire import Estimate, Reason, Remedy
 from tests.scheduler_pool import Pool
 
 NOON = 20_000 * 86_400.0 + 12 * 3600.0
@@ -104,7 +104,7 @@ def gang(
     is_leaving: bool = False,
 ) -> Running:  # fmt: skip
     """`since`: so many seconds before noon."""
-    parts = tuple(Part(name, tuple(slots)) for name, slots in where.items())
+    parts = tuple(AgentPart(name, tuple(slots)) for name, slots in where.items())
     return Running(
         request=ask(trial, group, sum(len(part.slot_ids) for part in parts)),
         parts=parts,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from det_jupyter.scheduler.reasons import Withheld
-from det_jupyter.wire import DeviceProcess
 from tests.unit.scheduler.reasons_world import (
     NOON,
     World,

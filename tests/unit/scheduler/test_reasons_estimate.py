@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.contract.messages import Estimate, Reason
 from det_jupyter.scheduler.model import Policy
 from det_jupyter.scheduler.reasons.estimate import estimate_end
-from det_jupyter.wire import Estimate, Reason
 from tests.unit.scheduler.reasons_world import World, agent, ask, end, gang, groups, reason, why
 from tests.unit.scheduler.test_reasons_properties import lived, settled, worlds
 

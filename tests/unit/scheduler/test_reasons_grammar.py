@@ -7,6 +7,7 @@ from datetime import UTC
 
 import pytest
 
+from det_jupyter.contract.messages import Estimate
 from det_jupyter.scheduler.reasons.grammar import (
     about,
     file_of,
@@ -17,7 +18,6 @@ from det_jupyter.scheduler.reasons.grammar import (
     shown,
     verb,
 )
-from det_jupyter.wire import Estimate
 from tests.unit.scheduler.reasons_world import NOON, end
 
 

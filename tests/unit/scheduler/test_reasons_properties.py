@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.contract.messages import DeviceProcess, Estimate, Remedy
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Fitting,
@@ -17,7 +18,6 @@ from det_jupyter.scheduler.model import (
     Request,
 )
 from det_jupyter.scheduler.reasons import Withheld
-from det_jupyter.wire import DeviceProcess, Estimate, Remedy
 from tests.scheduler_pool import Pool
 from tests.unit.scheduler.reasons_world import NOON, World, apply, settle, why
 

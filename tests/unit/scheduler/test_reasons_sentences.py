@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
-from det_jupyter.wire import DeviceProcess
 from tests.unit.scheduler.reasons_world import (
     NOON,
     World,

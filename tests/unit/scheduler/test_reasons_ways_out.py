@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from det_jupyter.contract.messages import DeviceProcess, Reason
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules, Running
 from det_jupyter.scheduler.reasons import Withheld
-from det_jupyter.wire import DeviceProcess, Reason
 from tests.unit.scheduler.reasons_world import (
     NOON,
     World,

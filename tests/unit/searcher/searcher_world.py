@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.contract.messages import SearchChange
 from det_jupyter.searcher import (
     Action,
     AskPruner,
@@ -19,7 +20,6 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
-from det_jupyter.wire import SearchChange
 
 SPACE = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "global_batch_size": 64}
 METRICS: list[float | None] = [0.0, 0.1, 0.2, 0.25, 0.5, 0.5, -1.5, 3, math.nan, math.inf, None]

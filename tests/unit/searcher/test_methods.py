@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, notices, parse_config
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError
-from det_jupyter.lengths import Length
 from det_jupyter.searcher import Create, ExitReason, Search
 from det_jupyter.searcher.methods import SECTIONS, find_section
 from det_jupyter.searcher.preview import preview, sample_ranges

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.config import Length, parse_config
+from det_jupyter.contract.schema.fields import number, whole
 from det_jupyter.errors import ConfigError
-from det_jupyter.schema.fields import number, whole
 from det_jupyter.searcher.adaptive_asha import AdaptiveAshaSearcher, _most_rungs
 from det_jupyter.searcher.async_halving import AsyncHalvingSearcher
 from det_jupyter.searcher.methods import SECTIONS

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Length
+from det_jupyter.contract.messages import BracketView, SearchChange
 from det_jupyter.searcher import (
     Action,
     AskPruner,
@@ -22,7 +23,6 @@ from det_jupyter.searcher import (
 )
 from det_jupyter.searcher.full_length import SingleSearcher
 from det_jupyter.searcher.trials import CLOSED, EXITED, STOPPED, Trials
-from det_jupyter.wire import BracketView, SearchChange
 from tests.unit.searcher.searcher_world import make_config, make_search
 
 

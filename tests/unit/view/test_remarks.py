@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.contract.messages import BracketView, ExperimentView, RungView, SearchView
 from det_jupyter.view.build.remarks import find_remarks
 from det_jupyter.view.model.search import Row
-from det_jupyter.wire import BracketView, ExperimentView, RungView, SearchView
 from tests.unit.view.view_cluster_samples import leaving_for
 from tests.unit.view.view_samples import experiment, failure, trial
 

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.contract.messages import (
+    AllocationState,
+    CapturedName,
+    Curve,
+    ExperimentView,
+    State,
+)
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.svg import svg_chart
-from det_jupyter.wire import AllocationState, CapturedName, Curve, ExperimentView, State
 from tests.unit.view.view_cluster_samples import entry, leaving_for, reason, waiting
 from tests.unit.view.view_samples import (
     CREATED_AT,

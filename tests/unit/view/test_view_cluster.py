@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.waits import expected_text
-from det_jupyter.view.model.cluster import Cluster, SlotBar, Wait
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     ClusterView,
     Estimate,
@@ -22,6 +19,9 @@ from det_jupyter.wire import (
     SlotStatus,
     State,
 )
+from det_jupyter.view import ViewState, build_view_state
+from det_jupyter.view.build.waits import expected_text
+from det_jupyter.view.model.cluster import Cluster, SlotBar, Wait
 from tests.unit.view.view_cluster_samples import (
     LONG_NAME,
     NOW,

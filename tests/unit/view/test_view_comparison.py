@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from det_jupyter.contract.messages import Curve
 from det_jupyter.view.build.comparison import MAX_FAINT_POINTS, choose_trials, compare_trials
 from det_jupyter.view.model.search import Row, Search
 from det_jupyter.view.model.trial import Chart
-from det_jupyter.wire import Curve
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_samples import curve
 

@@ -11,14 +11,14 @@ from typing import Annotated, ClassVar, Literal, TypedDict
 import pytest
 from pydantic import Field
 
-from det_jupyter import words
 from det_jupyter._version import __version__
 from det_jupyter.client.tables import csv_text
+from det_jupyter.contract.messages import TrialView, Wire
+from det_jupyter.contract.values import text as words
+from det_jupyter.contract.values.text import size
 from det_jupyter.view.model.__main__ import answers_module, interface, state_module
 from det_jupyter.view.model.search import Row
 from det_jupyter.view.model.states import Status
-from det_jupyter.wire import TrialView, Wire
-from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
 # Lowest first; "." is the modules on top.

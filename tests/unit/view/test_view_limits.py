@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import PoolStatus, State, TrialView
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.charts import build_charts, landmarks
 from det_jupyter.view.build.results import Compared, slot_hours_text, value_text
@@ -23,7 +24,6 @@ from det_jupyter.view.forms.svg import svg_chart
 from det_jupyter.view.forms.verdict import shares_text
 from det_jupyter.view.model.search import Axis, Search
 from det_jupyter.view.model.verdict import TimeShare
-from det_jupyter.wire import PoolStatus, State, TrialView
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_cluster_samples import (
     NOW,

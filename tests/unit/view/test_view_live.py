@@ -10,14 +10,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.client.reasons import carry_out
-from det_jupyter.errors import Conflict
-from det_jupyter.notebook.handles import live
-from det_jupyter.notebook.handles.live import LiveView
-from det_jupyter.notebook.handles.show import Front
-from det_jupyter.view import build_view_state, render_html, render_plain
-from det_jupyter.view.build.waits import _BUTTONS
-from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     Activate,
     ChangeResources,
     Curves,
@@ -29,6 +22,13 @@ from det_jupyter.wire import (
     State,
     SwitchSlots,
 )
+from det_jupyter.errors import Conflict
+from det_jupyter.front.notebook.handles import live
+from det_jupyter.front.notebook.handles.live import LiveView
+from det_jupyter.front.notebook.handles.show import Front
+from det_jupyter.view import build_view_state, render_html, render_plain
+from det_jupyter.view.build.waits import _BUTTONS
+from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
 from tests.unit.view.view_samples import CREATED_AT, curve, experiment, trial
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import Estimate, HolderView, Reason
 from det_jupyter.view import WaitingNews
-from det_jupyter.wire import Estimate, HolderView, Reason
 from tests.unit.view.view_cluster_samples import NOW, reason, waiting_trial
 from tests.unit.view.view_samples import experiment, trial
 

@@ -8,6 +8,15 @@ from urllib.parse import unquote
 
 import pytest
 
+from det_jupyter.contract.messages import (
+    AllocationState,
+    Series,
+    SeriesPage,
+    SlotStatus,
+    SlotView,
+    State,
+)
+from det_jupyter.contract.messages.status import state_status
 from det_jupyter.view import build_view_state, render_html
 from det_jupyter.view.build.charts import (
     Pace,
@@ -30,8 +39,6 @@ from det_jupyter.view.forms.place import key_id
 from det_jupyter.view.forms.rungs import rung_legend, svg_rungs, worth_drawing
 from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.model.search import Axis, Bracket, Rung, Search
-from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
-from det_jupyter.wire.status import state_status
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (

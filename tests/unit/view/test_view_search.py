@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.facts import status_of
-from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.search import Improvement, Row, Search
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     BracketView,
     Curve,
@@ -22,6 +18,10 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.view import ViewState, build_view_state
+from det_jupyter.view.build.facts import status_of
+from det_jupyter.view.build.search import ranked
+from det_jupyter.view.model.search import Improvement, Row, Search
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.errors import Conflict
-from det_jupyter.notebook.handles import show
-from det_jupyter.notebook.handles.show import bundle, can_draw, metadata
-from det_jupyter.notebook.handles.widget import DoorWidget, LiveWidget
+from det_jupyter.front.notebook.handles import show
+from det_jupyter.front.notebook.handles.show import bundle, can_draw, metadata
+from det_jupyter.front.notebook.handles.widget import DoorWidget, LiveWidget
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.place import EXPERIMENT_MIME, in_place, key_id, place_key
 from det_jupyter.view.model.search import Row

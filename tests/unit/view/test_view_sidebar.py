@@ -7,6 +7,14 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages import (
+    AllocationState,
+    Series,
+    SeriesPage,
+    SlotStatus,
+    SlotView,
+    State,
+)
 from det_jupyter.view import build_view_state
 from det_jupyter.view.build.sidebar import (
     build_cluster_news,
@@ -16,8 +24,7 @@ from det_jupyter.view.build.sidebar import (
 )
 from det_jupyter.view.build.usage import NO_GPU, build_usage
 from det_jupyter.view.forms.place import place_key
-from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
-from tests.unit.verbs.finding_samples import row
+from tests.unit.front.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import (
     NOW,
     agent,

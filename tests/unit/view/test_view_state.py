@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     CapturedName,
     CheckpointView,
@@ -16,7 +15,8 @@ from det_jupyter.wire import (
     ExperimentView,
     State,
 )
-from det_jupyter.words import GOES_ON
+from det_jupyter.contract.values.text import GOES_ON
+from det_jupyter.view import ViewState, build_view_state
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,

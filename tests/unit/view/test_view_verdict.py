@@ -8,13 +8,13 @@ from urllib.parse import unquote
 import pytest
 
 from det_jupyter.client.reasons import shown_verdict
-from det_jupyter.verbs.experiments import trials_table
+from det_jupyter.contract.messages import Cause, Verdict
+from det_jupyter.contract.messages.verdict import VerdictKind
+from det_jupyter.contract.messages.views import Divergence
+from det_jupyter.front.verbs.experiments import trials_table
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict import svg_shares
 from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
-from det_jupyter.wire import Cause, Verdict
-from det_jupyter.wire.verdict import VerdictKind
-from det_jupyter.wire.views import Divergence
 from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 FOUND = Verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AgentStatus,
     AllocationState,
     AllocationView,

@@ -6,7 +6,7 @@ import math
 from random import Random
 from typing import Any
 
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     AllocationView,
     BracketView,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from det_jupyter.wire import State as ExperimentState
-from det_jupyter.wire import State as TrialState
+from det_jupyter.contract.messages import State as ExperimentState
+from det_jupyter.contract.messages import State as TrialState
 from determined._lacking import asked_of
 from determined.experimental.client._checkpoint import Checkpoint, DownloadMode
 from determined.experimental.client._determined import Determined, note_once

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Checkpoint as OwnCheckpoint
-from det_jupyter.wire import DropCheckpoints
+from det_jupyter.contract.messages import DropCheckpoints
 from determined._lacking import Handle
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from det_jupyter.client import Experiment as OwnExperiment
+from det_jupyter.contract.messages import State, TrialView
 from det_jupyter.errors import Conflict, DetError, RankFailed
-from det_jupyter.wire import State, TrialView
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._sorting import OrderBy, TrialSortBy, in_order

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client import Client
 from det_jupyter.client import Trial as OwnTrial
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import CheckpointView, Curve, ExperimentView
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import NotFound
-from det_jupyter.wire import CheckpointView, Curve, ExperimentView
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._sorting import (

@@ -20,10 +20,10 @@ from det_jupyter.config import (
     to_yaml,
     with_default_storage,
 )
+from det_jupyter.contract.messages import EffectiveConfig
+from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
-from det_jupyter.lengths import UNITS, Length, parse_length
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.wire import EffectiveConfig
+from det_jupyter.master.machine.model.state import Experiment, Trial
 
 MAX_NAME = 100
 _NAME = re.compile(rf"[^\W_][\w.+-]{{0,{MAX_NAME - 1}}}")

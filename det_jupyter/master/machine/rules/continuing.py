@@ -18,18 +18,18 @@ from typing import Any
 
 from det_jupyter.config import origins, parse_config
 from det_jupyter.config.storages import LOCATING
+from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.schema.paths import either, look_up
+from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
-from det_jupyter.lengths import parse_length
-from det_jupyter.master.machine.core.lifecycle import OVER, move
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.model.lifecycle import OVER, move
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.orders import settle_changes
 from det_jupyter.master.machine.rules.retention import usable
-from det_jupyter.schema.paths import either, look_up
 from det_jupyter.searcher import Action, Create, ExitReason
 from det_jupyter.searcher.methods import SECTIONS
-from det_jupyter.wire import State
-from det_jupyter.wire.status import in_words
 
 # What an experiment's trials, metrics and checkpoints have in common, old and new ones.
 _LASTING = {

@@ -16,14 +16,14 @@ Giving an experiment up calls nothing that could raise again: not its search, no
 
 from __future__ import annotations
 
-from det_jupyter.master.machine.core.events import Event, NewsSetAside
-from det_jupyter.master.machine.core.lifecycle import move
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.contract.messages import CloseRun, State
+from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.lifecycle import move
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.placing import count_held, make_leave
 from det_jupyter.master.machine.rules.searching import end_experiment, end_trial
 from det_jupyter.searcher import ExitReason
-from det_jupyter.wire import CloseRun, State
 
 
 def experiment_of(state: MachineState, event: Event) -> int | None:

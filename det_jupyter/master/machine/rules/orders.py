@@ -8,10 +8,7 @@ profile    of the present run; what is not answered when the run ends never will
 
 from __future__ import annotations
 
-from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.records import ChangeMade, TraceSaved
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     Change,
     ChangeOrder,
@@ -22,6 +19,9 @@ from det_jupyter.wire import (
     TraceView,
     TrialChangeView,
 )
+from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.machine.model.turn import Turn
 
 MAX_CHANGES = 100  # of a trial: all of them are needed to repeat its training
 MAX_PROFILES = 20  # of a trial; the oldest are forgotten

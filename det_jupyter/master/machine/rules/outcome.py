@@ -26,10 +26,10 @@ import re
 from enum import StrEnum
 from signal import Signals
 
-from det_jupyter.master.machine.core.lifecycle import is_stopping
-from det_jupyter.master.machine.core.state import Allocation, Trial
-from det_jupyter.wire import FailureView, GangExited, LastWords, State
-from det_jupyter.words import signal_name
+from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
+from det_jupyter.contract.values.text import signal_name
+from det_jupyter.master.machine.model.lifecycle import is_stopping
+from det_jupyter.master.machine.model.state import Allocation, Trial
 
 _TIMES = 2  # in the same way: the next one would be no other
 _FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
@@ -96,7 +96,7 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
 
 def _died(rank: int, code: int, exited: GangExited) -> FailureView:
     """Return the failure of a rank that ended without a record: its output may have more."""
-    words = exited.last_words or LastWords()
+    words = exited.last_words or CrashOutput()
     where = f" in batch {exited.batch}" if exited.batch is not None else ""
     if code < 0:
         error = f"rank {rank} was killed by {_signal(code)}{where}"

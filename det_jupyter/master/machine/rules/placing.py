@@ -11,14 +11,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from det_jupyter.master.machine.core.commands import TruncateMetrics
-from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
-from det_jupyter.master.machine.rules.orders import changes_of
-from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
-from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
-from det_jupyter.wire import (
+from det_jupyter.contract.messages import (
     AllocationState,
     ExtendGang,
     GangPlan,
@@ -28,6 +21,13 @@ from det_jupyter.wire import (
     StartGang,
     State,
 )
+from det_jupyter.master.machine.model.commands import TruncateMetrics
+from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
+from det_jupyter.master.machine.rules.orders import changes_of
+from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
+from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption, Promise
 
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs
 
@@ -85,7 +85,7 @@ def _start(turn: Turn, placement: Placement) -> None:
     order_start(turn, trial, allocation)
 
 
-def _places(turn: Turn, parts: tuple[Part, ...]) -> tuple[list[str], list[SlotView]]:
+def _places(turn: Turn, parts: tuple[AgentPart, ...]) -> tuple[list[str], list[SlotView]]:
     """Return the agent and the slot of each rank."""
     agent_ids: list[str] = []
     slots: list[SlotView] = []

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
+from det_jupyter.contract.messages import ChangeResources, MoveInQueue, QueueChange
+from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.machine.core.queue import agent_slots, to_rules
-from det_jupyter.master.machine.core.state import Experiment, MachineState
+from det_jupyter.master.machine.model.queue import agent_slots, to_rules
+from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.scheduler.reasons.sizes import find_impossibility
-from det_jupyter.wire import ChangeResources, MoveInQueue, QueueChange
-from det_jupyter.wire.status import in_words
 
 
 @dataclass(slots=True)
-class Place:
+class QueuePlace:
     """Where an experiment would be after the changes so far."""
 
     pool: str
@@ -26,9 +26,9 @@ class Place:
     set_by: str = ""  # the change that gave it its priority
 
 
-def place_of(state: MachineState, experiment: Experiment) -> Place:
+def place_of(state: MachineState, experiment: Experiment) -> QueuePlace:
     """Return where an experiment is now."""
-    return Place(state.pool_of(experiment), experiment.priority)
+    return QueuePlace(state.pool_of(experiment), experiment.priority)
 
 
 def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> list[Problem]:
@@ -68,7 +68,7 @@ def _describe_missing(experiment: Experiment | None, experiment_id: int) -> str:
 
 
 def _find_wrong(
-    state: MachineState, change: QueueChange, experiment: Experiment, places: dict[int, Place]
+    state: MachineState, change: QueueChange, experiment: Experiment, places: dict[int, QueuePlace]
 ) -> list[str]:
     """Return what is wrong with a change; if nothing is, make it in `places`."""
     place, request = places[experiment.id], change.request
@@ -120,7 +120,7 @@ def _find_wrong_pool(
 
 
 def find_wrong_move(
-    state: MachineState, experiment_id: int, anchor_id: int, places: dict[int, Place]
+    state: MachineState, experiment_id: int, anchor_id: int, places: dict[int, QueuePlace]
 ) -> str | None:
     """Return why an experiment cannot be moved beside another one."""
     place, anchor = places[experiment_id], places[anchor_id]

@@ -27,15 +27,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from det_jupyter.config.storages import Storage, location_of
-from det_jupyter.direction import Direction
+from det_jupyter.contract.messages import CheckpointRef, CheckpointView, State
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import Conflict
-from det_jupyter.json_numbers import to_finite
-from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
-from det_jupyter.master.machine.core.indexes import Indexes
-from det_jupyter.master.machine.core.lifecycle import OVER
-from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.wire import CheckpointRef, CheckpointView, State
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment, Deletion
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.lifecycle import OVER
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.turn import Turn
 
 _EVERYTHING = ("**",)
 

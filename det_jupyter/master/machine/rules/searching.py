@@ -20,14 +20,15 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from det_jupyter.config import Length
-from det_jupyter.master.machine.core.commands import ConsultSampler
-from det_jupyter.master.machine.core.lifecycle import ENDS_AS, is_stopping, move
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
+from det_jupyter.contract.messages import AllocationState, State
+from det_jupyter.contract.run.journal import TargetReached
+from det_jupyter.master.machine.model.commands import ConsultSampler
+from det_jupyter.master.machine.model.lifecycle import ENDS_AS, is_stopping, move
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.continuing import take_up
 from det_jupyter.master.machine.rules.placing import make_leave, order_extend, queue
 from det_jupyter.master.machine.rules.retention import drop_unneeded, sources_of
-from det_jupyter.records import TargetReached
 from det_jupyter.searcher import (
     Action,
     AskPruner,
@@ -38,7 +39,6 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
-from det_jupyter.wire import AllocationState, State
 
 
 def start_search(turn: Turn, experiment: Experiment) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from math import isfinite, isnan
 from typing import Literal
 
-from det_jupyter.direction import Direction
-from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.wire import Divergence
+from det_jupyter.contract.messages import Divergence
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
 
 
 def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:

@@ -1,4 +1,4 @@
-/** Reads frames: text is JSON, binary is JSON with columns, as det_jupyter/wire/pages.py says. */
+/** Reads frames: text is JSON, binary is JSON with columns, as det_jupyter/contract/messages/pages.py says. */
 import type { Incoming } from './frames.js';
 
 const COLUMN = '$f64';

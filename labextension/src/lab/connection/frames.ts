@@ -1,4 +1,4 @@
-/** Frames between this page and the feeder: det_jupyter/wire/pages.py explains them. */
+/** Frames between this page and the feeder: det_jupyter/contract/messages/pages.py explains them. */
 import type { IHello, IMasterState } from '../../model/answers.js';
 
 export type Incoming =

@@ -13,7 +13,7 @@ export interface ITrouble {
   command: string;
 }
 
-const FEEDER_ENDED = 1012; // close codes of det_jupyter/wire/pages.py
+const FEEDER_ENDED = 1012; // close codes of det_jupyter/contract/messages/pages.py
 const FEEDER_FAILED = 1013;
 const ENABLE = 'jupyter server extension enable det_jupyter';
 

@@ -9,7 +9,7 @@
 
 export const MAGIC = '%%det_experiment';
 
-/** Arguments that ranks give to a function; those of det_jupyter/calls.py. */
+/** Arguments that ranks give to a function; those of det_jupyter/contract/trial/rank_arguments.py. */
 const GIVEN = '\\b(core_context|context|hparams|info)\\b';
 
 export type Cell =

@@ -1,0 +1,99 @@
+"""Starts the ranks of a gang: forked by the fork server of their interpreter, or else afresh."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from det_jupyter.agent.starting.processes import RankProcesses
+from det_jupyter.agent.starting.spawn import Spawner
+from det_jupyter.agent.starting.zygotes import Zygote, Zygotes
+from det_jupyter.contract.host.processes import is_frozen
+from det_jupyter.contract.messages import GangPlan, RankSpec, ZygoteReady
+from det_jupyter.errors import LaunchError
+
+logger = logging.getLogger(__name__)
+
+_WARMUP_S = 60.0  # how long a gang waits for a fork server that loads torch
+_LOOK_S = 1.0  # how often it checks meanwhile whether the fork server is stopped
+
+
+class Launcher:
+    """Starts gangs."""
+
+    def __init__(self, zygotes: Zygotes, spawner: Spawner) -> None:
+        self._zygotes = zygotes
+        self._spawner = spawner
+
+    async def launch(
+        self,
+        plan: GangPlan,
+        make_specs: Callable[[], list[RankSpec]],
+        end_ordered: asyncio.Event,
+    ) -> RankProcesses | None:
+        """Start all ranks and return them; None if their end was ordered before any existed.
+
+        After the request to fork, the answer is awaited even if the end is ordered meanwhile:
+        otherwise ranks could exist that this agent does not know of.
+
+        Args:
+            make_specs: Returns the specs of the ranks, new ones for each attempt.
+            end_ordered: Set when the gang shall end.
+
+        Raises:
+            LaunchError: The interpreter cannot run these ranks.
+            StartFailed: They could not be started this time.
+        """
+        zygote = await self._zygotes.get(plan.python)
+        ready = await _readiness(zygote, end_ordered)
+        if end_ordered.is_set():
+            return None
+        if ready is not None:
+            _check_torch(plan, ready)
+        reason = _why_not_ready(zygote) if ready is None else ready.unsafe
+        if not reason:
+            answer = await zygote.fork_gang(make_specs())
+            if isinstance(answer, RankProcesses):
+                return answer
+            if end_ordered.is_set():
+                return None
+            reason = answer.reason
+        logger.warning("allocation=%s: ranks are started afresh: %s", plan.allocation_id, reason)
+        return self._spawner.spawn_gang(make_specs(), note=f"started afresh: {reason}")
+
+
+async def _readiness(zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
+    """Wait for the fork server; None if it is late or stopped, or the gang's end is ordered."""
+    ready = asyncio.create_task(zygote.ready())
+    ended = asyncio.create_task(end_ordered.wait())
+    deadline = time.monotonic() + _WARMUP_S
+    num_frozen = 0  # looks in a row: a process that is traced stops for an instant now and then
+    while num_frozen < 2 and (left := deadline - time.monotonic()) > 0:
+        await asyncio.wait(
+            {ready, ended}, timeout=min(left, _LOOK_S), return_when=asyncio.FIRST_COMPLETED
+        )
+        if ready.done() or ended.done():
+            break
+        num_frozen = num_frozen + 1 if is_frozen(zygote.pid) else 0
+    ended.cancel()
+    if ready.done():
+        return ready.result()
+    ready.cancel()
+    return None
+
+
+def _why_not_ready(zygote: Zygote) -> str:
+    if is_frozen(zygote.pid):
+        return f"the zygote (process {zygote.pid}) is stopped; `kill -CONT {zygote.pid}` wakes it"
+    return f"the zygote was not ready after {_WARMUP_S:.0f} s"
+
+
+def _check_torch(plan: GangPlan, ready: ZygoteReady) -> None:
+    """Refuse a gang that would fail in every rank, with a better message than theirs."""
+    if ready.torch_cuda is None and any(slot.kind == "cuda" for slot in plan.slots):
+        raise LaunchError(
+            f"the torch of {plan.python} is a CPU build but the slots are GPUs; install a CUDA "
+            "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+        )

@@ -1,0 +1,111 @@
+"""Rank processes of the agent, forked or started afresh: their exits, and how to end them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter
+
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.processes import Process, birth_of, exit_status_of
+from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.host.rundir import RunDir
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.01
+
+
+class StartFailed(Exception):
+    """Ranks could not be started this time; another attempt may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """A rank has ended; `exit_code` is None if its parent died before it."""
+
+    rank: int
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProcesses:
+    """The processes of a gang, just started; `pids` by rank, `note` says how they started."""
+
+    pids: dict[int, int]
+    exits: asyncio.Queue[RankExit]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """An entry of ranks.json: a rank and its process."""
+
+    rank: int
+    pid: int
+    birth: str = ""  # older versions have another field, and their ranks are ignored
+    host: str = ""
+
+
+_RECORDS = TypeAdapter(list[ProcessRecord])
+
+
+def kill_group(pid: int) -> None:
+    """Kill a rank and all that it has started (its process group)."""
+    # EPERM is how macOS says that only a zombie is left
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def until_gone(pid: int) -> None:
+    """Return when a process has ended, reaped or not."""
+    while not has_ended(pid):
+        await asyncio.sleep(_POLL_S)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended, reaped or not."""
+    return birth_of(pid) is None
+
+
+def exit_code_of(pid: int) -> int | None:
+    """Return the exit code of a process that has ended and was not reaped; None if unknown."""
+    status = exit_status_of(pid)
+    return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
+    """Write the processes that the next agent has to end if this one is killed."""
+    records = []
+    for rank, pid in pids.items():
+        process = Process.of(pid)
+        if process.birth:
+            records.append(ProcessRecord(rank=rank, **asdict(process)))
+    paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
+
+
+def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
+    """End the ranks of an agent that was killed. On Linux they have died with it already."""
+    try:
+        records = _RECORDS.validate_json(run_dir.ranks.read_bytes())
+    except FileNotFoundError:
+        return
+    survivors = [record for record in records if _lives(record)]
+    for record in survivors:
+        logger.warning("rank=%d pid=%d outlived its agent: killed", record.rank, record.pid)
+        kill_group(record.pid)
+    deadline = time.monotonic() + timeout_s
+    while any(map(_lives, survivors)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    end_all_of(run_dir)  # a launcher's workers
+
+
+def _lives(record: ProcessRecord) -> bool:
+    return Process(record.pid, record.birth, record.host).is_alive

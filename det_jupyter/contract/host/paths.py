@@ -1,0 +1,156 @@
+"""The paths of our files. Folders have mode 0700, files 0600.
+
+    runtime_dir()   master.json feeder-PID.lock                      gone after a reboot
+    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
+
+The locks are beside what they protect, so that no second master can open the database.
+`DET_JUPYTER_HOME` moves both; tests use it to run beside the user's own master.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from det_jupyter.contract.host.ownership import make_private, open_own
+from det_jupyter.contract.host.room import why_no_room
+from det_jupyter.errors import DetError
+
+HOME_VARIABLE = "DET_JUPYTER_HOME"
+
+
+def _private(folder: Path) -> Path:
+    if not folder.is_absolute():
+        raise DetError(
+            f"the folder {folder} would be another one for each of our programs; "
+            f"set {HOME_VARIABLE} to an absolute path"
+        )
+    try:
+        make_private(folder, f"set {HOME_VARIABLE} to a folder of your own (~/det_jupyter, say)")
+    except OSError as error:
+        raise DetError(
+            f"cannot use the folder {folder} ({error.strerror}); "
+            f"set {HOME_VARIABLE} to a folder that you can write"
+        ) from None
+    return folder
+
+
+def runtime_dir() -> Path:
+    """Return the folder of the files by which our programs find each other."""
+    return _private(_place("runtime"))
+
+
+def data_dir() -> Path:
+    """Return the folder of permanent files: database, blobs, runs, checkpoints."""
+    return _private(_place("data"))
+
+
+def _place(kind: Literal["data", "runtime"]) -> Path:
+    """Return the path of a folder: below DET_JUPYTER_HOME, or else below Jupyter's."""
+    try:
+        if home := os.environ.get(HOME_VARIABLE):
+            return Path(home).expanduser() / kind
+        from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
+
+        jupyters = jupyter_data_dir() if kind == "data" else jupyter_runtime_dir()
+    except RuntimeError:
+        raise DetError(
+            f"user {os.geteuid()} has no home folder: HOME is not set, and the system's list of "
+            f"users does not have one; set {HOME_VARIABLE} to the absolute path of a folder of "
+            "your own"
+        ) from None
+    return Path(jupyters) / "det_jupyter"
+
+
+def log_dir() -> Path:
+    """Return the folder of the logs of master, agent and zygotes."""
+    return _private(data_dir() / "logs")
+
+
+def master_output() -> Path:
+    """Return the file of the master's output, beside its log."""
+    return log_dir() / "master.out"
+
+
+def agent_log() -> Path:
+    """Return the file of the agent's log and output."""
+    return log_dir() / "agent.log"
+
+
+def master_file() -> Path:
+    """Return the 0600 file that holds the master's address and token."""
+    return runtime_dir() / "master.json"
+
+
+def master_lock() -> Path:
+    """Return the file that the one master holds locked while it lives."""
+    return data_dir() / "master.lock"
+
+
+def agent_lock() -> Path:
+    """Return the file that the one agent of this computer holds locked while it lives."""
+    return data_dir() / "agent.lock"
+
+
+def feeder_lock(pid: int) -> Path:
+    """Return the file that a Jupyter Server's feeder holds locked while it lives."""
+    return runtime_dir() / f"feeder-{pid}.lock"
+
+
+def feeder_locks() -> list[Path]:
+    """Return the locks of all feeders, also of those that have ended."""
+    return sorted(runtime_dir().glob("feeder-*.lock"))
+
+
+def pools_file() -> Path:
+    """Return the file in which the user defines resource pools."""
+    return data_dir() / "pools.yaml"
+
+
+def find_full_folder() -> str:
+    """Return which of our folders has no space, and what to do; "" if all have."""
+    for folder in (data_dir, log_dir, runtime_dir):
+        if why := why_no_room(folder()):
+            return (
+                f"nothing can be written in {folder()} ({why}); make room there, or set "
+                f"{HOME_VARIABLE} to a folder on another disk"
+            )
+    return ""
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file of the user, with mode 0600 if it is new; for `open(..., opener=...)`."""
+    return open_own(path, flags)
+
+
+def read_private(path: Path) -> str:
+    """Return the text of a file of the user.
+
+    Raises:
+        DetError: It is a link, or another user's.
+        OSError: It cannot be read, or does not exist.
+    """
+    with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
+        return file.read()
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a 0600 file atomically: a reader sees the old content or the new one."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.unlink(missing_ok=True)  # of a process with this pid that was killed
+    descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    os.replace(scratch, path)
+
+
+def find_missing_folder(folder: str) -> str | None:
+    """Return what to do if the folder that ranks run in is not there; None if it is."""
+    if os.path.isdir(folder):
+        return None
+    return (
+        f"the notebook's folder, {folder}, is not there (moved, deleted, or on a disk that is not "
+        "mounted), and the ranks run in it; put it back and try again, or submit the cell anew "
+        "from where the notebook is now"
+    )

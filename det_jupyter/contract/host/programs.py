@@ -1,0 +1,78 @@
+"""Limits of our background programs: the number of open files, the size of logs.
+
+Standard library only: the master and the agent use it before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from contextlib import suppress
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from det_jupyter.contract.host import paths
+
+LOG_BYTES = 5_000_000  # of a log; as much, or twice as much, of older lines is kept
+_LOOK_S = 5.0
+
+
+def raise_file_limit() -> tuple[int, str]:
+    """Raise the soft limit of open files to the hard one, also for children.
+
+    Returns:
+        The limit, and why it could not be raised, or "".
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # macOS has a hard limit below its "unlimited"
+        return soft, str(error)
+    return hard, ""
+
+
+class PrivateLog(RotatingFileHandler):
+    """A rotating log whose files have mode 0600.
+
+    Text that UTF-8 cannot encode (quotes of damaged rows) is written with escapes.
+    """
+
+    def _open(self) -> TextIOWrapper:
+        return open(
+            self.baseFilename,
+            "a",
+            encoding="utf-8",
+            errors="backslashreplace",
+            opener=paths.private_opener,
+        )
+
+
+def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:
+    """Empty a file that processes append to if it is too long; keep its end as `.1`.
+
+    For the output of a process, which no log handler can rotate: the file stays open there, so it
+    must be open with O_APPEND.
+    """
+    with suppress(OSError):  # no such file, or the disk is full: the next call tries again
+        if path.stat().st_size > most_bytes:
+            copy = path.with_name(path.name + ".1")
+            with (
+                open(path, "rb") as source,
+                open(copy, "wb", opener=paths.private_opener) as target,
+            ):
+                source.seek(-most_bytes, os.SEEK_END)
+                shutil.copyfileobj(source, target)
+            os.truncate(path, 0)
+
+
+async def keep_trimmed(*patterns: str) -> None:
+    """Trim these files of the log folder every 5 s, until canceled."""
+    import asyncio
+
+    while True:
+        for pattern in patterns:
+            for path in paths.log_dir().glob(pattern):
+                trim_output(path)
+        await asyncio.sleep(_LOOK_S)

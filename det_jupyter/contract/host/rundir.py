@@ -1,0 +1,126 @@
+"""The folder of one run (one allocation), which the agent and the ranks share.
+
+runs/<allocation id>/
+    plan.json            the GangPlan, written before anything is started
+    control              the control page
+    orders.json          the PassOrders with the latest orders
+    journal-<rank>       records, one JSON line each
+    output-<rank>        what the rank prints
+    work/                a copy of the context directory, which the ranks work in
+    kernel-<rank>.json   Jupyter connection file of the rank's kernel
+    ranks.json           pids and births, once started
+    exit.json            the GangExited, once over
+    closed               exists while the folder is removed, after the master has everything
+
+Standard library only, as launchers use it.
+
+A rank's environment has its devices, its place, its checkpoint and the user's secrets. What
+outlives the run must not begin in it: a master that a script starts would pass all of that on to
+every later run. So the environment has, as JSON, what was there before (BEFORE_VARIABLE): the
+value of each variable that was changed; null if it was not set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter.contract.host.paths import private_opener
+
+# By these a process finds the run that it works for, though a script or a launcher has started it:
+# the run's folder with its plan, the data folder, and how its ranks meet (see GangSpec). Ranks of
+# an entrypoint that is started once per computer have them in their environment.
+RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
+DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
+STORE_VARIABLE = "DET_JUPYTER_STORE"
+SECRET_VARIABLE = "DET_JUPYTER_SECRET"
+BEFORE_VARIABLE = "DET_JUPYTER_BEFORE"
+
+
+class _File:
+    """A file of a run, by its name in the folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDir, kind: type[RunDir]) -> Path:
+        return run.path / self._name
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Names of the files of one run."""
+
+    path: Path
+
+    plan = _File("plan.json")
+    control = _File("control")
+    orders = _File("orders.json")
+    ranks = _File("ranks.json")
+    exit = _File("exit.json")
+    closed = _File("closed")
+    work = _File("work")
+
+    def journal(self, rank: int) -> Path:
+        return self.path / f"journal-{rank}"
+
+    def output(self, rank: int) -> Path:
+        return self.path / f"output-{rank}"
+
+    def connection_file(self, rank: int) -> Path:
+        return self.path / f"kernel-{rank}.json"
+
+
+def runs_root(data_dir: Path) -> Path:
+    """Return the folder of all runs."""
+    return data_dir / "runs"
+
+
+def run_dir(data_dir: Path, allocation_id: str) -> RunDir:
+    """Return the folder of one run."""
+    return RunDir(runs_root(data_dir) / allocation_id)
+
+
+def append(journal: Path, lines: str) -> None:
+    """Add whole lines to the journal of a rank, from another process.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    with open(journal, "ab+", opener=private_opener) as file:
+        # The rank may have died while it wrote a record.
+        if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+            lines = f"\n{lines}"
+        file.write(lines.encode())
+
+
+def describe_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the value of BEFORE_VARIABLE.
+
+    >>> describe_before({"A": "1", "B": "2"}, {"A": "1", "B": "3", "C": "4"})
+    '{"B": "2", "C": null}'
+    """
+    names = sorted(before.keys() | now.keys())
+    return json.dumps({n: before.get(n) for n in names if before.get(n) != now.get(n)})
+
+
+def without_run(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment as it was before the run; the same outside of runs.
+
+    >>> without_run({"A": "1", "B": "3", "C": "4", BEFORE_VARIABLE: '{"B": "2", "C": null}'})
+    {'A': '1', 'B': '2'}
+    """
+    found = dict(environ)
+    changed: dict[str, str | None] = {}
+    with suppress(ValueError, TypeError):  # it was changed
+        changed = dict(json.loads(found.pop(BEFORE_VARIABLE, "{}")))
+    for name, value in changed.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found

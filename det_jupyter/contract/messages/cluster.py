@@ -1,0 +1,224 @@
+"""Views of pools, slots and queues, reasons why trials wait, and requests to change them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from det_jupyter.contract.messages.states import State, Wire
+from det_jupyter.contract.messages.views import SlotView
+from det_jupyter.contract.values.bounds import Count, Moment, ProcessId, Words
+
+
+class DeviceProcess(Wire):
+    """A process that is not ours and uses a device."""
+
+    pid: ProcessId  # its number on the agent's computer
+    command: Words  # what it runs, shortened
+    user: Words = ""  # whose it is
+    memory_bytes: Count = 0  # of the device's memory
+    kernel_id: str | None = None  # if it is a Jupyter kernel
+    notebook: str | None = None  # the notebook of that kernel, where known
+    # Since when it has not used the device, UTC seconds; None: busy, or not known.
+    idle_since: Moment | None = None
+
+
+class SlotStatus(Wire):
+    """A slot in the ledger: what it is, and what holds it.
+
+    `used`: by a gang of ours. `leaving`: the same, and the gang was asked to leave. `occupied`: a
+    process that is not ours uses the device, so it is not given out. `disabled`: by hand.
+    """
+
+    slot: SlotView
+    state: Literal["free", "used", "leaving", "occupied", "disabled"]
+    is_draining: bool = False  # disabled as soon as the gang on it is over
+    allocation_id: str | None = None
+    experiment_id: int | None = None
+    experiment_name: str = ""
+    trial_id: int | None = None
+    rank: int | None = None
+    priority: int | None = None
+    since: float | None = None
+    processes: list[DeviceProcess] = []
+
+
+class AgentStatus(Wire):
+    """An agent in the ledger."""
+
+    id: str
+    hostname: str
+    pool: str
+    connected: bool
+    problem: str = ""  # why it is not, and what can be done, in a sentence
+    slots: list[SlotStatus]
+    num_aux: int = 0  # trials without slots that run here
+
+
+class PoolStatus(Wire):
+    """A pool: its rules, its agents and how many wait."""
+
+    name: str
+    description: str = ""
+    policy: Literal["priority", "fair_share", "round_robin"]
+    preemption: bool
+    default_priority: int = 42
+    share_devices: bool = False
+    agents: list[AgentStatus]
+    num_slots: int  # that may be given out, held or not
+    num_free: int
+    num_waiting: int  # trials
+
+
+class HolderView(Wire):
+    """An experiment that holds slots which a waiting trial could use."""
+
+    experiment_id: int
+    experiment_name: str
+    trial_ids: list[int]
+    slots: int
+    priority: int
+    since: float
+    notebook: str | None = None
+    is_leaving: bool = False
+
+
+class Estimate(Wire):
+    """When something is expected, UTC seconds, and how sure that is."""
+
+    at: float
+    earliest: float
+    latest: float | None = None  # None: not known
+    basis: str  # in words, such as "by the progress of trial 3"
+
+
+RemedyVerb = Literal[
+    "wait",  # until one of `trials` or of the experiments ends, or `num_trials` of them on `agent`
+    "pause",  # these experiments
+    "activate",
+    "kill",
+    "kill_and_continue",
+    "kill_and_submit",  # the experiment, and submit it again with `slots_per_trial`
+    "set",  # `priority`, `max_slots` or `pool` of the experiment
+    "move",  # the experiment ahead of experiment `ahead_of`
+    "enable_slots",  # `slot_ids` of the agent
+    "end_processes",  # `pids` on the agent: they are the user's own and do nothing
+    "ask_for_devices",  # whoever runs `pids` on the agent
+    "add_agent",  # start or reconnect this agent, or any
+]
+
+
+class Remedy(Wire):
+    """Something that would start the trial, as data that each front end renders, and in words."""
+
+    verb: RemedyVerb  # what to do
+    target: list[int | str] = []  # to what: experiments by number, or an agent by name
+    values: dict[str, int | str | list[int]] = {}  # with which values, by name
+    text: str  # the same in words
+
+    @property
+    def id(self) -> str:
+        """What a button asks for: the verb, its targets and its values.
+
+        >>> Remedy(verb="set", target=[7], values={"priority": 3}, text="let it go first").id
+        'set 7 priority=3'
+        """
+        values = (f"{name}={value}" for name, value in self.values.items())
+        return " ".join([self.verb, *map(str, self.target), *values])
+
+
+class Reason(Wire):
+    """Why a trial does not run."""
+
+    trial_id: int
+    # What kind of reason it is.
+    cause: Literal[
+        "slots",  # too few are free
+        "turn",  # others are ahead of it
+        "max_slots",  # its experiment holds as many as it may
+        "occupied",  # strangers use the devices
+        "disabled",  # slots were disabled by hand
+        "no_agent",  # none is connected
+        "agent_gone",  # the agents that could run it are not connected
+        "impossible",  # the pool can never run it as it is
+        "starting",
+        "resting",  # until the search promotes it
+        "paused",
+        "leaving",
+        "over",
+        "running",
+    ]
+    sentence: str  # all of it, in one sentence
+    pool: str = ""  # the pool it waits in
+    slots: int = 0  # how many it asks for
+    free: int = 0  # how many are free there that it may have
+    total: int = 0  # how many there are that may be given out
+    holders: list[HolderView] = []  # what holds the rest; those first that could make room
+    # Processes that are not ours on devices that it could use otherwise.
+    processes: list[DeviceProcess] = []
+    # How many are ahead of it in the queue; None when it does not queue.
+    position: int | None = None
+    ahead: list[int] = []  # the experiments ahead of it that are in its way
+    # What would start it, the mildest first; what would end it if it is leaving.
+    remedies: list[Remedy] = []
+    expected: Estimate | None = None  # when it starts, if nothing is changed
+    why_unknown: str = ""  # why that cannot be said, if it cannot
+
+
+class QueueEntry(Wire):
+    """A trial that waits for slots."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_name: str
+    allocation_id: str
+    pool: str
+    slots: int
+    priority: int
+    weight: float
+    queued_at: float
+    position: int  # how many are ahead of it in its pool
+    reason: Reason
+
+
+class JobEntry(Wire):
+    """An experiment that is not over, as the queue sees it."""
+
+    experiment_id: int
+    name: str
+    state: State
+    pool: str
+    priority: int
+    weight: float
+    max_slots: int | None = None
+    created_at: float
+    slots_held: int
+    slots_wanted: int  # held and waited for
+    num_running: int
+    num_waiting: int
+    jobs_ahead: int | None = None  # that wait and go first; None under fair share
+    notebook: str | None = None
+
+
+class TaskEntry(Wire):
+    """A trial that holds slots or waits for them."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_name: str
+    allocation_id: str
+    state: str  # of the allocation
+    pool: str
+    agent_ids: list[str]
+    slots: int
+    priority: int
+    registered_at: float
+    waiting_for: str | None = None
+
+
+class ClusterView(Wire):
+    """All pools and their queues. Of a long queue, only its front; the numbers say the rest."""
+
+    pools: list[PoolStatus]
+    queue: list[QueueEntry]  # in order, pool by pool
+    num_waiting: int
+    at: float

@@ -1,0 +1,133 @@
+"""Orders to the ranks of a running trial: changes of its training, and profiles.
+
+An order is numbered by the event that it came from, so its id is unique, and orders are carried
+out in the order of their ids. All ranks take an order after the same batch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.values.bounds import Count, Moment, Rank, StrictCount, Words
+from det_jupyter.contract.values.lengths import Length
+
+MAX_PROFILED_STEPS = 1000
+MAX_TRACE_BYTES = 64 * 1024**2  # of one rank, compressed
+
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Profile(Wire):
+    """What torch.profiler shall record of a running trial.
+
+    Args:
+        steps: Batches.
+        ranks: On these.
+        max_bytes: Of each rank's trace, compressed: fewer batches are recorded if necessary.
+        record_shapes, profile_memory, with_stack: As in torch.profiler.profile.
+    """
+
+    steps: Annotated[StrictCount, Field(ge=1, le=MAX_PROFILED_STEPS)] = 10
+    ranks: Annotated[list[Rank], Field(min_length=1, max_length=64)] = [0]
+    max_bytes: Annotated[StrictCount, Field(ge=1024, le=1024**3)] = MAX_TRACE_BYTES
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+
+
+class Change(Wire):
+    """What shall be changed of a running trial; None: as it is."""
+
+    # The learning rate, from now on; a scheduler's later values change in proportion.
+    lr: Rate | None = None
+    # Multiplies all learning rates instead, and what schedulers compute.
+    lr_factor: Rate | None = None
+    # Only of this one, counted from 0; needed for `lr` if there are several.
+    optimizer: StrictCount | None = None
+    # As in the configuration; 0: validate only at the end.
+    min_validation_period: Length | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if self.lr is not None and self.lr_factor is not None:
+            raise ValueError("change: got lr and lr_factor, expected one of them")
+        if self.optimizer is not None and self.lr is None and self.lr_factor is None:
+            raise ValueError("change: got optimizer alone, expected lr or lr_factor too")
+        if self.lr is None and self.lr_factor is None and self.min_validation_period is None:
+            raise ValueError("change: got nothing to change")
+        return self
+
+
+class ProfileOrder(Wire):
+    """An order to record a profile."""
+
+    kind: Literal["profile"] = "profile"
+    id: int
+    profile: Profile
+
+
+class ChangeOrder(Wire):
+    """An order to change something."""
+
+    kind: Literal["change"] = "change"
+    id: int
+    change: Change
+    # Where it took effect; a later run repeats it there. None: not yet.
+    steps_completed: Count | None = None
+
+
+Order = Annotated[ProfileOrder | ChangeOrder, Field(discriminator="kind")]
+
+
+class TraceView(Wire):
+    """A trace that a rank has written, or why there is none."""
+
+    rank: int
+    path: str = ""  # the file, a Chrome trace as `.json.gz`; Perfetto opens it
+    size_bytes: int = 0
+    first: int = 0  # batches completed before the first that is in it
+    steps: int = 0  # batches in it
+    error: Words = ""  # why there is no file
+    note: Words = ""  # why it has fewer batches than were asked for
+
+
+class ProfileView(Wire):
+    """A profile that was asked for: its traces, by rank, as they come."""
+
+    id: int
+    at: Moment
+    profile: Profile
+    traces: list[TraceView] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every rank has written its trace, or why not."""
+        return len(self.traces) == len(self.profile.ranks)
+
+
+class TrialChangeView(Wire):
+    """A change of a trial while it trains."""
+
+    id: int
+    at: Moment
+    change: Change
+    steps_completed: int | None = None  # batches completed when it took effect; None: not yet
+    text: Words = ""  # what it changed: `lr 0.1 → 0.05`
+    error: Words = ""  # why it was refused
+    # No configuration has come since that has another min_validation_period.
+    keeps_period: bool = True
+
+
+def to_text(change: Change) -> str:
+    """Return what is asked for, in a few words.
+
+    >>> to_text(Change(lr_factor=0.5, min_validation_period=Length("epochs", 1)))
+    'lr_factor 0.5, min_validation_period 1 epochs'
+    """
+    given = [
+        (name, getattr(change, name)) for name in ("lr", "lr_factor", "min_validation_period")
+    ]
+    return ", ".join(f"{name} {value}" for name, value in given if value is not None)

@@ -1,0 +1,124 @@
+"""Frames between a page of JupyterLab and the feeder: one WebSocket per tab, many topics.
+
+    page -> feeder     {"op": "follow", "id": 7, "topic": "experiment", "args": {...}, "since": 12}
+                       {"op": "ack", "id": 7, "seq": 13}
+                       {"op": "leave", "id": 7}
+                       {"op": "ask", "id": 8, "experiment_id": 3, "question": {...}}
+                       {"op": "ping"}
+    feeder -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
+                       {"op": "master", "state": "running", "problem": "", "command": ""}
+                       {"op": "news", "id": 7, "seq": 13, "data": {...}}
+                       {"op": "error", "id": 7, "error": "..."}        the topic is over
+                       {"op": "answer", "id": 8, "error": "", "data": {...}}
+                       {"op": "pong"}                         how a page knows that it is there
+
+`id` is the page's, unique in its socket; it is null in the error that answers what is no frame.
+News of a topic are numbered, upwards and with gaps; a page that was cut off follows the same topic
+again with the number it has seen, and `instance`, which is another one after a restart, says
+whether that number still means something. At most `MOST_UNACKED` news of a topic are on their
+way: what happens meanwhile is merged, so a slow page gets fewer news and never old ones.
+
+A frame of any topic that has long lists of numbers is binary: they are float64 columns in it. A
+text frame has none (feeder/codec.py; tests/fixtures/frames.json has frames of both kinds):
+
+    4 bytes    length of the header, little endian, unsigned
+    header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
+               padded with spaces so that the columns start at a multiple of 8
+    columns    float64, little endian; NaN stands for null
+
+Topics, their arguments, and their news:
+
+    experiments   {}                                  ExperimentNews (view/model/sidebar.py)
+    cluster       {}                                  ClusterNews
+    usage         {"period_s": 1.0}                   UsageNews: all samples since
+    experiment    {"experiment_id": 3, "chosen": 17}  ViewNews: the parts of a ViewState
+    trials        {}                                  TrialNews: trials and ranks, for Running
+    comparison    {"experiment_ids": [3, 4]}          ComparisonState
+
+Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
+
+    {"version": "0.1.0",        of det_jupyter in the Jupyter Server
+     "protocol": 1,             PAGE_PROTOCOL
+     "may_read": true,          false: the authorizer lets this user see no experiments
+     "may_write": true,         whether it lets this user change anything
+     "may": {"experiments": ["read", "write", "execute"], "cluster": [...], "logs": [...],
+             "templates": [...], "kernels": [...]},
+     "master": {"state": "running", "version": "0.1.0", "problem": "", "command": ""},
+     "feeder": {"state": "running", "problem": ""}}
+
+A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it, and
+answers with the `master` of the handshake), of another version: `mismatch`, or `silent`: its
+process is there and does not answer. `problem` is a sentence that says what is wrong and what to
+do, and `command` the line to type that it names; both are empty while nothing is wrong, or while
+the state says it all. `hello`
+has the `version`, `protocol` and `master` of the handshake, and `instance`. A feeder is `off`,
+`starting`, `running`, or has `ended` and is started again at the next socket.
+
+A request that is refused, by the master or before it, is answered with {"error": the name of a
+class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text`. A socket is
+refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
+ended, 1013 it cannot be started now (open again, later each time).
+
+The questions are those of `live/answers.py`; some change something, which needs `may_write`. Of a
+feeder, which has the experiment's state, there are two more:
+
+    {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
+                                          (`live/commands.py`); may_write
+    {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from det_jupyter.contract.messages.states import Wire
+
+PAGE_PROTOCOL = 1
+MOST_UNACKED = 2
+ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
+    "no det_jupyter master runs; start it in the sidebar"
+)
+
+
+class MasterState(Wire):
+    """The `master` of the handshake."""
+
+    state: Literal["running", "starting", "stopped", "silent", "mismatch"]
+    version: str = ""
+    problem: str = ""
+    command: str = ""
+
+
+class FeederState(Wire):
+    """The `feeder` of the handshake."""
+
+    state: str
+    problem: str
+
+
+class Handshake(Wire):
+    """The answer to `GET det-jupyter/info`."""
+
+    version: str
+    protocol: int
+    may_read: bool
+    may_write: bool
+    may: dict[str, list[str]]
+    master: MasterState
+    feeder: FeederState
+
+
+class Hello(Wire):
+    """The first frame of a socket."""
+
+    op: Literal["hello"] = "hello"
+    instance: str
+    version: str
+    protocol: int
+    master: MasterState
+
+
+class FirstConfiguration(Wire):
+    """The answer to `POST det-jupyter/cell`: the first configuration of a class or function."""
+
+    configuration: str

@@ -1,0 +1,115 @@
+"""The plan of a gang: what a run is, for master, agent and ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages.capsule import Capsule
+from det_jupyter.contract.messages.orders import Order
+from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.messages.views import SlotView
+from det_jupyter.contract.values.entrypoints import Command, Entrypoint, Program, parse_entrypoint
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+
+
+class CheckpointRef(Wire):
+    """Where a run starts from."""
+
+    uuid: str
+    path: str
+    steps_completed: int
+
+
+# How far apart an agent's samples are, in seconds.
+SamplingInterval = Annotated[
+    float, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S, allow_inf_nan=False)
+]
+
+
+class GangPlan(Wire):
+    """Everything needed to start a gang; idempotent by `allocation_id`."""
+
+    allocation_id: str
+    experiment_id: int
+    trial_id: int
+    run: int
+    python: str
+    cwd: str
+    slots: list[SlotView]  # rank i gets slots[i]; one that is no slot of an agent has id -1
+    agent_ids: list[str] = []  # rank i is on agent_ids[i]; the chief's agent carries all of them
+    config: dict[str, Any]  # effective
+    hparams: dict[str, Any]
+    seed: int
+    capsule: Capsule
+    checkpoint: CheckpointRef | None = None
+    warm_start: CheckpointRef | None = None  # another trial's: take its weights, begin at step 0
+    best_metric: float | None = None  # best validation of the experiment so far
+    target: Length  # train until then, counted from the trial's beginning
+    target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
+    sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
+    orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
+
+    @property
+    def task_id(self) -> str:
+        """Name of the trial among all that the master schedules: the allocation's, but the run."""
+        return self.allocation_id.rpartition(".")[0] or self.allocation_id
+
+    @property
+    def homes(self) -> list[str]:
+        """The agent of each rank."""
+        return self.agent_ids or [""] * len(self.slots)
+
+    def slots_beside(self, rank: int) -> list[SlotView]:
+        """Return the slots of all ranks on this rank's agent."""
+        homes = self.homes
+        return [slot for slot, home in zip(self.slots, homes, strict=True) if home == homes[rank]]
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the ranks work in a copy of a context directory."""
+        return self.capsule.context is not None
+
+    def workplace(self, folder: RunDir) -> Path:
+        """Return the folder that the ranks work in: the context's copy, or the notebook's.
+
+        Args:
+            folder: Of the run.
+        """
+        return folder.work if self.has_context else Path(self.cwd)
+
+    @property
+    def entrypoint(self) -> Entrypoint:
+        """What the ranks run."""
+        return parse_entrypoint(self.config.get("entrypoint") or self.capsule.entrypoint)
+
+    @property
+    def starting_point(self) -> CheckpointRef | None:
+        """The checkpoint that a script begins with: the trial's own, or the other trial's."""
+        return self.checkpoint or self.warm_start
+
+    @property
+    def steps_completed(self) -> int:
+        """Steps of the trial before this run."""
+        return self.checkpoint.steps_completed if self.checkpoint else 0
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the ranks are programs, whose exit codes say how the run ended."""
+        return isinstance(self.entrypoint, Program | Command)
+
+    def process_ranks(self) -> list[int]:
+        """Return the ranks that the agent starts a process for.
+
+        They are all ranks, unless the entrypoint is started once per computer: then they are the
+        first of each computer, and the process starts the others itself, or does their work.
+        """
+        ranks = list(range(len(self.slots)))
+        if self.entrypoint.per == "slot":
+            return ranks
+        homes = self.homes
+        return [rank for rank in ranks if homes.index(homes[rank]) == rank]

@@ -1,0 +1,106 @@
+"""What experiments and trials do: one word for each status, for the API, the CLI and the pages.
+
+    status        API         word              of which State
+    queued        QUEUED      Queued          ┐
+    starting      STARTING    Starting        │ ACTIVE, by what its ranks do; a trial that rests
+    running       RUNNING     Running         │ waits to be promoted by its search
+    resting       RESTING     Resting         ┘
+    pausing       PAUSING     Pausing           PAUSED, or ACTIVE and preempted; ranks still save
+    paused        PAUSED      Paused            PAUSED
+    stopping      STOPPING    Stopping          STOPPING_*
+    completed     COMPLETED   Completed         COMPLETED
+    stopped       COMPLETED   Stopped early     COMPLETED: a trial that its search stopped
+    canceled      CANCELED    Canceled          CANCELED: by cancel, or by kill
+    error         ERROR       Error             ERROR
+
+TypeScript's words are generated from here (view/model/__main__.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from det_jupyter.contract.messages.states import AllocationState, State
+
+Status = Literal[
+    "queued",
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "resting",
+    "stopping",
+    "completed",
+    "stopped",
+    "canceled",
+    "error",
+]
+STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
+STATUS_WORDS["stopped"] = "Stopped early"
+# What says more than the status.
+UNUSUAL: dict[State, str] = {
+    State.STOPPING_KILLED: "being killed",
+    State.DELETING: "being deleted",
+    State.DELETE_FAILED: "not deleted",
+}
+ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "error")
+
+_ENDED: dict[State, Status] = {
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "error",
+}
+_HOLDING: dict[AllocationState, Status] = {
+    AllocationState.RUNNING: "running",
+    AllocationState.STARTING: "starting",
+    AllocationState.STOPPING: "pausing",
+}
+
+
+def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
+    """Return the status that follows from a state and the states of allocations."""
+    if state in _ENDED:
+        return _ENDED[state]
+    if state not in (State.ACTIVE, State.PAUSED):
+        return "stopping"
+    holding = {_HOLDING[gang] for gang in gangs if gang in _HOLDING}
+    if state is State.PAUSED:
+        return "pausing" if holding else "paused"
+    return next((status for status in _HOLDING.values() if status in holding), "queued")
+
+
+def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials: int) -> Status:
+    """Return the status of an experiment."""
+    status = state_status(state, gangs)
+    if status == "pausing" and state is State.ACTIVE and num_trials > 1:
+        return "running"  # one of its trials goes to rest and gives its slots to another
+    return status
+
+
+def with_alarm(word: str, *, is_alarm: bool) -> str:
+    """Return the word for a status, and that its training diverges."""
+    return f"{word}, diverged" if is_alarm else word
+
+
+def in_words(state: State) -> str:
+    """Return what an experiment or trial is, for a sentence.
+
+    >>> states = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED, State.ERROR)
+    >>> [in_words(state) for state in states]
+    ['active', 'stopping', 'being killed', 'over (error)']
+    """
+    if state in UNUSUAL:
+        return UNUSUAL[state]
+    if state in _ENDED:
+        return f"over ({_ENDED[state]})"
+    return state.lower() if state in (State.ACTIVE, State.PAUSED) else "stopping"
+
+
+def api_name(status: Status) -> str:
+    """Return a status as scripts read it.
+
+    >>> [api_name(status) for status in ("running", "stopped", "error")]
+    ['RUNNING', 'COMPLETED', 'ERROR']
+    """
+    return "COMPLETED" if status == "stopped" else status.upper()

@@ -1,0 +1,1 @@
+"""The files of a run that its agent and its ranks share: journal, control page, output."""

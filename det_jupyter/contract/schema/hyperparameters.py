@@ -1,0 +1,206 @@
+"""Hyperparameters: their five forms, what can be wrong with them, and drawing a sample.
+
+    lr: 0.05                                            a constant, like any value without `type`
+    lr: {type: const, val: 0.05}
+    depth: {type: int, minval: 2, maxval: 8}            both ends included
+    drop: {type: double, minval: 0, maxval: 0.5}
+    lr: {type: log, base: 10, minval: -4, maxval: -1}   minval and maxval are exponents
+    act: {type: categorical, vals: [relu, gelu]}
+    optimizer: {lr: ..., momentum: ...}                 an object without `type` nests
+
+Samples are drawn in the order of the sorted names at every level, however the YAML is sorted, from
+the words of the experiment's generator (seeds.py): a constant draws nothing, an int or categorical
+as many words as it takes to fall into its range, a double or log two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from random import Random
+from typing import Any
+
+from det_jupyter.contract.schema.paths import dotted, shown
+from det_jupyter.contract.schema.seeds import draw_below, draw_between
+from det_jupyter.errors import Problem
+
+TYPES = ("const", "int", "double", "log", "categorical")
+_KEYS = {
+    "const": ({"val"}, set()),
+    "int": ({"minval", "maxval"}, {"count"}),
+    "double": ({"minval", "maxval"}, {"count"}),
+    "log": ({"base", "minval", "maxval"}, {"count"}),
+    "categorical": ({"vals"}, set()),
+}
+_ALIASES = {  # what other tools call them
+    "bool": "categorical", "boolean": "categorical", "choice": "categorical",
+    "constant": "const", "discrete": "categorical", "float": "double", "integer": "int",
+    "log_uniform": "log", "loguniform": "log", "number": "double", "range": "int",
+    "real": "double", "uniform": "double",
+}  # fmt: skip
+_NUMBERS = ("minval", "maxval", "base", "count")
+_MOST_INTS = 2**63  # values of an int hyperparameter: what two words can tell apart, and less
+
+
+def is_nested(spec: Any) -> bool:
+    """Return whether this is an object of hyperparameters, not one with a type."""
+    return isinstance(spec, Mapping) and spec.get("type") is None
+
+
+def is_drawn(spec: Any) -> bool:
+    """Return whether this is a range that trials get values of."""
+    return isinstance(spec, Mapping) and spec.get("type") in TYPES[1:]
+
+
+def leaves(
+    hparams: Mapping[str, Any], *, is_sorted: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each hyperparameter with the keys that lead to it; an empty object is one too."""
+    for name in sorted(hparams) if is_sorted else hparams:
+        spec = hparams[name]
+        if is_nested(spec) and spec:
+            for path, leaf in leaves(spec, is_sorted=is_sorted):
+                yield (name, *path), leaf
+        else:
+            yield (name,), spec
+
+
+def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what looks like a range inside a list, with its path: it is a part of a constant."""
+    for index, item in enumerate(spec if isinstance(spec, list) else ()):
+        for inner, leaf in leaves({"": item}):
+            here = dotted((*inner[1:],))
+            place = f"{path}[{index}]{'.' if here else ''}{here}"
+            if is_drawn(leaf):
+                yield place, leaf
+            yield from ranges_in_lists(leaf, place)
+
+
+def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[Problem]:
+    """Yield everything that is wrong with the hyperparameters."""
+    for name, value in hparams.items():
+        here = f"{path}.{name}"
+        if not isinstance(value, Mapping):
+            continue
+        if value.get("type") is None:
+            yield from find_problems(value, here)
+        elif value["type"] not in TYPES:
+            yield Problem(
+                f"{here}.type", f"got {shown(value['type'])}, expected {_meant(value['type'])}"
+            )
+        else:
+            yield from _find_typed_problems(value, here)
+
+
+def _meant(kind: Any) -> str:
+    if isinstance(kind, str) and (meant := _ALIASES.get(kind)):
+        return meant
+    return f"one of {', '.join(TYPES)}; a value of yours needs another key than type"
+
+
+def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    kind = spec["type"]
+    required, optional = _KEYS[kind]
+    # A null is the value of a constant; elsewhere it counts as not given.
+    spec = {key: value for key, value in spec.items() if value is not None or key == "val"}
+    for key in sorted(required - spec.keys()):
+        yield Problem.missing(f"{path}.{key}", f"; a hyperparameter of type {kind} needs it")
+    known = sorted(required | optional)
+    for key in sorted(spec.keys() - {*known, "type"}):
+        nearest = get_close_matches(key, known, n=1)
+        if nearest:
+            text = f"unknown key; did you mean {nearest[0]}?"
+            yield Problem(f"{path}.{key}", text, f"{path}.{nearest[0]}")
+        else:
+            known_keys = ", ".join(known)
+            yield Problem(f"{path}.{key}", f"unknown key; type {kind} has {known_keys}")
+    values = spec.get("vals")
+    if "vals" in spec and kind == "categorical" and not (isinstance(values, list) and values):
+        yield Problem(
+            f"{path}.vals", f"got {shown(values)}, expected a list of at least one value"
+        )
+    numbers = {key: spec[key] for key in _NUMBERS if key in spec}
+    unfit = list(_find_unfit_numbers(numbers, kind, path))
+    yield from unfit or _find_empty_range(numbers, kind, path)
+
+
+def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:
+    whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
+    for key, value in numbers.items():
+        if not _is_finite(value):
+            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a number")
+        elif key in whole and value != int(value):
+            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a whole number")
+        elif key == "base" and value <= 0:
+            yield Problem(f"{path}.base", f"got {shown(value)}, expected a number above 0")
+        elif key == "count" and value < 1:
+            yield Problem(f"{path}.count", f"got {shown(value)}, expected at least 1")
+
+
+def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:
+    """Look at numbers that are fit by themselves."""
+    if not {"minval", "maxval"} <= numbers.keys():
+        return
+    low, high = numbers["minval"], numbers["maxval"]
+    if not low < high:
+        yield Problem(f"{path}.minval", f"got {low}, expected less than maxval ({high})")
+    elif not _is_finite(float(high) - float(low)) or (kind == "int" and high - low >= _MOST_INTS):
+        yield Problem(f"{path}.maxval", f"got {high}, expected a range that is less wide")
+    elif kind == "log" and "base" in numbers:
+        for key, exponent in (("minval", low), ("maxval", high)):
+            if not _is_representable(numbers["base"], exponent):
+                yield Problem(
+                    f"{path}.{key}", f"got {exponent}, an exponent too far from 0 for a number"
+                )
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float can be
+        return False
+
+
+def _is_representable(base: float, exponent: float) -> bool:
+    try:
+        return math.pow(base, exponent) > 0
+    except OverflowError:
+        return False
+
+
+def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:
+    """Return one sample: constants as they are, every typed hyperparameter drawn.
+
+    >>> from det_jupyter.contract.schema.seeds import make_generator
+    >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
+    >>> sample_hparams(space, make_generator(0))
+    {'lr': 0.004430375245218264, 'depth': 3}
+    """
+    drawn = {name: _draw(hparams[name], generator) for name in sorted(hparams)}
+    return {name: drawn[name] for name in hparams}
+
+
+def _draw(spec: Any, generator: Random) -> Any:
+    if not isinstance(spec, Mapping):
+        return spec
+    match spec.get("type"):
+        case None:
+            return sample_hparams(spec, generator)
+        case "const":
+            return spec["val"]
+        case "int":
+            low, high = int(spec["minval"]), int(spec["maxval"])
+            return low + draw_below(generator, high - low + 1)
+        case "double":
+            return draw_between(generator, spec["minval"], spec["maxval"])
+        case "log":
+            exponent = draw_between(generator, spec["minval"], spec["maxval"])
+            return float(spec["base"]) ** exponent
+        case "categorical":
+            values = spec["vals"]
+            return values[draw_below(generator, len(values))]
+        case other:
+            raise AssertionError(f"hyperparameter type {other!r} passed validation")

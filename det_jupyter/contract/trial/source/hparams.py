@@ -1,0 +1,188 @@
+"""Which hyperparameters code reads, by whatever names it gives to them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from det_jupyter.contract.trial.source.syntax import Function, texts
+
+UNKNOWN = object()  # the value of a hyperparameter for which the code has no default
+BATCH_SIZE = "global_batch_size"
+Path = tuple[str, ...]
+
+_ASK_BATCH_SIZE = {"get_per_slot_batch_size", "get_global_batch_size"}
+_ALWAYS_RUN = (
+    "__init__", "build_training_data_loader", "build_validation_data_loader", "train_batch",
+)  # fmt: skip
+_WRAPPERS = {
+    "AttrDict", "Box", "DotDict", "EasyDict", "Munch", "Namespace", "SimpleNamespace", "copy",
+    "deepcopy", "dict",
+}  # fmt: skip
+_OF_DICTS = {*dir(dict), *dir(object)}
+
+
+def hparams_read(parts: Sequence[ast.AST]) -> dict[str, Any]:
+    """Return the hyperparameters that code reads, with its defaults or `UNKNOWN`; nested."""
+    reads = _Reads()
+    for _ in range(2):  # an alias may be made below its use, as in another method
+        for part in parts:
+            reads.visit(part)
+    return _as_tree(reads.found)
+
+
+def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> str:
+    """Return the method that needs `global_batch_size` in every run of a trial class; "" if none.
+
+    Args:
+        method_named: Returns the method that the class has under a name, its own or inherited.
+    """
+    queued, seen = list(_ALWAYS_RUN), set(_ALWAYS_RUN)
+    while queued:
+        name = queued.pop(0)
+        method = method_named(name)
+        if method is None:
+            continue
+        nodes = list(ast.walk(method))
+        if any(_is_guarded(node) for node in nodes):
+            return ""  # the code asks whether there is one
+        if any(_reads_batch_size(node) for node in nodes):
+            return name
+        called = [node.func.attr for node in nodes if _is_own_call(node)]  # type: ignore[attr-defined]
+        queued += [each for each in dict.fromkeys(called) if each not in seen]
+        seen.update(called)
+    return ""
+
+
+def _reads_batch_size(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        is_asked = node.func.attr == "get_hparam" and texts(node.args[:1]) == [BATCH_SIZE]
+        return is_asked or node.func.attr in _ASK_BATCH_SIZE
+    return False
+
+
+def _is_guarded(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return isinstance(node.left, ast.Constant) and node.left.value == BATCH_SIZE
+    return isinstance(node, ast.Try) or getattr(node, "attr", "") == "has_batch_size"
+
+
+def _is_own_call(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "self"
+    )
+
+
+@dataclass(slots=True)
+class _Reads(ast.NodeVisitor):
+    """Finds the hyperparameters that code reads, also by the names that it gives to them."""
+
+    found: dict[Path, Any] = field(default_factory=dict)
+    aliases: dict[str, Path] = field(default_factory=dict)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._name(node.targets, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._name([node.target], node.value)
+        self.generic_visit(node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._name([node.target], node.value)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in _ASK_BATCH_SIZE:
+            self._note((BATCH_SIZE,), UNKNOWN)
+        elif name in ("get", "pop", "setdefault") and isinstance(node.func, ast.Attribute):
+            above = self._path(node.func.value)
+            if above is not None and (key := texts(node.args[:1])):
+                self._note((*above, *key), _constant(node.args[1:2]))
+        elif name == "getattr" and len(node.args) > 1 and self._path(node.args[0]) == ():
+            self._note((*texts(node.args[1:2]),), _constant(node.args[2:3]))
+        elif path := self._path(node):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
+            self._note(path, UNKNOWN)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """What a hyperparameter is compared with is one of its values."""
+        path = self._path(node.left)
+        is_equal = isinstance(node.ops[0], ast.Eq)
+        if path and is_equal and isinstance(node.comparators[0], ast.Constant):
+            self._note(path, _constant(node.comparators))
+        self.generic_visit(node)
+
+    def _name(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
+        path = None if value is None else self._path(value)
+        for target in targets:
+            if path is not None and isinstance(target, ast.Name | ast.Attribute):
+                self.aliases[ast.unparse(target)] = path
+
+    def _note(self, path: Path, value: Any) -> None:
+        if path and self.found.get(path, UNKNOWN) is UNKNOWN:
+            self.found[path] = value
+
+    def _path(self, node: ast.expr) -> Path | None:
+        """Return which hyperparameter an expression is; () for all of them."""
+        if (alias := self.aliases.get(ast.unparse(node))) is not None:
+            return alias
+        match node:
+            case ast.NamedExpr(value=value):
+                return self._path(value)
+            case ast.Name(id="hparams") | ast.Attribute(attr="hparams"):
+                return ()
+            case ast.Call(func=ast.Attribute(attr="get_hparams")):
+                return ()
+            case ast.Call(
+                func=ast.Attribute(attr="get_hparam"), args=[ast.Constant(value=str(key))]
+            ):
+                return (key,)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _WRAPPERS:
+                inner = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
+                return self._path(inner[0]) if len(inner) == 1 else None
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+                above = self._path(value)
+                return None if above is None else (*above, key)
+            case ast.Attribute(value=value, attr=key) if key not in _OF_DICTS:
+                return (key,) if self._path(value) == () else None
+        return None
+
+
+def _constant(nodes: Sequence[ast.expr]) -> Any:
+    """Return the value that is written first; `UNKNOWN` if a configuration cannot hold it."""
+    with suppress(ValueError, TypeError, IndexError):
+        value = ast.literal_eval(nodes[0])
+        json.dumps(value, allow_nan=False)
+        return value
+    return UNKNOWN
+
+
+def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
+    """Return nested hyperparameters; one that has parts is none itself."""
+    tree: dict[str, Any] = {}
+    for path in sorted(found, key=len, reverse=True):
+        section = tree
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+        section.setdefault(path[-1], found[path])
+    order = list(dict.fromkeys(path[0] for path in found))
+    return {name: tree[name] for name in order}

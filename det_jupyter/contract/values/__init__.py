@@ -1,0 +1,1 @@
+"""Values that programs share: lengths, bounds, numbers and text. Pure."""

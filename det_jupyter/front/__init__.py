@@ -1,0 +1,1 @@
+"""What people see: the notebook, the command line, and JupyterLab's pages."""

@@ -1,0 +1,274 @@
+"""Answers the live view's questions (labextension/src/model/questions.ts).
+
+{type, request, ...what is asked}   ->   {type, request, error, ...the answer}
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from jupyter_core.utils import ensure_event_loop
+
+from det_jupyter.client import Client, Experiment, Trial
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.follow import fetch
+from det_jupyter.client.rank import Rank
+from det_jupyter.contract.messages import (
+    ConfigText,
+    LogLine,
+    LogPage,
+    LogQuery,
+    SeriesPage,
+    SeriesQuery,
+    Wire,
+)
+from det_jupyter.contract.messages.answers import (
+    ChangeAnswer,
+    CheckpointsAnswer,
+    KeptAnswer,
+    ProfileAnswer,
+    RankStack,
+    SeriesAnswer,
+    SeriesByTrial,
+    StacksAnswer,
+)
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
+from det_jupyter.front.answers.importance import KnownImportance
+from det_jupyter.view import build_view_state
+from det_jupyter.view.forms.place import kept_forms
+
+logger = logging.getLogger(__name__)
+
+Question = Mapping[str, Any]
+Answerer = Callable[[Client, int, Question], Wire | None]  # None: it is done
+
+_MAX_CHECKPOINTS = 500
+# Jupyter drops messages above 1 MB a second.
+_MAX_LOGS = 300_000  # characters
+_MAX_LINE = 1000
+_MAX_STACK = 20_000  # of one rank: a recursion can be thousands of frames deep
+_MAX_POINTS = 16_000  # some 45 characters each
+_MIN_COLUMNS = 20
+_RANKS_AT_ONCE = 32
+_LOG_FILTERS = ("after", "tail", "rank", "level")
+_CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
+
+
+def config_answer(client: Client, experiment_id: int, question: Question) -> ConfigText:
+    """Return the effective configuration as YAML, whose comments say where values come from."""
+    return ConfigText.built_from(client.effective_config(experiment_id))
+
+
+def checkpoints_answer(
+    client: Client, experiment_id: int, question: Question
+) -> CheckpointsAnswer:
+    """Return the newest checkpoints, the newest first, and which is the best."""
+    experiment = Experiment(client, experiment_id)
+    handles = experiment.checkpoints()
+    try:
+        best = experiment.best_checkpoint().view.uuid
+    except NotFound:
+        best = ""
+    newest = [handle.view for handle in handles[: -_MAX_CHECKPOINTS - 1 : -1]]
+    return CheckpointsAnswer(checkpoints=newest, total=len(handles), best=best)
+
+
+def log_answer(client: Client, experiment_id: int, question: Question) -> LogPage:
+    """Return the lines that fit; of these the `first`, if the question says so."""
+    given = {name: question.get(name) for name in _LOG_FILTERS}
+    query = ask_for(LogQuery, **given, search=question.get("search") or None)
+    page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
+    return page.model_copy(update={"lines": _bounded(page.lines[: question.get("first")])})
+
+
+def _bounded(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the newest lines that a message can carry, long ones cut."""
+    kept: list[LogLine] = []
+    room = _MAX_LOGS
+    for line in reversed(lines):
+        text = line.text
+        if len(text) > _MAX_LINE:
+            text = f"{text[:_MAX_LINE]}…"
+        room -= len(text)
+        if room < 0:
+            break
+        kept.append(line.model_copy(update={"text": text}))
+    return kept[::-1]
+
+
+class _Which(Wire):
+    trial_id: Whole | None = None
+    agent_id: str | None = None
+    trial_ids: list[Whole] = []
+    query: dict[str, Any] = {}
+
+
+def series_answer(
+    client: Client, experiment_id: int, question: Question
+) -> SeriesAnswer | SeriesByTrial:
+    """Return a page of series, or one for each of several trials, by trial.
+
+    What is asked for is `trial_id`, `agent_id`, or `trial_ids`.
+    """
+    which = ask_for(
+        _Which, **{name: question[name] for name in _Which.model_fields & question.keys()}
+    )
+    query = ask_for(SeriesQuery, **which.query)
+    if which.agent_id is not None:
+        return SeriesAnswer(page=_fitting(partial(client.agent_series, which.agent_id), query))
+    if which.trial_id is not None:
+        return SeriesAnswer(page=_fitting(partial(client.series, which.trial_id), query))
+    most = _MAX_POINTS // max(1, len(which.trial_ids))
+    return SeriesByTrial(
+        pages={
+            str(trial_id): _fitting(partial(client.series, trial_id), query, most)
+            for trial_id in which.trial_ids
+        }
+    )
+
+
+def _fitting(
+    fetch: Callable[[SeriesQuery], SeriesPage], query: SeriesQuery, most: int = _MAX_POINTS
+) -> SeriesPage:
+    """Return a page that a message can carry: with fewer columns, and then with fewer series."""
+    page = fetch(query)
+    num_points = sum(len(one.x) for one in page.series)
+    if num_points > most:
+        longest = max(len(one.x) for one in page.series)
+        columns = max(_MIN_COLUMNS, longest * most // num_points)
+        page = fetch(query.model_copy(update={"columns": min(columns, query.columns)}))
+    kept, room = [], most
+    for one in page.series:
+        room -= max(1, len(one.x))
+        if room >= 0:
+            kept.append(one)
+    return page.model_copy(update={"series": kept, "left_out": len(page.series) - len(kept)})
+
+
+class _WhichRank(Wire):
+    trial_id: int
+    rank: int | None = None  # all of them
+
+
+def stack_answer(client: Client, experiment_id: int, question: Question) -> StacksAnswer:
+    """Return the stack of each rank, or in its `error` why it does not answer.
+
+    Raises:
+        Conflict: The trial does not run now.
+    """
+    asked = ask_for(_WhichRank, trial_id=question.get("trial_id"), rank=question.get("rank"))
+    trial = Trial(client, asked.trial_id)
+    ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
+    with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
+        return StacksAnswer(trial_id=trial.id, stacks=list(pool.map(_stack_of, ranks)))
+
+
+def _stack_of(rank: Rank) -> RankStack:
+    try:
+        stack = rank.stack()
+    except DetError as error:
+        return RankStack(rank=rank.view.rank, error=str(error))
+    finally:
+        ensure_event_loop().close()  # jupyter_client's, of this thread
+    return RankStack(rank=rank.view.rank, stack=stack[-_MAX_STACK:])
+
+
+def profile_answer(client: Client, experiment_id: int, question: Question) -> ProfileAnswer:
+    """Record a profile, and return the first rank's trace.
+
+    Raises:
+        Conflict: No rank has written one.
+    """
+    given = {name: question[name] for name in ("steps", "ranks") if question.get(name) is not None}
+    traces = _trial(client, experiment_id, question).profile(**given)
+    written = [trace for trace in traces if trace.path]
+    if not written:
+        raise Conflict(repr(traces))
+    return ProfileAnswer(
+        path=written[0].view.path,
+        size_bytes=written[0].size_bytes,
+        text="\n".join(map(repr, traces)),
+        traces=[trace.view for trace in traces],
+    )
+
+
+def change_answer(client: Client, experiment_id: int, question: Question) -> ChangeAnswer:
+    """Change the trial, and return what became which, and from which batch on."""
+    asked = question.get("changes") or {}
+    if not isinstance(asked, Mapping):
+        raise ConfigError([f"change: got {asked!r}, expected changes by name"])
+    if unknown := asked.keys() - {*_CHANGES}:
+        raise ConfigError(
+            [f"change: got {min(unknown)!r}, expected some of {', '.join(_CHANGES)}"]
+        )
+    given = {name: value for name, value in asked.items() if value is not None}
+    made = _trial(client, experiment_id, question).change(**given)
+    said = [] if made is None else [repr(made)]
+    if "priority" in given:
+        said.append(f"priority {given['priority']}")
+    return ChangeAnswer(
+        text="; ".join(said), steps_completed=None if made is None else made.steps_completed
+    )
+
+
+def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
+    trial_id = question.get("trial_id")
+    known = [view.id for view in client.experiment(experiment_id).trials]
+    if trial_id not in known:
+        raise NotFound(f"experiment {experiment_id} has no trial {trial_id}")
+    return Trial(client, int(trial_id))
+
+
+def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
+    """Return the experiment as it is now, by MIME type."""
+    live = fetch(client, experiment_id)
+    importance = KnownImportance(client, experiment_id)
+    if live.experiment.state.is_terminal:
+        importance.refresh(live)
+    state = build_view_state(
+        live.experiment,
+        list(live.curves.values()),
+        list(live.checkpoints.values()),
+        time.time(),
+        importance=importance.latest,
+    )
+    return KeptAnswer(kept=kept_forms(state))
+
+
+ANSWERERS: dict[str, Answerer] = {
+    "logs": log_answer,
+    "config": config_answer,
+    "checkpoints": checkpoints_answer,
+    "series": series_answer,
+    "stacks": stack_answer,
+    "profile": profile_answer,
+    "change": change_answer,
+}
+
+
+def answer(
+    client: Client,
+    experiment_id: int,
+    question: Question,
+    answerers: Mapping[str, Answerer] = ANSWERERS,
+) -> dict[str, Any]:
+    """Return the answer, or in `error` why there is none."""
+    kind = question.get("type")
+    said = {"type": kind, "request": question.get("request"), "error": ""}
+    if not isinstance(kind, str) or kind not in answerers:
+        return {**said, "error": f"there is no question {kind!r}"}
+    try:
+        answered = answerers[kind](client, experiment_id, question)
+        return {**(answered.model_dump() if answered is not None else {}), **said}
+    except DetError as error:
+        return {**said, "error": str(error)}
+    except Exception as error:  # the boundary to the browser: it is said in the view
+        logger.exception("%s of experiment %d", kind, experiment_id)
+        return {**said, "error": error_text(error)}

@@ -1,0 +1,177 @@
+"""`det experiment create`: a configuration and a folder become an experiment.
+
+What Determined's command printed is printed here in the same words, for scripts that look for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from det_jupyter.client.creating import Prepared, prepare, submit
+from det_jupyter.client.drafts import read_file
+from det_jupyter.config import ExperimentConfig, merge
+from det_jupyter.contract.messages import Archive
+from det_jupyter.contract.schema.hyperparameters import sample_hparams
+from det_jupyter.contract.values.entrypoints import (
+    Captured,
+    Command,
+    Imported,
+    Program,
+    parse_entrypoint,
+)
+from det_jupyter.errors import ConfigError, Problem, UsageError
+from det_jupyter.front.cli.following import follow
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.overrides import read_overrides
+
+
+def create(call: Call) -> int:
+    """Submit an experiment; return the exit status."""
+    given = call.options
+    if given.local and not given.test_mode:
+        raise UsageError(f"{given.words}: --local needs --test-mode: it trains one batch, here")
+    prepared = _prepared(call)
+    for notice in prepared.notices:
+        print(f"Note: {notice}", file=sys.stderr)
+    if given.test_mode:
+        print("Experiment configuration validation succeeded! 🎉")
+        return _try(call, prepared)
+    number = _submit(call, prepared)
+    if given.paused:
+        print(f"It is paused; `det e activate {number}` lets it run.", file=sys.stderr)
+    return follow(call.client, number) if given.follow else 0
+
+
+def _prepared(call: Call) -> Prepared:
+    """Return what would be submitted, or raise all that is wrong with line, file and folder."""
+    given = call.options
+    file = Path(given.config_file)
+    changes: dict[str, Any] = {}
+    problems: list[Problem] = []
+    try:
+        changes = read_overrides(given.overrides, None)
+    except ConfigError as error:
+        problems += error.problems
+        for each in given.overrides:  # else keys that they give are missed
+            with suppress(ConfigError):
+                changes = merge(changes, read_overrides([each], None))
+    if given.title is not None:
+        changes["name"] = given.title
+    try:
+        prepared = prepare(
+            call.client,
+            sys.stdin.read() if given.config_file == "-" else read_file(file),
+            context=given.model_def,
+            includes=given.include,
+            file="stdin" if given.config_file == "-" else file,
+            template=given.template,
+            changes=changes,
+            checkpoint_storage=given.checkpoint_storage,
+            is_paused=given.paused,
+            queue_anyway=given.queue_anyway,
+            follow_links=given.follow_links,
+        )
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from None
+    if problems:
+        raise ConfigError(problems)
+    return prepared
+
+
+def _submit(call: Call, prepared: Prepared) -> int:
+    """Send it; return the experiment's number."""
+    if prepared.plan is not None:
+        print(f"Preparing files to send to master... {prepared.plan}", flush=True)
+    experiment = submit(call.client, prepared)
+    print(f"Created experiment {experiment.id}", flush=True)
+    return experiment.id
+
+
+def _try(call: Call, prepared: Prepared) -> int:
+    """Train and validate one batch, here or as an experiment that is archived after it."""
+    given = call.options
+    if given.local:
+        status = try_here(prepared.config, Path(given.model_def or "."))
+    else:
+        document = tried(prepared.draft.merged(), prepared.config)
+        small = prepare(
+            call.client,
+            yaml.safe_dump(document),
+            context=given.model_def,
+            includes=given.include,
+            file=given.config_file,
+            queue_anyway=given.queue_anyway,
+            follow_links=given.follow_links,
+            is_quiet=True,
+        )
+        number = _submit(call, small)
+        status = follow(call.client, number)
+        if status in (0, 1):  # else it goes on
+            call.client.change(Archive(experiment_id=number))
+    if status == 0:
+        print("Model definition test succeeded! 🎉")
+    return status
+
+
+def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
+    """Return a configuration that trains and validates one batch of one trial.
+
+    `document` is the configuration as it is written, `config` the same, complete.
+    """
+    searcher = config.to_document()["searcher"]
+    kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
+    storage = document.get("checkpoint_storage") or {}
+    if not isinstance(storage, dict):
+        raise ConfigError([f"checkpoint_storage: got {storage!r:.60}, expected a section"])
+    saves = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
+    return document | {
+        "description": f"[test-mode] {config.description or config.name}",
+        "scheduling_unit": 1,
+        "min_validation_period": {"batches": 1},
+        "checkpoint_storage": storage | saves,
+        "searcher": {"name": "single", **kept, "max_length": {"batches": 1}},
+        "max_restarts": 0,
+    }
+
+
+def try_here(config: ExperimentConfig, folder: Path) -> int:
+    """Train one batch, or run the script or command; return the exit status."""
+    match parse_entrypoint(config.entrypoint):
+        case Captured(name):
+            raise ConfigError([f"entrypoint: got {name}, a name; expected module:{name}"])
+        case Imported(module=module, name=name):
+            return _train_one_batch(config, folder, module, name)
+        case Program(target=target, is_module=is_module, args=args):
+            words = ["-m", target] if is_module else [target]
+            return subprocess.call([sys.executable, *words, *args], cwd=folder)
+        case Command(argv):
+            return subprocess.call(argv, cwd=folder)
+
+
+def _train_one_batch(config: ExperimentConfig, folder: Path, module: str, name: str) -> int:
+    os.chdir(folder)
+    sys.path.insert(0, os.getcwd())
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, type):
+        line = f"from {module} import {name}; {name}()"
+        raise ConfigError(
+            [f"entrypoint: {name} is a function: `python -c {shlex.quote(line)}` "
+             "in its folder runs it without a master"]
+        )  # fmt: skip
+    # By name: the class has torch imported, which this command has not.
+    library = importlib.import_module("det_jupyter.pytorch")
+    hparams = sample_hparams(config.hyperparameters, random.Random(0))
+    library.try_out(found, config, hparams, batches=1)
+    return 0

@@ -1,0 +1,205 @@
+"""The words of `det`: the verbs that a notebook has, and those that only a shell has."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS
+from dataclasses import replace
+
+from det_jupyter.front.verbs.arguments import (
+    CONFIG,
+    FOLLOW_LINKS,
+    IDS,
+    QUEUE_ANYWAY,
+    STORAGE,
+    TABLE,
+    TEMPLATE,
+    TITLE,
+    TRIAL,
+    refused,
+    trial_number,
+    whole,
+)
+from det_jupyter.front.verbs.grammar import (
+    Group,
+    Later,
+    LineParser,
+    Verb,
+    argument,
+    flag,
+    make_parser,
+    one_of,
+)
+from det_jupyter.front.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS, PLACES
+from det_jupyter.front.verbs.table_others import OF_DET, OTHERS
+
+cli = Later("det_jupyter.front.cli")
+
+_FOLLOW = flag(
+    "-f", "--follow", "--follow-first-trial", help="follow logs and metrics until it has ended"
+)
+_CREATE = Verb(
+    "create", "submit an experiment: a configuration, and the folder with its code",
+    cli.creating.create,
+    (
+        argument("config_file", metavar="CONFIG", help="file with the configuration, YAML"),
+        argument("model_def", metavar="DIR", nargs="?", help="folder with the code"),
+        argument("-i", "--include", action="append", default=[], metavar="PATH",
+                 help="a file or folder to take along too"),
+        FOLLOW_LINKS,
+        CONFIG,
+        TEMPLATE,
+        TITLE,
+        STORAGE,
+        one_of(
+            _FOLLOW,
+            flag("--paused", help="let it wait until it is activated"),
+            flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
+        ),
+        flag("--local", help="with --test-mode: right here, without a master"),
+        argument("--project_id", type=refused(PLACES), help=SUPPRESS),
+        flag("-p", "--publish", help="has no effect: there are no ports to publish"),
+        QUEUE_ANYWAY,
+    ),
+    starts_master=True,
+)  # fmt: skip
+
+
+_MAYBE_IDS = replace(IDS, rules=IDS.rules | {"nargs": "*", "default": []})
+_BUNDLE = argument(
+    "-o", "--output", "--output-dir", metavar="FILE",
+    help="where to (default: a file named after the time)",
+)  # fmt: skip
+
+
+def _with_bundle(member: Verb | Group) -> Verb | Group:
+    """Return the group of trials with Determined's way to ask for a bundle."""
+    if not isinstance(member, Group) or member.name != "trial":
+        return member
+    bundle = Verb("support-bundle", "collect what a bug report needs, without secrets",
+                  cli.support.bundle, (TRIAL, _BUNDLE))  # fmt: skip
+    return replace(member, members=(*member.members, bundle))
+
+
+def _followable(member: Verb | Group) -> Verb | Group:
+    """Return the verbs that make experiments run with an option to follow them."""
+    if isinstance(member, Verb) and member.name in ("continue", "fork"):
+        return replace(member, arguments=(*member.arguments, _FOLLOW))
+    return member
+
+
+_EXPERIMENT = Group(
+    name="experiment",
+    help="see, submit and steer experiments",
+    aliases=("e",),
+    default="list",
+    absent=OF_EXPERIMENTS,
+    members=(_CREATE, *map(_followable, MEMBERS)),
+)
+_MASTER = Group(
+    name="master",
+    help="the background process that runs experiments",
+    absent={"cluster-message": "there is one user: you"},
+    members=(
+        Verb("start", "start it, if it does not run", cli.master.control),
+        Verb("stop", "end it; running trials go on", cli.master.control,
+             (flag("--everything", help="kill what runs, too"),)),
+        Verb("status", "say whether it runs (exit status 0 or 3) and what", cli.master.control,
+             (flag("--json", help="for programs"),)),
+        Verb("logs", "print its log", cli.master.logs,
+             (flag("-f", "--follow", help="wait for more"),
+              argument("--tail", type=whole, metavar="N", help="last lines (default: all)"))),
+        Verb("config", "print where its data, logs and pools are", cli.master.config,
+             (argument("show", nargs="?", choices=("show",), help="the same"),)),
+        Verb("info", "print its version, address and process", cli.master.info,
+             (one_of(flag("--json", help="JSON"), flag("--yaml", help="YAML (default)"),
+                     argument("-o", "--output", choices=("json", "yaml"), help="the same")),)),
+    ),
+)  # fmt: skip
+_NO_TASK = "a TensorBoard is a process here, not a task"
+_TENSORBOARD = Group(
+    name="tensorboard",
+    help="the metrics of experiments in TensorBoard",
+    default="list",
+    members=(
+        Verb("list", "a row for each that runs", cli.tensorboard.list_all, TABLE,
+             aliases=("ls",)),
+        Verb("start", "start it in the background, for experiments or trials",
+             cli.tensorboard.start,
+             (_MAYBE_IDS,
+              argument("-t", "--trial-ids", nargs="+", type=trial_number, metavar="N",
+                       help="these trials instead"),
+              argument("--logdir", metavar="FOLDER",
+                       help="where its files go (default: a folder that is removed with it; "
+                            "tensorboard in the foreground)"),
+              argument("--port", type=whole, metavar="N", help="of the page"),
+              flag("--no-browser", help="open no browser"),
+              argument("--config", "--config-file", "-c", "--context",
+                       type=refused(_NO_TASK), help=SUPPRESS),
+              one_of(flag("-d", "--detach", help="print its number alone; open no browser"),
+                     flag("--foreground", help="serve until Ctrl-C"),
+                     flag("--no-serve", help="only write the files, as they are now")))),
+        Verb("open", "show it in a browser", cli.tensorboard.open_one,
+             (argument("number", type=whole, metavar="ID", help="its number"),)),
+        Verb("kill", "end it", cli.tensorboard.kill,
+             (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
+              flag("-f", "--force", help="pass over those that have ended"))),
+    ),
+    absent=dict.fromkeys(("config", "logs", "set"), _NO_TASK),
+)  # fmt: skip
+_COMPLETION = Group(
+    name="completion",
+    help="completion by Tab: print the script for a shell",
+    members=(
+        *(
+            Verb(shell, f'for {shell}: {line}', cli.completing.script)
+            for shell, line in (
+                ("bash", 'eval "$(det completion bash)" in ~/.bashrc'),
+                ("zsh", 'eval "$(det completion zsh)" in ~/.zshrc, after compinit'),
+                ("fish", "det completion fish | source in config.fish"),
+            )
+        ),
+        Verb("words", "what may follow the words of a line", cli.completing.words,
+             (argument("line", nargs="*", metavar="WORD",
+                       help="its words, the last unfinished"),)),
+    ),
+)  # fmt: skip
+
+SHELL = Group(
+    name="det",
+    help="Submit, see and steer experiments on the computers of your own.",
+    metavar="WHAT",
+    absent=OF_DET,
+    members=(
+        _EXPERIMENT,
+        *map(_with_bundle, OTHERS),
+        _MASTER,
+        _TENSORBOARD,
+        Verb(
+            "support-bundle",
+            "collect what a bug report needs, without secrets",
+            cli.support.bundle,
+            (_MAYBE_IDS, _BUNDLE),
+        ),
+        Verb("version", "print the version", cli.master.version),
+        _COMPLETION,
+    ),
+    examples="""examples:
+  det e create config.yaml . -f       submit it with the folder, and follow it
+  det e create config.yaml . --config searcher.max_length.epochs=12
+  det e                               everything that runs or ran
+  det e describe 7                    its trials and what they did
+  det e logs 7 -f --rank 1            what rank 1 prints
+  det e wait 7 && det e download 7    its best checkpoint when it has completed
+  det e pause 7                       all ranks save their state and leave
+  det t logs 9 --json                 what trial 9 printed, for programs
+  det slots                           who is on which slot
+  det why 9                           why trial 9 does not run
+  det master status                   whether the master runs, and what
+
+Exit status: 0 well, 1 refused or failed, 2 wrong usage, 130 interrupted.""",
+)
+
+
+def shell_parser() -> LineParser:
+    """Return the parser of `det`."""
+    return make_parser(SHELL)

@@ -1,0 +1,229 @@
+"""`det tensorboard`: the metrics of experiments and trials in TensorBoard.
+
+det tensorboard start 7      starts the line below in the background, and waits until it serves
+... start 7 --foreground     writes event files, keeps them current, and runs TensorBoard
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+import webbrowser
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client.event_files import EventFiles, check_installed, write_event_files
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.boards import Board, boards, folder_of, keep, log_of, new_folder
+from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.ports import free_port
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.rundir import without_run
+from det_jupyter.contract.values.text import date
+from det_jupyter.errors import DetError, NotFound, UsageError
+from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.tables import Listing, written
+
+_START_S = 120.0  # writing the files of large experiments takes its time
+_POLL_S = 0.1
+_MOST_LINES = 10  # of the log, in a message
+
+
+def start(call: Call) -> str | int:
+    """Start TensorBoard for experiments or trials, in the background or until Ctrl-C."""
+    given = call.options
+    if bool(given.ids) == bool(given.trial_ids):
+        raise UsageError(f"{given.words}: give numbers of experiments, or --trial-ids N N")
+    check_installed()
+    experiments = numbers_of(call) if given.ids else []
+    trials = list(given.trial_ids or ())
+    for number in experiments:
+        call.client.experiment(number)  # is there one?
+    for number in trials:
+        call.client.trial(number)
+    if given.no_serve or given.foreground:
+        return _serve(call, experiments, trials)
+    return _start(given, experiments, trials)
+
+
+def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
+    """Write event files; serve them, and keep them current, until Ctrl-C or SIGTERM."""
+    given = call.options
+    root = Path(given.logdir or "tensorboard").expanduser().resolve()
+    with _ended_by_signals():
+        followed = list(_write(call, root, experiments, trials))
+        try:
+            if given.no_serve:
+                return f"Wrote {root}; `tensorboard --logdir {root}` shows it."
+            port = [] if given.port is None else ["--port", str(given.port)]
+            command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(root), *port]
+            parent = os.getpid()
+            process = subprocess.Popen(command, preexec_fn=lambda: die_with(parent))
+            try:
+                return process.wait()
+            finally:
+                process.terminate()
+        finally:
+            for files in followed:
+                files.stop()
+
+
+def _write(
+    call: Call, root: Path, experiments: list[int], trials: list[int]
+) -> Iterator[EventFiles]:
+    for number in experiments:
+        yield write_event_files(call.client, number, None, root / f"experiment-{number}")
+    of: dict[int, list[int]] = {}
+    for number in trials:
+        of.setdefault(call.client.trial(number).experiment_id, []).append(number)
+    for experiment, chosen in of.items():
+        yield write_event_files(call.client, experiment, chosen, root / f"experiment-{experiment}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have SIGTERM end the block as Ctrl-C does."""
+
+    def leave(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _start(given: Any, experiments: list[int], trials: list[int]) -> str:
+    number = new_folder()
+    logdir = str(Path(given.logdir or folder_of(number) / "events").expanduser().resolve())
+    port = given.port or free_port()
+    url = f"http://localhost:{port}/"
+    shown = [*map(str, experiments)] if experiments else ["--trial-ids", *map(str, trials)]
+    command = [sys.executable, "-m", "det_jupyter", "tensorboard", "start", *shown]
+    command += ["--foreground", "--logdir", logdir, "--port", str(port)]
+    with open(log_of(number), "wb", opener=paths.private_opener) as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            env=without_run(os.environ),
+        )
+    board = Board(
+        id=number,
+        **asdict(Process.of(process.pid)),
+        url=url,
+        experiments=experiments,
+        trials=trials,
+        logdir=logdir,
+        started_at=time.time(),
+    )
+    keep(board)
+    try:
+        _await(process, board)
+    except BaseException:
+        process.poll()  # else it would be waited for as one that lives
+        board.end()
+        raise
+    if given.detach:
+        return str(number)
+    if not given.no_browser:
+        _show(url)
+    return (
+        f"TensorBoard is running at: {url}\n"
+        f"`det tensorboard open {number}` shows it again, `det tensorboard kill {number}` ends it."
+    )
+
+
+def _await(process: subprocess.Popen[bytes], board: Board) -> None:
+    """Return when it serves.
+
+    Raises:
+        DetError: It has ended, or does not serve in time; with what it printed last.
+    """
+    deadline = time.monotonic() + _START_S
+    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        with suppress(OSError), without_proxy.open(board.url, timeout=5):
+            return
+        if process.poll() is not None:
+            problem = f"TensorBoard ended with exit code {process.returncode}"
+        elif time.monotonic() > deadline:
+            problem = f"TensorBoard does not serve at {board.url} after {_START_S:.0f} s"
+        else:
+            time.sleep(_POLL_S)
+            continue
+        with open(log_of(board.id), encoding="utf-8", errors="replace") as file:
+            last = "".join(deque(file, maxlen=_MOST_LINES))
+        raise DetError(f"{problem}; it printed at last:\n{last.rstrip()}")
+
+
+def _show(url: str) -> None:
+    """Open a page in a browser with windows, where there is one; never one in the terminal."""
+    has_windows = sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+    if has_windows:
+        webbrowser.open(url)
+
+
+def list_all(call: Call) -> str:
+    """Return a row for each TensorBoard that runs."""
+    rows = [
+        (
+            board.id,
+            ", ".join(map(str, board.experiments)) or None,
+            ", ".join(map(str, board.trials)) or None,
+            board.url,
+            date(board.started_at),
+            board.logdir,
+        )
+        for board in boards()
+    ]
+    header = ("ID", "Experiments", "Trials", "URL", "Started", "Folder")
+    return written(
+        Listing(header=header, rows=rows, if_empty="No TensorBoard runs."), call.options
+    )
+
+
+def open_one(call: Call) -> str:
+    """Show a TensorBoard in a browser."""
+    board = _find(call.options.number)
+    _show(board.url)
+    return f"TensorBoard is running at: {board.url}"
+
+
+def kill(call: Call) -> str:
+    """End TensorBoards, and remove the event files of those that have a folder of ours."""
+    given = call.options
+    said = []
+    for number in given.numbers:
+        try:
+            board = _find(number)
+        except NotFound:
+            if not given.force:
+                raise
+            continue
+        if not board.end():
+            raise DetError(f"TensorBoard {number} (pid {board.pid}) does not end")
+        said.append(f"TensorBoard {number} has ended.")
+    return "\n".join(said)
+
+
+def _find(number: int) -> Board:
+    found = {board.id: board for board in boards()}
+    if number not in found:
+        known = ", ".join(map(str, found)) or "none"
+        raise NotFound(f"there is no TensorBoard {number}; there are: {known}")
+    return found[number]

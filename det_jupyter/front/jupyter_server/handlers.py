@@ -1,0 +1,183 @@
+"""What our endpoints share: who may do what, and refusals as which every error is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from functools import wraps
+from http.client import responses
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from tornado import web
+
+from det_jupyter._version import __version__
+from det_jupyter.config.starting import start
+from det_jupyter.contract.messages.pages import (
+    PAGE_PROTOCOL,
+    FeederState,
+    FirstConfiguration,
+    Handshake,
+    MasterState,
+)
+from det_jupyter.contract.trial.source import needs_of
+from det_jupyter.contract.values.text import printable
+from det_jupyter.errors import DetError, Problem, http_status
+from det_jupyter.front.jupyter_server.feeder import Feeder
+from det_jupyter.front.jupyter_server.master import MasterLine
+from det_jupyter.front.jupyter_server.routes import ACTIONS, PREFIX, RESOURCES
+
+_MOST_SOURCE = 2_000_000  # characters of cells: parsing more takes seconds
+Method = Callable[..., Awaitable[None] | None]
+
+
+class Refusing(JupyterHandler):
+    """Answers every error as the master does: {error, problems}."""
+
+    def refuse(self, error: DetError) -> None:
+        status = http_status(error)
+        self._finish_refused(status, type(error).__name__, str(error))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Finish with the refusal that an exception stands for."""
+        _, error, _ = kwargs.get("exc_info", (None, None, None))
+        name = "NotFound" if status_code == 404 else "DetError"
+        what = f"{self.request.method} {self.request.path}"
+        if status_code == 403 and not self.current_user:
+            said = "the Jupyter server does not know who asks: reload the page, and log in"
+        elif isinstance(error, web.HTTPError):
+            reason = error.reason or responses.get(status_code, "")
+            # Without arguments, tornado has doubled its percent signs.
+            said = (error.log_message or "") % error.args or f"{what}: {reason}"
+        else:
+            kind = type(error).__name__
+            said = f"{what} failed ({kind}); the log of the Jupyter server has more"
+        self._finish_refused(status_code, name, said)
+
+    def _finish_refused(self, status: int, name: str, message: str) -> None:
+        said = printable(message)  # it quotes the request
+        problems = [asdict(Problem("", said))]
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        # `message` is what other extensions show of any refusal of a Jupyter server.
+        self.finish(json.dumps({"error": name, "problems": problems, "message": said}))
+
+
+class Endpoint(Refusing, APIHandler):
+    """An endpoint of ours: JSON in, JSON out."""
+
+
+def answered(method: Method) -> Method:
+    """Let only users in who are logged in, and answer our own errors as refusals."""
+
+    @web.authenticated
+    @wraps(method)
+    async def inner(self: Refusing, *args: Any) -> None:
+        try:
+            await ensure_async(method(self, *args))
+        except DetError as error:
+            self.refuse(error)
+
+    return inner
+
+
+async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> bool:
+    """Return whether the authorizer lets the user of a request do this."""
+    user = handler.current_user
+    return bool(
+        user
+        and await ensure_async(
+            handler.authorizer.is_authorized(handler, user, action, PREFIX + resource)
+        )
+    )
+
+
+async def require(handler: JupyterHandler, action: str, resource: str) -> None:
+    """Go on only if the authorizer lets the user of a request do this; else raise HTTPError 403.
+
+    `@authorized` would do for one resource; it keeps that of the first request for all others.
+    """
+    if not await is_allowed(handler, action, resource):
+        problem = f"you are not allowed to {action} {PREFIX}{resource} on this Jupyter server"
+        raise web.HTTPError(403, problem)
+
+
+async def may_of(handler: JupyterHandler) -> dict[str, list[str]]:
+    """Return the actions that the user of a request may take, by resource."""
+    return {
+        resource: [each for each in ACTIONS if await is_allowed(handler, each, resource)]
+        for resource in RESOURCES
+    }
+
+
+class Info(Endpoint):
+    """The handshake of a page, for all who are logged in."""
+
+    def initialize(self, master: MasterLine, feeder: Feeder) -> None:
+        self._master, self._feeder = master, feeder
+
+    @answered
+    async def get(self) -> None:
+        """Say who we are, what the master does and what this user may do."""
+        may, state = await asyncio.gather(may_of(self), self._master.state())
+        if not (may["experiments"] or may["cluster"]):
+            state = MasterState(state=state.state)
+        answer = Handshake(
+            version=__version__,
+            protocol=PAGE_PROTOCOL,
+            may_read="read" in may["experiments"],
+            may_write="write" in may["experiments"],
+            may=may,
+            master=state,
+            feeder=FeederState(state=self._feeder.state, problem=self._feeder.problem),
+        )
+        self.finish(json.dumps(answer.model_dump()))
+
+
+class StartCell(Endpoint):
+    """Writes the first configuration of a class or function that cells define."""
+
+    @answered
+    async def post(self) -> None:
+        """Answer {configuration}, from {configuration, entrypoint, sources, given}.
+
+        `given` is the configuration of the template that the cell names, if it does.
+        """
+        await require(self, "read", "experiments")
+        body = self.get_json_body()
+        body = body if isinstance(body, dict) else {}
+        text, entrypoint = body.get("configuration", ""), body.get("entrypoint", "")
+        sources = body.get("sources", [])
+        sources = sources if isinstance(sources, list) else [None]
+        given = body.get("given") or {}
+        if (
+            not (isinstance(text, str) and isinstance(entrypoint, str) and isinstance(given, dict))
+            or not all(isinstance(source, str) for source in sources)
+        ):  # fmt: skip
+            raise web.HTTPError(400, "expected configuration, entrypoint and sources, as texts")
+        is_short = sum(map(len, sources)) + len(text) <= _MOST_SOURCE
+        written = await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: start(
+                text, entrypoint, needs_of(sources if is_short else [], entrypoint), given
+            ),
+        )
+        self.finish(json.dumps(FirstConfiguration(configuration=written).model_dump()))
+
+
+class StartMaster(Endpoint):
+    """Starts the master."""
+
+    auth_resource = f"{PREFIX}cluster"
+
+    def initialize(self, master: MasterLine) -> None:
+        self._master = master
+
+    @answered
+    async def post(self) -> None:
+        await require(self, "execute", "cluster")
+        await self._master.start()
+        self.finish(json.dumps((await self._master.state()).model_dump()))

@@ -1,0 +1,110 @@
+"""Ranks as kernels of Jupyter Server, by name: `det-trial-12-rank-3`.
+
+    POST api/kernels {"name": "det-trial-12-rank-3"}    attaches; the rank trains on
+
+A spec is made when a kernel of that name is started, and is in no list: launchers and dialogs
+would offer it for notebooks.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+
+from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection.session import Session
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import TrialView
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.errors import Conflict, MasterUnreachable
+
+PROVISIONER = "det-rank"
+_NAME = re.compile(r"det-trial-(\d{1,15})-rank-(\d{1,9})")
+
+
+def spec_of(kernel_name: str) -> KernelSpec | None:
+    """Return the spec of a rank's kernel; None if the name is not one of a rank."""
+    match = _NAME.fullmatch(kernel_name)
+    if match is None:
+        return None
+    trial_id, rank = int(match[1]), int(match[2])
+    config = {"trial_id": trial_id, "rank": rank}
+    return KernelSpec(
+        argv=[],
+        display_name=f"Trial {trial_id}, rank {rank}",
+        language="python",
+        interrupt_mode="signal",  # the provisioner decides what an interrupt does
+        metadata={"kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config}},
+    )
+
+
+def know_ranks(specs: KernelSpecManager) -> None:
+    """Let a server's specs find those of ranks by their names, without listing them."""
+    find = specs.get_kernel_spec
+
+    def get_kernel_spec(self: KernelSpecManager, kernel_name: str) -> Any:
+        return spec_of(kernel_name) or find(kernel_name)
+
+    # Its class is chosen by the server's configuration, and it lists what it finds elsewhere.
+    specs.get_kernel_spec = MethodType(get_kernel_spec, specs)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRank:
+    """A rank's process, its kernel's connection file, and who it is."""
+
+    name: str
+    process: Process
+    agent_id: str
+    connection_file: str
+
+
+def find_rank(trial_id: int, rank: int) -> RunningRank:
+    """Ask the master for a rank. It blocks: call it in a thread.
+
+    Raises:
+        NotFound: There is no such trial.
+        Conflict: The trial does not run now, or has no such rank.
+        MasterUnreachable: No master runs.
+    """
+    name = f"rank {rank} of trial {trial_id}"
+    view = _fetch_trial(trial_id)
+    ranks = view.allocation.ranks if view.allocation is not None else []
+    if not ranks:
+        why = view.waiting_for or f"the trial is {in_words(view.state)}"
+        raise Conflict(f"{name} does not run now: {why}")
+    found = next((one for one in ranks if one.rank == rank), None)
+    if found is None:
+        raise Conflict(f"trial {trial_id} has no rank {rank}: its ranks are 0 to {len(ranks) - 1}")
+    agents = view.allocation.agent_ids if view.allocation is not None else []
+    agent_id = agents[rank] if rank < len(agents) else ""
+    if not found.process.is_alive:
+        raise Conflict(f"{name} has no process on this computer (agent {agent_id or '?'})")
+    return RunningRank(name, found.process, agent_id, found.connection_file)
+
+
+def why_ended(trial_id: int, rank: int) -> str:
+    """Return why a rank that was attached to has ended, as a sentence. It blocks."""
+    view = _fetch_trial(trial_id)
+    why = f"the trial is {in_words(view.state)}"
+    if view.failure is not None and view.state == "ERROR":
+        why = f"the trial failed: {view.failure.error}"
+    elif view.waiting_for:
+        why = f"the trial waits: {view.waiting_for}"
+    elif view.allocation is not None and view.allocation.ranks:
+        why = "the trial goes on in new processes; restart the kernel to attach to the new one"
+    return f"rank {rank} of trial {trial_id} has ended: {why}"
+
+
+def _fetch_trial(trial_id: int) -> TrialView:
+    """Return what the master knows of a trial; no master is started for it."""
+    info = find_master()
+    if info is None:
+        raise MasterUnreachable("no det_jupyter master runs, so no trial can be found")
+    with closing(Session(info)) as session:
+        return TrialView.model_validate(session.get(f"/trials/{trial_id}"))

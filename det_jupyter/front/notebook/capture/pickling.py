@@ -1,0 +1,296 @@
+"""How a trial's objects are pickled: cloudpickle by value, arrays and tensors out of band.
+
+The notebook's functions share one dict of globals in the stream, which `load_capsule` provides.
+What det_jupyter exports is named as users import it, so that capsules outlive moves of modules.
+torch and numpy are not imported: their objects are recognised by the names of their types.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+import importlib
+import io
+import pickle
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import cloudpickle
+
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.trial.captured import (
+    NotebookGlobals,
+    fill_cached,
+    rebuild_cached,
+    rebuild_storage,
+    rebuild_tensor,
+    rebuild_typed_storage,
+)
+from det_jupyter.front.notebook.capture.refusals import (
+    BY_NAME_ONLY,
+    RefusedError,
+    qualified_names,
+    refusal_of,
+)
+
+# Below this, a file and a mapping per rank cost more than copying.
+_MIN_BLOB_BYTES = 64 * 2**10
+_STANDARD_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+_SKELETONS = {"_make_skeleton_class", "_make_skeleton_enum"}
+
+# What Python knows by module and name, where there is one.
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
+
+_PUBLIC = ("det_jupyter.pytorch", "det_jupyter.core")
+
+_Reducer = Callable[[Any], Any]
+
+
+class Sink(Protocol):
+    """Where a stream goes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take the next part of the stream."""
+
+
+class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """cloudpickle with our reductions; raises RefusedError for what cannot travel."""
+
+    def __init__(
+        self,
+        file: Sink,
+        namespace: Mapping[str, Any],
+        buffer_callback: Callable[[pickle.PickleBuffer], bool] | None = None,
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffer_callback)
+        self.globals_ref[id(namespace)] = NotebookGlobals()
+        self._namespace = namespace
+        self._reducers: dict[type, _Reducer] = {}
+        self._special: dict[str, _Reducer] = {
+            "builtins.builtin_function_or_method": self.reduce_reference,
+            "builtins.code": self.reduce_reference,
+            "builtins.function": self.reduce_function,
+            "builtins.module": self.reduce_reference,
+            "builtins.type": self.reduce_class,
+            "functools.cached_property": self._reduce_cached_property,
+            "functools._lru_cache_wrapper": self._reduce_cached,
+            "numpy.ndarray": self.reduce_array,
+            "torch.Tensor": self._reduce_tensor,
+            "torch.storage.TypedStorage": self._reduce_typed_storage,
+            "torch.storage.UntypedStorage": self.reduce_storage,
+            "typing.NewType": self._reduce_new_type,
+        }
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return the reduction of any object that is not of a built-in data type."""
+        type_ = type(obj)
+        reduce = self._reducers.get(type_)
+        if reduce is None:
+            reduce = self._reducers[type_] = self._reducer_of(type_)
+        reduced = reduce(obj)
+        return _by_public_name(obj) if reduced is NotImplemented else reduced
+
+    def _reducer_of(self, type_: type) -> _Reducer:
+        if refusal := refusal_of(type_):
+            error = RefusedError(refusal)
+            return functools.partial(self._reduce_refused, error)
+        for name in qualified_names(type_):
+            if name in self._special:
+                return self._special[name]
+        if type_.__module__ == "__main__" or type_ in self.dispatch_table:
+            return self._reduce_as_cloudpickle
+        return self._reduce_plain
+
+    def _reduce_as_cloudpickle(self, obj: Any) -> Any:
+        return super().reducer_override(obj)
+
+    def _reduce_refused(self, error: RefusedError, obj: Any) -> Any:
+        for name in _STANDARD_STREAMS:
+            if obj is getattr(sys, name, None):
+                return getattr, (sys, name)  # the rank has its own
+        return self.refuse(error)
+
+    def refuse(self, error: RefusedError) -> Any:
+        """Deal with an object that cannot travel."""
+        raise error
+
+    def _reduce_plain(self, obj: Any) -> Any:
+        # An object of a library's type that calls itself the notebook's (`__module__`) may pickle
+        # as a mere name in `__main__`, where no rank would find it.
+        calls_itself_ours = getattr(obj, "__module__", None) == "__main__"
+        if calls_itself_ours and isinstance(obj.__reduce_ex__(5), str):
+            return self.refuse(RefusedError(BY_NAME_ONLY))
+        return NotImplemented
+
+    def reduce_reference(self, obj: Any) -> Any:
+        """Reduce a module, what is imported from one by its name, or a code object."""
+        return NotImplemented
+
+    def reduce_function(self, function: types.FunctionType) -> Any:
+        """Reduce a function: NotImplemented when it travels by reference."""
+        reduced = super().reducer_override(function)
+        if reduced is NotImplemented:
+            return self.reduce_reference(function)
+        names = reduced[2][1]["__globals__"]
+        for name in [name for name, value in names.items() if _is_shells(name, value)]:
+            del names[name]
+        return reduced
+
+    def reduce_class(self, class_: type) -> Any:
+        """Reduce a class: NotImplemented when it travels by reference."""
+        reduced = super().reducer_override(class_)
+        if isinstance(reduced, tuple) and reduced[0].__name__ in _SKELETONS:
+            # Without cloudpickle's tracking id: else loading a capsule in the notebook that made
+            # it would overwrite the notebook's own class.
+            make, args, *rest = reduced
+            return (make, (*args[:-2], None, args[-1]), *rest)
+        return self.reduce_reference(class_) if reduced is NotImplemented else reduced
+
+    def reduce_array(self, array: Any) -> Any:
+        """Reduce a numpy array; numpy itself sends contiguous ones out of band."""
+        if not is_plain_array(array):
+            return NotImplemented
+        numpy = sys.modules["numpy"]
+        array = numpy.asarray(array)  # of a memmap, whose own reduction would copy it
+        return (array if array.flags.forc else numpy.ascontiguousarray(array)).__reduce_ex__(5)
+
+    def _reduce_tensor(self, tensor: Any) -> Any:
+        torch = sys.modules["torch"]
+        if (
+            type(tensor) is not torch.Tensor
+            or tensor.layout is not torch.strided
+            or tensor.is_quantized
+            or tensor.device.type == "meta"
+            or tensor.is_conj()
+            or tensor.is_neg()
+            or tensor._backward_hooks
+            or vars(tensor)
+        ):
+            return NotImplemented  # torch's own reduction, which comes back here for the memory
+        place = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        return rebuild_tensor, (
+            tensor.untyped_storage(),
+            tensor.dtype,
+            *place,
+            tensor.requires_grad,
+        )
+
+    def reduce_storage(self, storage: Any) -> Any:
+        """Reduce the memory of a torch tensor; views of it share it again when they are loaded."""
+        on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
+        size = on_cpu.nbytes()
+        buffer = (ctypes.c_char * size).from_address(on_cpu.data_ptr() if size else 0)
+        buffer.owner = on_cpu  # the copy of a CUDA tensor lives until it is written
+        return rebuild_storage, (pickle.PickleBuffer(buffer),)
+
+    def _reduce_typed_storage(self, storage: Any) -> Any:
+        return rebuild_typed_storage, (storage._untyped_storage, storage.dtype)
+
+    def _reduce_cached_property(self, cached: functools.cached_property[Any]) -> Any:
+        # Before Python 3.12 it holds a lock, which its copy has to make for itself.
+        return type(cached), (cached.func,), {"attrname": cached.attrname}
+
+    def _reduce_cached(self, cached: Any) -> Any:
+        if is_importable(cached):
+            return self.reduce_reference(cached)
+        if (function := self.reduce_function(cached.__wrapped__)) is NotImplemented:
+            return NotImplemented
+        # Recursive functions meet their own wrapper on the way: it must exist before its function
+        # is filled.
+        make, args, state, _, _, fill = function
+        parameters = cached.cache_parameters()
+        return rebuild_cached, (make, args, parameters), (fill, state), None, None, fill_cached
+
+    def _reduce_new_type(self, new_type: Any) -> Any:
+        if new_type.__module__ != "__main__":
+            return NotImplemented
+        return typing.NewType, (new_type.__name__, new_type.__supertype__)
+
+
+def is_importable(value: Any) -> bool:
+    """Return whether a rank gets the value by importing it, so that nothing of it travels."""
+    if isinstance(value, types.ModuleType):
+        return True
+    if not isinstance(value, _NAMED):
+        return False
+    module = sys.modules.get(value.__module__ or "builtins")
+    if module is None or module.__name__ == "__main__":
+        return False
+    try:
+        return functools.reduce(getattr, value.__qualname__.split("."), module) is value
+    except AttributeError:
+        return False
+
+
+def _by_public_name(obj: Any) -> Any:
+    """Return the reduction of what a package of ours exports: by its name in that package."""
+    if not isinstance(obj, _NAMED):
+        return NotImplemented
+    home = obj.__module__
+    for package in _PUBLIC:
+        if isinstance(home, str) and home.startswith(f"{package}."):
+            exporter = importlib.import_module(package)
+            if obj.__name__ in exporter.__all__ and getattr(exporter, obj.__name__) is obj:
+                return getattr, (exporter, obj.__name__)
+    return NotImplemented
+
+
+def is_plain_array(array: Any) -> bool:
+    """Return whether a numpy array is nothing but memory with a shape: it goes out of band."""
+    numpy = sys.modules["numpy"]
+    is_plain = type(array) is numpy.ndarray or isinstance(array, numpy.memmap)
+    return is_plain and not array.dtype.hasobject
+
+
+def _is_shells(name: str, value: Any) -> bool:
+    """Return whether `value` is the shell's substitute for a builtin (`open`, `exit`, `quit`)."""
+    is_function = isinstance(value, types.FunctionType)
+    home = value.__globals__.get("__name__") if is_function else type(value).__module__
+    return hasattr(builtins, name) and str(home).startswith(("IPython.", "ipykernel."))
+
+
+class PackPickler(TrialPickler):
+    """Writes the stream, its large buffers as blobs, and notes what the stream refers to."""
+
+    def __init__(self, file: Sink, namespace: Mapping[str, Any], blobs: BlobStore) -> None:
+        super().__init__(file, namespace, self._place_buffer)
+        self._blobs = blobs
+        self.buffers: list[str] = []
+        self.code_files: set[str] = set()
+        self.modules: set[str] = set()
+
+    def _place_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Store a buffer as a blob, or return True to leave it in the stream."""
+        with buffer.raw() as view:
+            if view.nbytes < _MIN_BLOB_BYTES:
+                return True
+            self.buffers.append(self._blobs.put(view))
+            return False
+
+    def reduce_reference(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            self.code_files.add(obj.co_filename)
+            return NotImplemented
+        name = obj.__name__ if isinstance(obj, types.ModuleType) else obj.__module__
+        if isinstance(name, str):
+            self.modules.add(name.partition(".")[0])
+        return NotImplemented
+
+
+def pack(
+    value: Any, names: Iterable[str], namespace: Mapping[str, Any], blobs: BlobStore
+) -> tuple[bytes, PackPickler]:
+    """Return the stream of a class or function and of all names that travel with it.
+
+    Large buffers are written to `blobs`; the pickler holds what it noted on the way.
+    """
+    root = (value, {name: namespace[name] for name in names})
+    stream = io.BytesIO()
+    pickler = PackPickler(stream, namespace, blobs)
+    pickler.dump(root)
+    pickler.clear_memo()  # it holds the trial's arrays, and copies of some
+    return stream.getvalue(), pickler

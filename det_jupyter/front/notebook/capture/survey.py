@@ -1,0 +1,238 @@
+"""Looks at a trial before it is packed: which names travel, how large they are, what cannot.
+
+Every name is pickled by itself into a counter that keeps nothing, and the pickle is cut wherever
+it meets another name of the notebook, which then has its turn:
+
+    DigitsTrial ──► Net, train_set          each name's size is its own, without the names it uses;
+                      │       └──► images   each failure belongs to one name, so that all failures
+                      └──► make_layer       are found in one go
+
+Memory is counted once, for the first name that leads to it. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import pickle
+import types
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from det_jupyter.front.notebook.capture.parts import parts_of
+from det_jupyter.front.notebook.capture.pickling import TrialPickler, is_importable, is_plain_array
+from det_jupyter.front.notebook.capture.refusals import (
+    Refusal,
+    RefusedError,
+    qualified_names,
+    refusal_for_failure,
+    refusal_of,
+)
+
+_MAX_CULPRITS = 3  # for each name
+_MAX_PARTS = 1000  # of one object
+_MAX_DEPTH = 25
+_CUT = (str, ("",))  # what a survey's stream holds instead of something that has its own turn
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What was found: sizes of the names that travel, in the order in which they were met."""
+
+    namespace: Mapping[str, Any]
+    values: Mapping[str, Any]  # the namespace, and in it the class or function that travels
+    names: dict[int, str]  # of the notebook's objects, by identity
+    sizes: dict[str, int] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)  # functions that refer to names
+    failures: dict[str, BaseException] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)  # of names with tensors off the CPU
+    counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
+    functions: list[types.FunctionType] = field(default_factory=list)  # with these globals
+
+    def meet(self, name: str, user: str) -> None:
+        """Note that a name travels."""
+        if name not in self.sizes:
+            self.sizes[name] = 0
+            self.users[name] = user
+            self.names.setdefault(id(self.values[name]), name)
+
+
+def survey_trial(
+    entrypoint: str, value: Any, namespace: Mapping[str, Any], ignored: Collection[str]
+) -> Survey:
+    """Return what travels when a class or function of that name does.
+
+    Args:
+        namespace: The notebook's globals.
+        ignored: Names in it that are the shell's own.
+    """
+    values = {**namespace, entrypoint: value}
+    names: dict[int, str] = {}
+    for name, each in list(namespace.items()):
+        if not name.startswith("_") and name not in ignored and _has_identity(each):
+            names.setdefault(id(each), name)
+    names[id(value)] = entrypoint
+    survey = Survey(namespace=namespace, values=values, names=names)
+    survey.meet(entrypoint, "")
+    done = 0
+    while queued := list(survey.sizes)[done:]:  # names that are met on the way queue at its end
+        for name in queued:
+            _survey_name(survey, name, values[name])
+        done += len(queued)
+    return survey
+
+
+def _survey_name(survey: Survey, name: str, value: Any) -> None:
+    try:
+        _SurveyPickler(survey, name).dump(value)
+    except Exception as error:  # anything that user code raises while it is pickled
+        survey.failures[name] = error
+        # What comes behind the failure has not been looked at: look at the parts one by one.
+        for _, part in islice(parts_of(value), _MAX_PARTS):
+            with suppress(Exception):
+                _SurveyPickler(survey, name).dump(part)
+
+
+def _has_identity(value: Any) -> bool:
+    """Return whether to recognise the object, when something else holds it, as this name's value.
+
+    Small constants (`torch.float32`, the number 1) are shared by everything: meeting one shows
+    nothing of the name.
+    """
+    is_array = "numpy.ndarray" in qualified_names(type(value))
+    return (is_array or type(value).__dictoffset__ != 0) and not is_importable(value)
+
+
+class _Counter:
+    """A file that keeps only the number of bytes written to it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        return len(data)
+
+
+class _SurveyPickler(TrialPickler):
+    """Pickles one name's value to see whether it can be, and how large it is.
+
+    A probe (`name` is None) notes nothing: it only finds out whether an object can be pickled.
+    """
+
+    def __init__(self, survey: Survey, name: str | None) -> None:
+        self._counter = _Counter()
+        super().__init__(self._counter, survey.namespace, self._count_buffer)
+        self._survey = survey
+        self._name = name
+        self._root: Any = None
+
+    def dump(self, obj: Any) -> None:
+        self._root = obj
+        super().dump(obj)
+        if self._name is not None:
+            self._survey.sizes[self._name] += self._counter.size
+
+    def reducer_override(self, obj: Any) -> Any:
+        name = self._survey.names.get(id(obj))
+        if name is not None and obj is not self._root:
+            self._meet(name, "")
+            return _CUT
+        return super().reducer_override(obj)
+
+    def reduce_function(self, function: types.FunctionType) -> Any:
+        reduced = super().reduce_function(function)
+        if reduced is not NotImplemented and function.__globals__ is self._survey.namespace:
+            if self._name is not None:
+                self._survey.functions.append(function)
+            slots = reduced[2][1]
+            for name, value in slots["__globals__"].items():
+                if not is_importable(value):
+                    self._meet(name, function.__qualname__)
+            slots["__globals__"] = {}
+        return reduced
+
+    def reduce_array(self, array: Any) -> Any:
+        if not is_plain_array(array):
+            return super().reduce_array(array)
+        self._count(array.__array_interface__["data"][0], array.nbytes)
+        return _CUT
+
+    def reduce_storage(self, storage: Any) -> Any:
+        if storage.device.type != "cpu" and self._name is not None:
+            self._survey.devices[self._name] = str(storage.device)
+        self._count(storage.data_ptr(), storage.nbytes())
+        return _CUT
+
+    def refuse(self, error: RefusedError) -> Any:
+        if self._name is None:
+            return super().refuse(error)
+        self._survey.failures.setdefault(self._name, error)
+        return _CUT
+
+    def _meet(self, name: str, user: str) -> None:
+        if self._name is not None:
+            self._survey.meet(name, user)
+
+    def _count_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        with buffer.raw() as view:
+            self._counter.size += view.nbytes
+        return False
+
+    def _count(self, address: int, num_bytes: int) -> None:
+        if self._name is not None and (address, num_bytes) not in self._survey.counted:
+            self._survey.counted.add((address, num_bytes))
+            self._survey.sizes[self._name] += num_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """An object that cannot travel, by its path from the name that holds it."""
+
+    path: str
+    type_name: str
+    refusal: Refusal
+
+
+def find_culprits(survey: Survey, name: str) -> list[Culprit]:
+    """Return the innermost objects that kept a name from being pickled, the first few of them."""
+    search = _Search(survey)
+    search.descend(name, survey.values[name], survey.failures[name], depth=0)
+    return search.culprits[:_MAX_CULPRITS]
+
+
+class _Search:
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []  # else the identity of a temporary object could come again
+        self.culprits: list[Culprit] = []
+
+    def descend(self, path: str, value: Any, error: BaseException, depth: int) -> None:
+        self._seen.add(id(value))
+        self._kept.append(value)
+        is_leaf = True
+        is_refused = refusal_of(type(value)) is not None
+        parts = () if is_refused or depth == _MAX_DEPTH else parts_of(value)
+        for step, part in islice(parts, _MAX_PARTS):
+            if len(self.culprits) >= _MAX_CULPRITS:
+                return
+            if id(part) in self._survey.names:
+                continue  # it has its own turn
+            if (part_error := self._probe(part)) is not None:
+                is_leaf = False
+                if id(part) not in self._seen:
+                    self.descend(path + step, part, part_error, depth + 1)
+        if is_leaf:
+            refusal = refusal_for_failure(type(value), error)
+            self.culprits.append(
+                Culprit(path=path, type_name=type(value).__name__, refusal=refusal)
+            )
+
+    def _probe(self, value: Any) -> BaseException | None:
+        try:
+            _SurveyPickler(self._survey, None).dump(value)
+        except Exception as error:  # anything that user code raises while it is pickled
+            return error
+        return None

@@ -1,0 +1,156 @@
+"""Which words fit at a place of our magics' lines, and of the YAML below them.
+
+Some are the master's, if one runs already. It is asked in a thread, for which Tab waits 40 ms at
+most. If the answer takes longer, Tab gets the one of the last time, and this one the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
+
+from det_jupyter.client import Client
+from det_jupyter.config.tree import all_paths
+from det_jupyter.connection.autostart import find_master
+from det_jupyter.contract.messages import ExperimentQuery
+from det_jupyter.errors import DetError
+from det_jupyter.front.notebook.complete.table import (
+    CELL_VERBS,
+    cell_parser,
+    det_parser,
+    line_parser,
+)
+from det_jupyter.front.notebook.complete.yaml_words import find_cursor, words_at
+from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.verbs.completing import options_of, words_after
+
+_PATIENCE_S = 0.04
+_FRESH_S = 5.0
+_SOURCES = 3  # experiments whose metrics are offered
+
+Ask = Callable[[Client], list[str]]
+
+
+def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
+    """Return what fits at the end of `line`, and how much of it is typed; None: not ours.
+
+    It is the line up to the cursor: of a cell's lines that of this number, from 0.
+    """
+    if magic := re.match(r"\s*%(det_experiment|det)\s", line):
+        parser = line_parser() if magic[1] == "det_experiment" else det_parser()
+        return _line_words(parser, line), _typed(line)
+    if not (magic := re.match(r"%%(det_experiment|det)(?=\s|$)", lines[0])):
+        return None
+    if number > 0:
+        return _yaml_words("\n".join([*lines[1:number], line]))
+    if magic[1] == "det":
+        return _line_words(det_parser(), line), _typed(line)
+    given = line.removesuffix(_typed(line)).split()[1:]
+    if given[:1] and given[0] in CELL_VERBS:
+        return _line_words(line_parser(), line), _typed(line)
+    if given[-1:] == ["--template"]:
+        return _KNOWN["templates"](), _typed(line)
+    return [*options_of(cell_parser()), *([] if given else CELL_VERBS)], _typed(line)
+
+
+def _typed(line: str) -> str:
+    return "" if line[-1:].isspace() else (line.split() or [""])[-1]
+
+
+def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
+    """Return what may follow the words of a line: verbs, then what its verb takes."""
+    return words_after(parser, line.removesuffix(_typed(line)).split()[1:], _KNOWN)
+
+
+def _yaml_words(text: str) -> tuple[list[str], str]:
+    cursor = find_cursor(text)
+    if (*cursor.section, cursor.key) == ("resources", "resource_pool"):
+        return _KNOWN["pools"](), cursor.typed
+    return words_at(cursor, _metrics), cursor.typed
+
+
+class Lookups:
+    """Answers by question, each asked again when it is some seconds old."""
+
+    def __init__(self, connect: Callable[[], Client | None]) -> None:
+        self._connect = connect
+        self._answers: dict[str, list[str]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def words(self, question: str, ask: Ask) -> list[str]:
+        """Return the answer to a question, or what is known of it yet.
+
+        `ask` is called with a client in a thread, one at a time for a question.
+        """
+        with self._lock:
+            is_fresh = time.monotonic() - self._asked_at.get(question, -_FRESH_S) < _FRESH_S
+            if not is_fresh:
+                self._asked_at[question] = time.monotonic()
+        if not is_fresh:
+            thread = threading.Thread(
+                target=self._find_out, args=(question, ask), name="det-complete", daemon=True
+            )
+            thread.start()
+            thread.join(_PATIENCE_S)
+        return self._answers.get(question, [])
+
+    def _find_out(self, question: str, ask: Ask) -> None:
+        client = self._connect()
+        if client is not None:
+            with suppress(DetError):  # it ends just now: what was known stays
+                self._answers[question] = ask(client)
+
+
+QUESTIONS: dict[str, Ask] = {  # experiments come newest first, trials that wait in their order
+    "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
+    "templates": lambda c: [template.name for template in c.templates()],
+    "agents": lambda c: [agent.id for pool in c.pools() for agent in pool.agents],
+    "pools": lambda c: [pool.name for pool in c.pools()],
+    "trials": lambda c: [str(entry.trial_id) for entry in c.cluster().queue],
+}
+
+
+def metric_names(client: Client, entrypoint: str | None) -> list[str]:
+    """Return the metrics that the newest experiment of this class has validated by."""
+    rows = client.find(ExperimentQuery(archived=True)).rows
+    names: dict[str, None] = {}
+    for row in [row for row in rows if entrypoint in (None, row.entrypoint)][:_SOURCES]:
+        names[row.metric] = None
+        for curve in client.curves(row.id, max_points=4):
+            if curve.group == "validation":
+                names[curve.name] = None
+    return list(names)
+
+
+@cache
+def _lookups() -> Lookups:
+    return Lookups(_running_master)
+
+
+def _running_master() -> Client | None:
+    """Return a client of the master that runs; None when none does: Tab starts nothing."""
+    try:
+        return connection.client() if find_master() else None
+    except DetError:
+        return None
+
+
+def _look_up(question: str, ask: Ask) -> list[str]:
+    return _lookups().words(question, ask)
+
+
+def _metrics(entrypoint: str | None) -> list[str]:
+    ask = partial(metric_names, entrypoint=entrypoint)
+    return _look_up(f"metrics of {entrypoint}", ask)
+
+
+_KNOWN: dict[str, Callable[[], list[str]]] = {
+    "keys": lambda: list(all_paths()),
+    **{name: partial(_look_up, name, ask) for name, ask in QUESTIONS.items()},
+}

@@ -1,0 +1,76 @@
+"""Checks of a submission that the notebook makes before it asks the master."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from det_jupyter.config import ExperimentConfig, find_missing_batch_size
+from det_jupyter.config.migrate import migrate
+from det_jupyter.contract.trial.rank_arguments import find_function_problem
+from det_jupyter.contract.trial.source import Function, find_batch_size_reader, method_of
+from det_jupyter.errors import Problem
+from det_jupyter.front.notebook.capture.capture import find_entrypoint_problem
+
+
+def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with the trial class or function, as far as its source shows."""
+    library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
+    base = library.PyTorchTrial if library is not None else object
+    if problem := find_entrypoint_problem(entrypoint, namespace, base):
+        return [problem]
+    value = namespace[entrypoint]
+    if isinstance(value, FunctionType):
+        said = find_function_problem(value)
+        return [Problem("entrypoint", f"{entrypoint} {said}")] if said else []
+    if library is None or not issubclass(value, library.PyTorchTrial):
+        return [
+            Problem(
+                "entrypoint",
+                f"{entrypoint} does not derive from PyTorchTrial; "
+                f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch), "
+                "or name a function, which every rank then calls",
+            )
+        ]
+    found = library.check_trial_class(value) + library.check_constructor(value)
+    return [Problem("entrypoint", problem) for problem in found]
+
+
+def find_batch_size_problems(
+    document: Mapping[str, Any], trial_class: type = object
+) -> list[Problem]:
+    """Return a problem if a trial class is to train without a batch size that it needs.
+
+    It is no part of the configuration's own checks: a function needs none.
+    """
+    document = migrate(document).document
+    resources, hparams = document.get("resources"), document.get("hyperparameters")
+    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
+    if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
+        where = "hyperparameters.global_batch_size"
+        asker = f"resources.slots_per_trial: {slots}"
+        return [Problem.missing(where, f"; give the batch size of all slots together ({asker})")]
+    reader = find_batch_size_reader(lambda name: _own_method(trial_class, name))
+    return find_missing_batch_size(document, f"{trial_class.__name__}.{reader}" if reader else "")
+
+
+def _own_method(trial_class: type, name: str) -> Function | None:
+    """Return the user's method of this name, parsed; None if it is ours, or its source unknown."""
+    module = getattr(getattr(trial_class, name, None), "__module__", None) or ""
+    return None if module.startswith("det_jupyter.") else method_of(trial_class, name)
+
+
+def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem if the class's source shows that it never reports the searcher's metric.
+
+    A function need not report any: then there is nothing to judge it by, and it runs all the same.
+    """
+    trial_class = namespace.get(str(config.entrypoint))
+    if not isinstance(trial_class, type):
+        return []
+    library = sys.modules["det_jupyter.pytorch"]
+    problems: list[Problem] = library.check_searcher_metric(trial_class, config.searcher.metric)
+    return problems

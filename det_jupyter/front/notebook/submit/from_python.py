@@ -1,0 +1,131 @@
+"""`det_jupyter.submit`: an experiment from a loop, a script or a computed configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from det_jupyter.client.drafts import lay_over, read_file, with_template
+from det_jupyter.config import Reading, read_yaml, try_changes
+from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.front.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.front.notebook.submit.caller import Caller
+from det_jupyter.front.notebook.submit.submitting import (
+    storage_of_master,
+    submit_draft,
+    template_named,
+)
+
+
+def submit(
+    trial: type | FunctionType | str | Sequence[str] | None,
+    config: Mapping[str, Any] | str | Path,
+    /,
+    *,
+    context: str | Path | None = None,
+    include: Sequence[str | Path] = (),
+    follow_links: bool = False,
+    queue_anyway: bool = False,
+    allow_large: bool = False,
+    **overrides: Any,
+) -> NotebookExperiment:
+    """Submit an experiment, as `%%det_experiment` does, and return its handle at once.
+
+    It works in a notebook and in a script, where the classes and functions of the script travel
+    to the ranks as those of a notebook do; nothing of the script is run there.
+
+        for lr in (0.1, 0.03, 0.01):
+            det_jupyter.submit(Trial, config, slots=2, **{"hyperparameters.lr": lr})
+
+    Args:
+        trial: The trial class, or a function that each rank calls; or what an `entrypoint` may
+            be: "model_def:MyTrial", "python3 train.py --epochs 3", a list of words. It takes the
+            place of the configuration's `entrypoint`. None: the configuration has one.
+        config: The configuration, its YAML, or the file that holds it: a Path, or text that ends
+            in .yaml or .yml.
+        context: The context directory: ranks work in a copy of it.
+        include: Files and folders to add to that copy, by their own names.
+        follow_links: Send what links out of the context directory lead to, in their places.
+        queue_anyway: Submit it though no pool can run it now: slots may come.
+        allow_large: Send more than 1 GiB to the ranks.
+        overrides: Laid over the configuration: any of its keys (`name`, `hyperparameters`,
+            `template`), `slots` for `resources.slots_per_trial`, and keys with dots in a dict:
+            `**{"searcher.max_length.epochs": 3}`. In a dict, `config` may have such keys too.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration or the trial.
+        CaptureError: Everything that cannot travel to the ranks.
+    """
+    problems: list[Problem] = []
+    name = None if trial is None else _entrypoint_of(trial, problems)
+    changes, found = try_changes(overrides)
+    problems += found
+    reading, where = _read(config, problems)
+    reading = lay_over(reading, [changes, {"entrypoint": name}] if name else [changes])
+    shell = get_ipython()
+    caller = Caller(
+        namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
+        shell=shell,
+        given={str(name): trial} if name and isinstance(trial, type | FunctionType) else {},
+        is_call=True,
+        queue_anyway=queue_anyway,
+        allow_large=allow_large,
+        context=context,
+        include=(include,) if isinstance(include, str | Path) else tuple(include),
+        follow_links=follow_links,
+    )
+    try:
+        draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
+        return submit_draft(draft, caller)
+    except ConfigError as error:
+        # Of a trial without a name it is said already.
+        is_named = name != ""
+        found = [
+            p for p in error.problems if is_named or p.path != "entrypoint" or not p.is_missing
+        ]
+        raise ConfigError([replace(problem, source=where) for problem in found]) from None
+
+
+def _entrypoint_of(trial: Any, problems: list[Problem]) -> str | list[str]:
+    if isinstance(trial, str):
+        return trial
+    if isinstance(trial, list | tuple) and all(isinstance(word, str) for word in trial):
+        return list(trial)
+    name = trial.__name__ if isinstance(trial, (type, FunctionType)) else ""
+    if not name.isidentifier():
+        problems.append(
+            Problem(
+                "entrypoint",
+                f"got {trial!r:.60}, expected a class or a function with a name, or text",
+            )
+        )
+        return ""
+    return name
+
+
+def _read(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
+    """Return what the configuration says, and the source that its problems name.
+
+    Other `problems` go into the reading, or into the ConfigError if it cannot be read.
+    """
+    if isinstance(config, Mapping):
+        document, found = try_changes(config)
+        return Reading(document=document, problems=[*problems, *found]), ""
+    where = ""
+    try:
+        if not isinstance(config, str | Path):
+            needed = "expected a dict, YAML, or the path of a file with YAML"
+            raise ConfigError(Problem("config", f"got {config!r:.60}, {needed}"))
+        text = str(config)
+        if isinstance(config, Path) or text.rstrip().endswith((".yaml", ".yml")):
+            text, where = read_file(Path(config)), str(config)
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from None
+    reading = read_yaml(text)
+    return replace(reading, problems=reading.problems + problems), where

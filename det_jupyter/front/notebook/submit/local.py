@@ -1,0 +1,86 @@
+"""`%%det_experiment --local`: a few batches of the trial right here, before it is submitted."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import random
+import shlex
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.contract.schema.hyperparameters import sample_hparams
+from det_jupyter.contract.values.entrypoints import (
+    Captured,
+    Command,
+    Imported,
+    Program,
+    meaning_of,
+)
+from det_jupyter.errors import Problem
+from det_jupyter.front.notebook.submit.checks import find_class_problems
+from det_jupyter.front.notebook.submit.contexts import SCRIPTS
+from det_jupyter.front.notebook.submit.submitting import print_notices, read_draft
+
+
+def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
+    """Train a few batches of one trial of the experiment in this kernel and return the trial.
+
+    Hyperparameters that are ranges are drawn. Nothing is submitted; breakpoints and `%debug` work
+    as in any cell.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration or the entrypoint.
+    """
+    __tracebackhide__ = True  # IPython: the cell, and then the user's own code
+    draft = read_draft(cell, options)
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
+    meaning = meaning_of(draft.merged().get("entrypoint"))
+    if isinstance(meaning, Captured):
+        problems += find_class_problems(meaning.name, shell.user_ns)
+    elif meaning is not None:
+        problems.append(Problem("entrypoint", _another_way(meaning)))
+    if problems or config is None or not isinstance(meaning, Captured):
+        raise draft.located(problems)
+    entrypoint = shell.user_ns[meaning.name]
+    print_notices(draft)
+    hparams = sample_hparams(config.hyperparameters, random.Random(0))
+    if not isinstance(entrypoint, type):
+        print(f"{meaning.name} is a function: {_call_of(entrypoint, hparams)}")
+        return None
+    # By name: only here does the notebook need the training library, which the class has loaded.
+    library = importlib.import_module("det_jupyter.pytorch")
+    return library.try_out(entrypoint, config, hparams, batches=options.local)
+
+
+def _another_way(entrypoint: Imported | Program | Command) -> str:
+    """Return why --local cannot try the entrypoint, and what can."""
+    if isinstance(entrypoint, Imported):
+        top = entrypoint.name.partition(".")[0]
+        is_script = f"{entrypoint.module.replace('.', '/')}.py" in SCRIPTS
+        how = (
+            "run the script's code in a cell without %%det_script"
+            if is_script
+            else f"import it, `from {entrypoint.module} import {top}`"
+        )
+        return f"--local tries classes of this notebook; {how}, and write `entrypoint: {top}`"
+    if isinstance(entrypoint, Program):
+        target = f"-m {entrypoint.target}" if entrypoint.is_module else entrypoint.target
+        line = shlex.join(["python3", *target.split(maxsplit=1), *entrypoint.args])
+    elif entrypoint.argv[:2] == ("sh", "-c"):
+        line = entrypoint.argv[2]
+    else:
+        line = shlex.join(entrypoint.argv)
+    return f"--local cannot run a command in this kernel; run it beside it: `!{line}`"
+
+
+def _call_of(function: Any, hparams: Mapping[str, Any]) -> str:
+    """Return how to call a function in this kernel as ranks do."""
+    values = {"core_context": "context", "context": "context", "info": "None", "hparams": hparams}
+    taken = [name for name in inspect.signature(function).parameters if name in values]
+    call = f"{function.__name__}({', '.join(f'{name}={values[name]}' for name in taken)})"
+    if not {"core_context", "context"} & set(taken):
+        return f"call it, {call}"
+    return f"call it, `with det_jupyter.core.init() as context: {call}`"

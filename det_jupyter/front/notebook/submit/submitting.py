@@ -1,0 +1,243 @@
+"""From a draft to a submitted experiment: check everything, capture, post."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client import Client
+from det_jupyter.client.code_checks import find_code_problems
+from det_jupyter.client.creating import (
+    capsule_of,
+    find_open_storage,
+    find_slot_problems,
+    live_notice,
+    with_context,
+)
+from det_jupyter.client.drafts import Draft, below_magic, with_template
+from det_jupyter.client.environment import assigned_variables, find_unset, take_along
+from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule, CreateExperiment
+from det_jupyter.contract.trial.context_dir import ContextPlan
+from det_jupyter.contract.values.entrypoints import (
+    Captured,
+    Entrypoint,
+    entrypoint_text,
+    meaning_of,
+)
+from det_jupyter.contract.values.text import count
+from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
+from det_jupyter.front.notebook.capture.capture import capture
+from det_jupyter.front.notebook.handles import connection, experiments
+from det_jupyter.front.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, present_folder
+from det_jupyter.front.notebook.submit.checks import (
+    find_batch_size_problems,
+    find_class_problems,
+    find_metric_problems,
+)
+from det_jupyter.front.notebook.submit.contexts import list_files, plan_surroundings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """An experiment that was checked and captured, and is not submitted yet."""
+
+    config: ExperimentConfig
+    capsule: Capsule
+    plan: ContextPlan | None  # its context directory, if there is one
+    notices: list[str]  # beside those of the configuration
+
+
+def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
+    return submit_draft(read_draft(cell, options), _caller_of(options, shell))
+
+
+def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
+    """Submit an experiment and return its handle.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration or the entrypoint, each line
+            with the line of the text it is about.
+        CaptureError: Everything that cannot travel to the ranks.
+    """
+    ready = _prepare(draft, caller)
+    request = CreateExperiment(
+        config=draft.document,
+        template=draft.template_name,
+        capsule=ready.capsule,
+        python=sys.executable,
+        cwd=str(present_folder()),
+        notebook=notebook_path(caller),
+        queue_anyway=caller.queue_anyway,
+    )
+    try:
+        view = connection.client().create(request)
+    except ConfigError as error:
+        raise draft.located(error.problems) from None
+    print_notices(draft, ready.notices)
+    if caller.is_call:  # the handle need not be shown, and its view says the same
+        for notice in ready.capsule.notices:
+            print(f"Note: {notice}")
+    return experiments.experiment_of(view)
+
+
+def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
+    """Check everything as `submit` does and print what would travel; submit nothing."""
+    draft = read_draft(cell, options)
+    ready = _prepare(draft, _caller_of(options, shell), is_dry=True)
+    config, capsule = ready.config, ready.capsule
+    print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
+    if capsule.payload or ready.plan is not None:
+        print("It takes with it:")
+    for item in capsule.captured:
+        where = f"from {item.cell}" if item.cell else ""
+        print(f"  {item.name:24} {item.type:20} {item.size_bytes:>12,} bytes  {where}".rstrip())
+    for module in capsule.modules:
+        print(f"  {module}")
+    if ready.plan is not None:
+        for line in list_files(ready.plan):
+            print(f"  {line}")
+    print_notices(draft, capsule.notices + ready.notices)
+
+
+def _to_run(config: ExperimentConfig, client: Client) -> str:
+    asked = config.resources
+    number = asked.slots_per_trial
+    problem = client.find_impossibility(
+        number, pool=asked.resource_pool or "", is_single_agent=asked.is_single_node
+    )
+    if problem is not None:  # else it was refused, but for --queue-anyway
+        return f"to queue, though it cannot run now: {problem}"
+    return f"to run on {count(number, 'slot')}" if number else "to run without slots"
+
+
+def read_draft(cell: str, options: argparse.Namespace) -> Draft:
+    """Return the configuration that a cell and the options of its magic give.
+
+    Problems with its text are among those that `Draft.parse` returns.
+    """
+    reading = read_yaml(below_magic(cell))
+    document = _with_options(reading.document, options)
+    return with_template(reading, document, template_named, options.template, storage_of_master)
+
+
+def template_named(name: str) -> dict[str, Any]:
+    return connection.client().template(name).config
+
+
+def storage_of_master() -> str:
+    """Return the master's folder for checkpoints that cannot go where they should."""
+    return connection.client().session.info.checkpoint_storage
+
+
+def print_notices(draft: Draft, others: Sequence[str] = ()) -> None:
+    """Print what of the configuration has no effect, where it trusts every user, and others."""
+    merged = draft.merged()
+    found = draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged)
+    for notice in [*others, *found]:
+        print(f"Note: {notice}")
+
+
+def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
+    return Caller(
+        namespace=shell.user_ns,
+        shell=shell,
+        queue_anyway=options.queue_anyway,
+        allow_large=options.allow_large,
+        context=options.context,
+        include=options.include,
+        follow_links=options.follow_links,
+    )
+
+
+def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
+    # The entrypoint is checked even if the configuration is wrong: all problems at once.
+    merged = draft.merged()
+    entrypoint = meaning_of(merged.get("entrypoint"))
+    plan = plan_surroundings(
+        caller.context, caller.include, entrypoint, follow_links=caller.follow_links
+    )
+    found = _find_code_problems(entrypoint, plan, config, caller, merged)
+    problems += [problem for problem in found if problem not in problems]
+    # A submission without problems is checked by the master itself.
+    if problems or is_dry:
+        with suppress(MasterUnreachable):
+            problems += find_slot_problems(
+                merged, connection.client(), queue_anyway=caller.queue_anyway
+            )
+    if problems or config is None:
+        raise draft.located(problems)
+    blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
+    # Ranks read files of the present folder, which may change meanwhile.
+    is_live = plan is None and not isinstance(entrypoint, Captured)
+    if isinstance(entrypoint, Captured):
+        capsule = _capture(entrypoint.name, caller, plan, blobs)
+    else:
+        capsule = capsule_of(entrypoint_text(config.entrypoint), plan, blobs)
+    return Ready(
+        config=config,
+        capsule=take_along(capsule, config.to_document(), blobs),
+        plan=plan,
+        notices=[live_notice(os.getcwd(), "--context . has")] if is_live else [],
+    )
+
+
+def _find_code_problems(
+    entrypoint: Entrypoint | None,
+    plan: ContextPlan | None,
+    config: ExperimentConfig | None,
+    caller: Caller,
+    merged: dict[str, Any],
+) -> list[Problem]:
+    """Return what is wrong with context and code."""
+    problems = [] if plan is None else [Problem("", each) for each in plan.problems]
+    if isinstance(entrypoint, Captured):
+        own = find_class_problems(entrypoint.name, caller.names)
+        if config is not None and not own:
+            own += find_metric_problems(config, caller.names)
+        if isinstance(trial_class := caller.names.get(entrypoint.name), type):
+            own += find_batch_size_problems(merged, trial_class)
+        return problems + own
+    if entrypoint is None or (plan is not None and not plan.entries):
+        return problems
+    variables = assigned_variables(merged)
+    return problems + find_code_problems(entrypoint, plan, present_folder(), variables)
+
+
+def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:
+    capsule = capture(
+        name,
+        caller.namespace,
+        given=caller.given.get(name),
+        blobs=blobs,
+        cwd=present_folder(),
+        shell=caller.shell,
+        allow_large=caller.allow_large,
+    )
+    added = with_context(plan, blobs, name)
+    found = capsule.notices + added.pop("notices", [])
+    return capsule.model_copy(update={**added, "notices": found})
+
+
+def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Lay the options of the magic's line over the document."""
+    if options.name is not None:
+        document = document | {"name": options.name}
+    if options.slots is not None:
+        resources = document.get("resources") or {}
+        if isinstance(resources, dict):
+            document = document | {"resources": resources | {"slots_per_trial": options.slots}}
+    if options.checkpoint_storage is not None:
+        folder = os.path.expanduser(options.checkpoint_storage)
+        document = with_storage(document, os.path.abspath(folder))
+    return document

@@ -1,0 +1,93 @@
+"""`python -m det_jupyter.front.pages`: started by the server extension, ends with its input.
+
+stdin     one line of JSON: {"token": ..., "start_master": true}; its end ends the program
+stdout    one line of JSON: {"port": ...}
+stderr    the log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+
+from tornado.netutil import bind_sockets
+
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.locks import remove_lock, take_lock
+from det_jupyter.errors import DetError
+from det_jupyter.front.pages.listening import BoundedServer
+from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.server import Feeder, make_application
+
+_BACKLOG = 2048  # connections that the system makes for us until we come to them
+_LOCK_S = 1.0  # others hold it for an instant, to see whether we do
+_FIRST_LOOK_S = 2.0  # the folder may be on a drive that is slow or gone
+
+
+def main() -> int:
+    """Run until standard input ends."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
+    try:
+        asked = json.loads(sys.stdin.readline())
+        token, may_start = str(asked["token"]), bool(asked["start_master"])
+    except (ValueError, KeyError, TypeError):
+        print('expected {"token": ..., "start_master": ...} on standard input', file=sys.stderr)
+        return 2
+    asyncio.run(_serve(token, may_start=may_start))
+    # Threads may wait for an answer of the master for seconds: nothing of them is needed.
+    logging.shutdown()
+    os._exit(0)
+
+
+async def _serve(token: str, *, may_start: bool) -> None:
+    feeder = Feeder(token, MasterLine(may_start=may_start))
+    sockets = bind_sockets(0, "127.0.0.1", backlog=_BACKLOG)
+    server = BoundedServer(make_application(feeder), waiting=feeder.waiting)
+    server.add_sockets(sockets)
+    with suppress(TimeoutError):  # else the first frame says `starting`
+        await asyncio.wait_for(feeder.look(), _FIRST_LOOK_S)
+    watching = asyncio.create_task(feeder.watch())
+    holding = asyncio.create_task(asyncio.to_thread(_hold_lock))
+    print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
+    await _end_of_input()
+    watching.cancel()
+    holding.cancel()
+    server.stop()
+    feeder.close()
+
+
+def _hold_lock() -> None:
+    """Be found by `det master stop --everything`; blocks as long as the folder does."""
+    with suppress(DetError, OSError):
+        for path in paths.feeder_locks():
+            remove_lock(path, timeout_s=0)  # of a feeder that was killed
+        take_lock(paths.feeder_lock(os.getpid()), timeout_s=_LOCK_S)
+
+
+async def _end_of_input() -> None:
+    """Return at SIGTERM, or when standard input has ended; what comes there before is ignored."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    fd = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(fd, 4096):
+            loop.remove_reader(fd)
+            ended.set()
+
+    try:
+        loop.add_reader(fd, read)
+    except (PermissionError, OSError):  # a file, which has ended already
+        return
+    await ended.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""The kinds of values that arguments of verbs have (argparse's types), and the arguments."""
+
+from __future__ import annotations
+
+import math
+from argparse import SUPPRESS, ArgumentTypeError
+from collections.abc import Callable
+from typing import Any
+
+from det_jupyter.front.verbs.grammar import argument, flag, one_of
+
+MAX_NUMBER = 2**53
+
+
+def experiment_number(text: str) -> int:
+    """Return the number of an experiment."""
+    return _decimal(text, "the number of an experiment")
+
+
+def experiment_numbers(text: str) -> list[range]:
+    """Return the numbers of experiments, of which several in a row are one range.
+
+    >>> experiment_numbers("7"), experiment_numbers("3-5,9")
+    ([range(7, 8)], [range(3, 6), range(9, 10)])
+    """
+    return [_range_of(part) for part in text.split(",")]
+
+
+def _range_of(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if dash and first.isdecimal() and last.isdecimal():
+        if int(first) > int(last):
+            raise ArgumentTypeError(f"got {text!r}, expected the lower number first")
+        return range(int(first), min(int(last), MAX_NUMBER) + 1)
+    number = experiment_number(text)
+    return range(number, number + 1)
+
+
+def trial_number(text: str) -> int:
+    """Return the number of a trial."""
+    return _decimal(text, "the number of a trial, or --experiment ID")
+
+
+def _decimal(text: str, expected: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"got {text!r}, expected {expected}")
+    return int(text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number, at least 0."""
+    return _decimal(text, "a whole number, 0 or more")
+
+
+def positive(text: str) -> float:
+    """Return a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"got {text!r}, expected a number above 0")
+    return value
+
+
+def yaml_value(text: str) -> Any:
+    """Return the value of a piece of YAML."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        message = f'got {text!r}, expected YAML in quotes, such as "{{epochs: 12}}"'
+        raise ArgumentTypeError(message) from None
+
+
+def limit(text: str) -> int | str:
+    """Return a number of slots, or "none" for no limit."""
+    return "none" if text.lower() == "none" else _decimal(text, "a whole number, or none")
+
+
+def ranks(text: str) -> list[int]:
+    """Return numbers of ranks.
+
+    >>> ranks("0,2")
+    [0, 2]
+    """
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentTypeError(f"got {text!r}, expected ranks such as 0,1")
+    return [int(part) for part in parts]
+
+
+def at_least_one(text: str) -> int:
+    """Return a whole number, at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"got {text!r}, expected a whole number, 1 or more")
+    return int(text)
+
+
+def folder(text: str) -> str:
+    """Return the path of a folder; an empty text, as of a variable that is not set, is none."""
+    if not text.strip():
+        raise ArgumentTypeError(f"got {text!r}, expected the path of a folder")
+    return text
+
+
+def uuid(text: str) -> str:
+    """Return the name of a checkpoint."""
+    if not text or "/" in text:
+        raise ArgumentTypeError(f"got {text!r}, expected the UUID of a checkpoint")
+    return text
+
+
+def uuids(text: str) -> list[str]:
+    """Return the names of checkpoints, which commas part."""
+    return [uuid(part) for part in text.split(",")]
+
+
+def yes_or_no(text: str) -> bool:
+    """Return a truth value."""
+    if text.lower() not in ("true", "false"):
+        raise ArgumentTypeError(f"got {text!r}, expected true or false")
+    return text.lower() == "true"
+
+
+def refused(sentence: str) -> Callable[[str], Any]:
+    """Return the type of an option of Determined's that is answered with a sentence."""
+
+    def refuse(text: str) -> Any:
+        raise ArgumentTypeError(sentence)
+
+    return refuse
+
+
+def not_kept(what: str) -> Callable[[str], Any]:
+    """Return the type of an option of Determined's for something that is not recorded here."""
+    return refused(f"{what} is not recorded here; leave the option out")
+
+
+NUMBERS = (experiment_number, experiment_numbers, trial_number)
+
+# Written here again: to parse a line of a shell takes no messages of the master.
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+ID = argument("id", type=experiment_number, metavar="ID", help="number of the experiment")
+IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
+               help="numbers of experiments: 7, or 3 5-7, or 3,5-7")  # fmt: skip
+TRIAL = argument("id", type=trial_number, metavar="ID", help="number of the trial")
+FILE = argument("file", nargs="?", help="file with YAML; none above a cell with YAML")
+
+YES = flag("--yes", "-y", help="do not ask")
+QUEUE_ANYWAY = flag("--queue-anyway", help="submit it though no pool can run it now")
+FOLLOW_LINKS = flag(
+    "--follow-links", help="send what links out of the folder lead to, in their places"
+)
+AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
+FORMS = ("csv", "json", "yaml", "quiet")  # for programs: options, and methods of Listing
+_ROWS = (
+    argument("--limit", type=whole, metavar="N", help="how many rows (default: 50, as data all)"),
+    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
+    argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
+)
+# Of every listing; `tables.written` does what they say.
+PAGE = (
+    *_ROWS,
+    argument("--sort-by", metavar="COLUMN", help="by this column, such as state"),
+    flag("--reverse", help="the last row first"),
+    one_of(
+        *AS_DATA.arguments,
+        flag("--yaml", help="YAML"),
+        flag("-q", "--quiet", help="only what other verbs take: numbers or names"),
+    ),
+)
+TABLE = (flag("-a", "--all", help="all rows, however many"), *PAGE)
+
+TITLE = argument("--name", dest="title", metavar="NAME", help="another name")
+PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, lower goes first")
+WEIGHT = argument("--weight", "-w", type=positive, metavar="W", help="share, under fair share")
+POOL = argument("--pool", "--resource-pool", metavar="NAME", help="wait in this pool")
+
+LOGS = (
+    argument("--rank", "--rank-id", type=whole, metavar="N", help="only this rank"),
+    one_of(
+        argument("--tail", type=whole, metavar="N",
+                 help="last lines (default: 100, in a shell all)"),
+        argument("--head", type=at_least_one, metavar="N", help="first lines"),
+    ),
+    argument("--since", "--timestamp-after", metavar="WHEN",
+             help="since 2026-01-31T14:00, or an age such as 10m"),
+    argument("--until", "--timestamp-before", metavar="WHEN", help="until then"),
+    argument("--level", type=str.lower, choices=LEVELS, help="this level and higher ones"),
+    argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
+    argument("--allocation-id", action="append", metavar="ID", help="only of this run: 3.1.2"),
+    flag("-f", "--follow", help="wait for more until it has ended"),
+    flag("--json", help="a line of JSON for each"),
+    argument("--agent-id", type=not_kept("which agent a line comes from"), help=SUPPRESS),
+    argument("--container-id", type=not_kept("a container"), help=SUPPRESS),
+    argument("--source", type=not_kept("the source of a line"), help=SUPPRESS),
+    argument("--stdtype", type=not_kept("whether a line was an error's"), help=SUPPRESS),
+)  # fmt: skip
+CONFIG = argument(
+    "--config",
+    action="append",
+    default=[],
+    metavar="KEY=VALUE",
+    dest="overrides",
+    help="change its configuration, such as searcher.max_length.epochs=12",
+)
+TEMPLATE = argument("--template", metavar="NAME", help="lay the YAML over this template")
+DESCRIPTIONS = (
+    flag("--metrics", help="with every value of every metric"),
+    one_of(
+        *AS_DATA.arguments,
+        argument("--outdir", metavar="FOLDER", help="write the tables as CSV files there"),
+    ),
+)
+WORKLOADS = (
+    argument("--limit", type=whole, metavar="N", help="how many workloads (default: all)"),
+    *_ROWS[1:],
+)
+OUTPUT = argument(
+    "-o", "--output-dir", metavar="FOLDER", help="where to (default: a folder of its own here)"
+)
+COPIED = (OUTPUT, flag("-q", "--quiet", help="print only where to"))
+BY_METRIC = (
+    argument("--sort-by", metavar="METRIC", help="by this validation metric"),
+    argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
+)
+
+STORAGE = argument(
+    "--checkpoint-storage",
+    type=folder,
+    metavar="FOLDER",
+    help="keep checkpoints there, whatever the configuration says",
+)

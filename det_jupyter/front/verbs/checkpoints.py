@@ -1,0 +1,175 @@
+"""The verbs about checkpoints: listing, describing and copying them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.contract.messages import CheckpointView, DropCheckpoints, ExperimentView
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.text import count, date, length, size
+from det_jupyter.errors import DetError, NotFound, UsageError
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.life import is_sure
+from det_jupyter.front.verbs.tables import Listing, shown, written
+
+_HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
+           "Path")  # fmt: skip
+
+
+def list_of_experiment(call: Call) -> str:
+    """Return a row for each checkpoint, oldest first; with `--best N`, the best of them."""
+    given, view = call.options, call.client.experiment(call.options.id)
+    found: Sequence[CheckpointView] = call.client.checkpoints(given.id)
+    if getattr(given, "best", None) is not None:
+        found = best_first(found, view.direction)[: given.best]
+    listing = Listing(
+        header=_HEADER,
+        rows=[_row(each, is_data=False) for each in found],
+        data=[_row(each, is_data=True) for each in found],
+        names=("UUID",),
+        if_empty=f"Experiment {given.id} has none.",
+    )
+    return written(listing, given)
+
+
+def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:
+    return [
+        view.trial_id,
+        view.steps_completed,
+        view.state,
+        view.searcher_metric,
+        view.uuid,
+        view.size_bytes if is_data else size(view.size_bytes),
+        date(view.created_at),
+        view.path,
+    ]
+
+
+def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[CheckpointView]:
+    """Return those that are kept and were validated, the best first."""
+    measured = [c for c in found if c.searcher_metric is not None and c.state == "COMPLETED"]
+    return sorted(measured, key=lambda c: (direction.loss(c.searcher_metric), c.steps_completed))
+
+
+def describe(call: Call) -> str:
+    """Return where a checkpoint is from, and what is in it."""
+    view = call.client.checkpoint(call.options.uuid)
+    files = Checkpoint(view, Path(call.client.session.info.data_dir)).files
+    if call.options.json:
+        document = view.model_dump(mode="json") | {"resources": files}
+        return json.dumps(document, indent=2, ensure_ascii=False)
+    rows = {
+        "Experiment ID": view.experiment_id,
+        "Trial ID": view.trial_id,
+        "# of Batches": view.steps_completed,
+        "Report Time": date(view.created_at),
+        "Checkpoint ID": view.uuid,
+        "Validation Metric": view.searcher_metric,
+        "State": view.state,
+        "Path": view.path,
+        "Size": size(view.size_bytes),
+        "Files": ", ".join(f"{name} ({size(num)})" for name, num in files.items()) or None,
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name.ljust(width)}  {shown(value)}" for name, value in rows.items())
+
+
+def download(call: Call) -> str:
+    """Copy the files of a checkpoint."""
+    given = call.options
+    return _copied(call, call.client.checkpoint(given.uuid), given.output_dir)
+
+
+def download_of_trial(call: Call) -> str:
+    """Copy a checkpoint of a trial: the best, the latest, or the one that is named."""
+    given, client = call.options, call.client
+    _check_metric(call)
+    trial = client.trial(given.id)
+    view = client.experiment(trial.experiment_id)
+    own = [c for c in client.checkpoints(view.id) if c.trial_id == given.id]
+    kept = [c for c in own if c.state == "COMPLETED"]
+    if given.uuid is not None:
+        chosen = [c for c in own if c.uuid == given.uuid]
+        problem = f"trial {given.id} has no checkpoint {given.uuid}"
+    elif given.latest:
+        chosen = sorted(kept, key=lambda c: c.steps_completed)[-1:]
+        problem = f"trial {given.id} has no checkpoint"
+    else:
+        chosen = _ranked(call, view, kept)[:1]
+        of = f" of {given.sort_by}" if given.sort_by else ""
+        problem = f"trial {given.id} has no checkpoint with a validation{of}; try --latest"
+    if not chosen:
+        raise NotFound(problem)
+    return _copied(call, chosen[0], given.output_dir)
+
+
+def download_best(call: Call) -> str:
+    """Copy the best checkpoints of an experiment, each into a folder of its own."""
+    given, client = call.options, call.client
+    _check_metric(call)
+    ranked = _ranked(call, client.experiment(given.id), client.checkpoints(given.id))
+    if not ranked:
+        of = f" of {given.sort_by}" if given.sort_by else ""
+        raise NotFound(f"experiment {given.id} has no checkpoint with a validation{of}")
+    folder = Path(given.output_dir or f"experiment-{given.id}-checkpoints")
+    return "\n".join(_copied(call, each, folder / each.uuid) for each in ranked[: given.top_n])
+
+
+def _check_metric(call: Call) -> None:
+    given = call.options
+    if (given.sort_by is None) != (given.smaller_is_better is None):
+        raise UsageError(f"{given.words}: give --sort-by and --smaller-is-better together")
+
+
+def _ranked(
+    call: Call, view: ExperimentView, found: Sequence[CheckpointView]
+) -> list[CheckpointView]:
+    """Return them best first, by the metric that the line names or else by the searcher's."""
+    given = call.options
+    if given.sort_by is None:
+        return best_first(found, view.direction)
+    values = {
+        (curve.trial_id, steps): value
+        for curve in call.client.curves(view.id)
+        if (curve.group, curve.name) == ("validation", given.sort_by)
+        for steps, value in zip(curve.steps, curve.values, strict=True)
+        if value is not None
+    }
+    rated = [
+        c.model_copy(update={"searcher_metric": values.get((c.trial_id, c.steps_completed))})
+        for c in found
+    ]
+    return best_first(rated, Direction.of(smaller_is_better=given.smaller_is_better))
+
+
+def _copied(call: Call, view: CheckpointView, folder: str | Path | None) -> str:
+    try:
+        path = Checkpoint(view, Path(call.client.session.info.data_dir)).download(folder)
+    except OSError as error:
+        raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    if call.options.quiet:
+        return str(path)
+    metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
+    return (
+        f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
+        f"{length({'batches': view.steps_completed})}{metric}) to {path}"
+    )
+
+
+def delete(call: Call) -> str:
+    """Delete checkpoints, after asking once: all of them or, if one is in use, none."""
+    names = list(dict.fromkeys(name for part in call.options.uuids for name in part))
+    views = [call.client.checkpoint(name) for name in names]
+    what, globs = count(len(views), "checkpoint"), call.options.globs
+    if globs:
+        what = f"the files that match {' or '.join(globs)} of {what}"
+    else:
+        what = f"{what} ({size(sum(view.size_bytes for view in views))})"
+    if not is_sure(f"Delete {what}?", call.options):
+        return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
+    call.client.change(DropCheckpoints(uuids=names, globs=globs or []))
+    return f"Deleting {what}."

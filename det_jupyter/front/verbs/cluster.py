@@ -1,0 +1,180 @@
+"""The verbs about slots, agents, tasks, pools and the queue."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence, Set
+
+from det_jupyter.client import Client
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.drafts import located
+from det_jupyter.config import parse_yaml, read_yaml
+from det_jupyter.config.pools import parse_pools
+from det_jupyter.contract.messages import AgentStatus, SetPools, SwitchSlots
+from det_jupyter.errors import ConfigError, NotFound, UsageError
+from det_jupyter.front.verbs.cluster_tables import (
+    agents_listing,
+    jobs_data,
+    jobs_listings,
+    pools_listing,
+    slots_listing,
+    tasks_listing,
+    user_name,
+)
+from det_jupyter.front.verbs.cluster_text import (
+    agent_title,
+    ledger_text,
+    pool_line,
+    queue_text,
+    signs,
+    summary,
+)
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.overrides import set_from_yaml
+from det_jupyter.front.verbs.tables import Listing, form_of, is_arranged, written
+
+FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
+WHOLE = 1000  # the most that the master returns of a queue
+_MOST_AGENTS = 16  # with a line of signs above the table of slots
+_MOST_NAMED = 5  # trials, by their numbers
+
+
+def show_slots(call: Call) -> str:
+    """Return what is on each slot, agent by agent."""
+    ledger = ledger_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
+    return "\n".join([ledger, *notes(call.client)])
+
+
+def notes(client: Client) -> list[str]:
+    """Return a line for each problem of the master's files, of agents and of pools."""
+    return [f"Note: {problem}" for problem in client.problems()]
+
+
+def show_queue(call: Call) -> str:
+    """Return the trials that wait for slots, in order, each with its reason."""
+    return queue_text(call.client.cluster(limit=WHOLE if call.options.all else FRONT))
+
+
+def list_slots(call: Call) -> str:
+    """Return a row for each slot, below a line for each of the first agents."""
+    view = call.client.cluster(limit=0)
+    agents = [agent for pool in view.pools for agent in pool.agents]
+    lines = [f"{agent_title(a)}  {signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]]
+    return _written(call, [slots_listing(view)], above=lines)
+
+
+def list_agents(call: Call) -> str:
+    """Return a row for each agent."""
+    return _written(call, [agents_listing(call.client.cluster(limit=0))])
+
+
+def list_tasks(call: Call) -> str:
+    """Return a row for each trial that holds slots or waits for them."""
+    tasks = call.client.tasks(limit=WHOLE)
+    return _written(call, [tasks_listing(tasks, call.client.pools())])
+
+
+def list_pools(call: Call) -> str:
+    """Return a row for each pool."""
+    client = call.client
+    return _written(call, [pools_listing(client.pools())], below=notes(client))
+
+
+def list_jobs(call: Call) -> str:
+    """Return a row for each experiment that is not over."""
+    jobs, pools, chosen = call.client.jobs(), call.client.pools(), call.options.pool
+    known = [pool.name for pool in pools]
+    if chosen is not None and chosen not in known:
+        raise NotFound(f"there is no pool {chosen!r}; there are: {', '.join(known)}")
+    listings = jobs_listings(jobs, pools, user_name(), chosen)
+    return _written(call, listings, data=jobs_data(jobs, user_name(), chosen))
+
+
+def _written(
+    call: Call,
+    listings: Sequence[Listing],
+    *,
+    above: Sequence[str] = (),
+    below: Sequence[str] = (),
+    data: Listing | None = None,
+) -> str:
+    """Return tables for people, or for programs one document: `data`, or the only table."""
+    whole, is_data = data or listings[0], bool(form_of(call.options))
+    if is_data and whole.num_unknown:
+        print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
+    if is_data or is_arranged(call.options):
+        return written(whole, call.options)
+    tables = "\n\n".join(written(listing, call.options) for listing in listings)
+    return "\n".join([*above, *([""] if above else []), tables, *below])
+
+
+def switch_slots(call: Call) -> str:
+    """Take slots of an agent out, or give them out again."""
+    return _switch(call, [call.options.agent], call.options.slots or None)
+
+
+def switch_agents(call: Call) -> str:
+    """Take all slots of an agent, or of all agents, out, or give them out again."""
+    given = call.options
+    if given.all == (given.agent is not None):
+        raise UsageError(f"{given.words}: give the name of an agent, or --all")
+    names = [given.agent]
+    if given.all:
+        names = [agent.id for pool in call.client.pools() for agent in pool.agents]
+    return _switch(call, names, None)
+
+
+def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> str:
+    is_enabled = call.options.verb.name == "enable"
+    drain = not is_enabled and call.options.drain
+    given = {"slots": slots, "enabled": is_enabled, "drain": drain}
+    requests = [ask_for(SwitchSlots, agent_id=name, **given) for name in agents]
+    switched = [call.client.change(request) for request in requests]
+    return "\n".join(_describe_agent(agent, is_enabled=is_enabled) for agent in switched)
+
+
+def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
+    """Return how an agent is now; if slots were taken out, also what becomes of the trials."""
+    done = f"{agent_title(agent)}: {summary(agent.slots)}."
+    if is_enabled:
+        return done
+    held = [(slot.trial_id, slot) for slot in agent.slots if slot.trial_id is not None]
+    leaving = {i for i, slot in held if slot.state == "leaving"}
+    staying = {i for i, slot in held if slot.is_draining} - leaving
+    if leaving:
+        asked = "is asked to save its" if len(leaving) == 1 else "are asked to save their"
+        done += f" {_trials(leaving)} {asked} state and leave."
+    if staying:
+        done += f" {_trials(staying)} may finish first."
+    return done
+
+
+def _trials(ids: Set[int]) -> str:
+    front, more = sorted(ids)[:_MOST_NAMED], len(ids) - _MOST_NAMED
+    words = [*map(str, front), *([f"{more:,} more"] if more > 0 else [])]
+    if len(words) == 1:
+        return f"Trial {words[0]}"
+    return f"Trials {', '.join(words[:-1])} and {words[-1]}"
+
+
+def set_pools(call: Call) -> str:
+    """Divide the agents into the pools of a cell's YAML, or of a file's."""
+    above = f"{call.reader.above_yaml}{call.reader.det} pool set"
+    return set_from_yaml(call, lambda text: _set_pools(call.client, text), above)
+
+
+def _set_pools(client: Client, text: str) -> str:
+    document = parse_yaml(text)
+    if "pools" not in document:
+        raise ConfigError(["expected the key pools with a list: pools: [{pool_name: default}]"])
+    try:
+        parse_pools(document)
+        pools = client.change(ask_for(SetPools, pools=document["pools"] or []))
+    except ConfigError as error:
+        raise located(error.problems, read_yaml(text)) from None
+    lines = [pool_line(pool) for pool in pools]
+    if document.get("agents"):
+        lines.append(
+            "Note: agents are simulated only by the file pools.yaml, from the next start on."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,208 @@
+"""Slots, agents, jobs, tasks and pools as tables; their columns are those that Determined had."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator, Sequence
+
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    AllocationState,
+    ClusterView,
+    JobEntry,
+    PoolStatus,
+    SlotStatus,
+    State,
+    TaskEntry,
+)
+from det_jupyter.contract.values.text import date, shortened
+from det_jupyter.front.verbs.cluster_text import signs
+from det_jupyter.front.verbs.tables import SENTENCE, Cell, Listing
+
+_NO_JOBS = "No experiment runs or waits."
+
+
+def slots_listing(view: ClusterView) -> Listing:
+    """Return a row for each slot."""
+    header = ("Agent ID", "Resource Pool", "Slot ID", "Enabled", "Draining", "Allocation ID",
+              "Task Name", "Type", "Device")  # fmt: skip
+    rows = [
+        (
+            agent.id,
+            agent.pool,
+            slot.slot.id,
+            slot.state != "disabled" and not slot.is_draining,
+            slot.is_draining,
+            _allocation(slot) if agent.connected else None,
+            _task_name(slot),
+            slot.slot.kind,
+            slot.slot.name,
+        )
+        for pool in view.pools
+        for agent in pool.agents
+        for slot in agent.slots
+    ]
+    return Listing(
+        header=header,
+        rows=rows,
+        names=("Agent ID", "Slot ID"),
+        if_empty="No agent is connected, so there are none.",
+    )
+
+
+def _allocation(slot: SlotStatus) -> str | None:
+    if slot.allocation_id is not None:
+        return slot.allocation_id
+    return {"occupied": "OCCUPIED", "disabled": None}.get(slot.state, "FREE")
+
+
+def _task_name(slot: SlotStatus) -> str | None:
+    if slot.trial_id is not None:
+        leaving = " (leaving)" if slot.state == "leaving" else ""
+        return f"Trial {slot.trial_id} (Experiment {slot.experiment_id}){leaving}"
+    return ", ".join(f"pid {p.pid} {p.command}" for p in slot.processes) or None
+
+
+def agents_listing(view: ClusterView) -> Listing:
+    """Return a row for each agent."""
+    header = ("Agent ID", "Hostname", "Resource Pool", "Connected", "Enabled", "Draining", "Slots",
+              "Used", "Free", "")  # fmt: skip
+    rows = [_agent_row(agent) for pool in view.pools for agent in pool.agents]
+    return Listing(header=header, rows=rows, if_empty="No agent is connected.")
+
+
+def _agent_row(agent: AgentStatus) -> tuple[Cell, ...]:
+    states = [slot.state for slot in agent.slots]
+    off = [slot for slot in agent.slots if slot.state == "disabled" or slot.is_draining]
+    return (
+        agent.id,
+        agent.hostname,
+        agent.pool,
+        agent.connected,
+        len(off) < len(agent.slots) or not agent.slots,
+        any(slot.is_draining for slot in agent.slots),
+        len(states),
+        states.count("used") + states.count("leaving"),
+        states.count("free"),
+        signs(agent),
+    )
+
+
+def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Listing:
+    """Return a row for each trial that holds slots or waits for them."""
+    header = ("Task ID", "Allocation ID", "Name", "Slots Needed", "Registered Time", "Agent",
+              "Priority", "Resource Pool", "Ports", "Waits For")  # fmt: skip
+    policies = {pool.name: pool.policy for pool in pools}
+    rows = [
+        (
+            task.trial_id,
+            task.allocation_id,
+            f"Trial {task.trial_id} (Experiment {task.experiment_id})",
+            task.slots,
+            date(task.registered_at),
+            ", ".join(dict.fromkeys(task.agent_ids)) or "unassigned",
+            task.priority if policies.get(task.pool, "priority") == "priority" else None,
+            task.pool,
+            None,
+            task.waiting_for,
+        )
+        for task in tasks
+    ]
+    waiting = sum(task.state == AllocationState.QUEUED for task in tasks)
+    return Listing(
+        header=header,
+        rows=rows,
+        if_empty="No trial runs or waits.",
+        below=list(_first_sentences(tasks)),
+        num_unknown=max(0, sum(pool.num_waiting for pool in pools) - waiting),
+    )
+
+
+def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
+    """Yield what each trial waits for; of an experiment's trials in a row only the first's."""
+    told = 0
+    for task in tasks:
+        is_told = task.waiting_for is not None and task.experiment_id == told
+        told = task.experiment_id if task.waiting_for is not None else 0
+        yield "" if is_told else shortened(task.waiting_for or "", SENTENCE)
+
+
+def jobs_listings(
+    jobs: Sequence[JobEntry], pools: Sequence[PoolStatus], user: str, pool: str | None = None
+) -> list[Listing]:
+    """Return for each pool, or for one, a table of the experiments that are not over."""
+    shown_pools = [p for p in pools if pool in (None, p.name)]
+    busy = [p for p in shown_pools if any(job.pool == p.name for job in jobs)]
+    return [_jobs_of(p, jobs, user, is_alone=len(busy) < 2) for p in busy or shown_pools[:1]]
+
+
+def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone: bool) -> Listing:
+    ranked_by = "Priority" if pool.policy == "priority" else "Weight"
+    header = ("#", "ID", "Type", "Job Name", ranked_by, "Submitted", "Slots (acquired/needed)",
+              "State", "User")  # fmt: skip
+    rows = [_job_cells(job, user, header) for job in jobs if job.pool == pool.name]
+    title = "" if is_alone else f"Pool {shortened(pool.name)}"
+    return Listing(title=title, header=header, rows=rows, if_empty=_NO_JOBS)
+
+
+def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> Listing:
+    """Return one table for programs, of all pools or of one: the same columns in each row."""
+    header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
+              "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
+    rows = [_job_cells(job, user, header) for job in jobs if pool in (None, job.pool)]
+    return Listing(header=header, rows=rows, names=("ID",), if_empty=_NO_JOBS)
+
+
+def _job_cells(job: JobEntry, user: str, header: Sequence[str]) -> tuple[Cell, ...]:
+    cells: dict[str, Cell] = {
+        "#": job.jobs_ahead,
+        "ID": job.experiment_id,
+        "Type": "EXPERIMENT",
+        "Job Name": job.name,
+        "Priority": job.priority,
+        "Weight": job.weight,
+        "Submitted": date(job.created_at),
+        "Slots (acquired/needed)": f"{job.slots_held}/{job.slots_wanted}",
+        "Slots Acquired": job.slots_held,
+        "Slots Needed": job.slots_wanted,
+        "State": job_state(job),
+        "User": user,
+        "Resource Pool": job.pool,
+    }
+    return tuple(cells[name] for name in header)
+
+
+def job_state(job: JobEntry) -> str:
+    """Return whether an active experiment holds slots, or what else it is."""
+    if job.state is not State.ACTIVE:
+        return str(job.state)
+    return "SCHEDULED" if job.num_running else "QUEUED"
+
+
+def pools_listing(pools: Sequence[PoolStatus]) -> Listing:
+    """Return a row for each pool."""
+    header = ("Name", "Scheduler", "Preemption", "Default Priority", "Agents", "Slots", "Free",
+              "Waiting", "Description")  # fmt: skip
+    rows = [
+        (
+            pool.name,
+            pool.policy,
+            pool.preemption,
+            pool.default_priority if pool.policy == "priority" else None,
+            len(pool.agents),
+            pool.num_slots,
+            pool.num_free,
+            pool.num_waiting,
+            pool.description or None,
+        )
+        for pool in pools
+    ]
+    return Listing(header=header, rows=rows, if_empty="There is no pool.")
+
+
+def user_name() -> str:
+    """Return the name of the master's one user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
+        return "-"

@@ -1,0 +1,252 @@
+"""Slots and queues as text: what is on each slot, and what waits for which. Views in, lines out.
+
+    [0] ████  used        a gang of ours
+    [1] ▓▓▒▒  leaving     the same, asked to leave
+    [2] ····  free
+    [3] ▞▞▞▞  occupied    a process that is not ours
+    [4] xxxx  disabled    by hand
+
+An agent with many slots, or one of many agents, is a line with one sign for each slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    ClusterView,
+    DeviceProcess,
+    PoolStatus,
+    QueueEntry,
+    SlotStatus,
+)
+from det_jupyter.contract.values.reader import Reader
+from det_jupyter.contract.values.text import count, lasting, moment, shortened, size
+
+BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
+MOST_LINES = 64  # slots that are shown one by one, all agents together
+MOST_AGENTS = 40
+_MOST_SIGNS = 64
+_LONGEST_COMMAND = 60
+_IDLE_S = 60.0  # so long without using it: it may be forgotten
+_POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
+
+
+def ledger_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
+    """Return all slots, pool by pool and agent by agent, and how to free those that lie idle."""
+    if not view.pools:
+        return "There is no pool."
+    is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
+    lines: list[str] = []
+    for pool in view.pools:
+        lines.append(pool_line(pool))
+        shown = pool.agents if with_all else pool.agents[:MOST_AGENTS]
+        for agent in shown:
+            lines.append(_agent_line(agent, is_alone=len(pool.agents) == 1))
+            if agent.connected and (is_short or with_all):
+                lines += _slot_lines(agent, view.at)
+        if hidden := pool.agents[len(shown) :]:
+            slots = [slot for agent in hidden for slot in agent.slots]
+            lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
+        if not pool.agents:
+            lines.append("  no agents")
+    return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view, reader)])
+
+
+def pool_line(pool: PoolStatus) -> str:
+    """Return a pool in one line."""
+    rules = _POLICIES[pool.policy] + (", preemption" if pool.preemption else "")
+    slots = [slot for agent in pool.agents for slot in agent.slots if agent.connected]
+    waiting = f"; {count(pool.num_waiting, 'trial')} waiting" if pool.num_waiting else ""
+    return f"Pool {shortened(pool.name)} ({rules}): {summary(slots)}{waiting}"
+
+
+def summary(slots: Sequence[SlotStatus]) -> str:
+    """Return how many slots are in which state.
+
+    >>> summary([])
+    'no slots'
+    """
+    if not slots:
+        return "no slots"
+    numbers = Counter[str](slot.state for slot in slots)
+    words = [f"{numbers[state]:,} {state}" for state in BARS if numbers[state]]
+    return f"{count(len(slots), 'slot')}: {', '.join(words)}"
+
+
+def signs(agent: AgentStatus) -> str:
+    """Return a sign for each slot of an agent, such as ██··."""
+    text = "".join(BARS[slot.state][0] for slot in agent.slots[:_MOST_SIGNS])
+    return f"{text}…" if len(agent.slots) > _MOST_SIGNS else text
+
+
+def agent_title(agent: AgentStatus) -> str:
+    """Return an agent in a few words."""
+    words = [f"Agent {shortened(agent.id)}"]
+    if agent.hostname not in ("", agent.id):
+        words.append(f"on {shortened(agent.hostname)}")
+    if not agent.connected:
+        why = agent.problem or "not connected"
+        words.append(f"({why}: nothing starts there)")
+    return " ".join(words)
+
+
+def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
+    words = [agent_title(agent)]
+    if agent.connected:
+        words.append(signs(agent))
+    if not agent.connected:
+        words.append(count(len(agent.slots), "slot"))
+    elif not is_alone:  # else it is in the pool's line
+        words.append(summary(agent.slots))
+    if agent.num_aux:
+        words.append(f"{count(agent.num_aux, 'trial')} without slots")
+    return f"  {'  '.join(words)}"
+
+
+def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
+    told = [(_numbers(*ends), *ends) for ends in runs(agent.slots)]
+    width = max((len(numbers) for numbers, *_ in told), default=0)
+    for numbers, first, last in told:
+        yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
+
+
+def runs(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
+    """Yield first and last of neighbouring slots that share a line."""
+    for _, group in groupby(slots, key=_sameness):
+        members = list(group)
+        yield members[0], members[-1]
+
+
+def _sameness(slot: SlotStatus) -> tuple[object, ...]:
+    # The ranks of a gang are numbered on; of a stranger's processes each slot has its own.
+    offset = None if slot.rank is None else slot.slot.id - slot.rank
+    alone = slot.slot.id if slot.processes else None
+    return slot.state, slot.is_draining, slot.allocation_id, offset, alone
+
+
+def _numbers(first: SlotStatus, last: SlotStatus) -> str:
+    return f"[{first.slot.id}]" if first is last else f"[{first.slot.id}-{last.slot.id}]"
+
+
+def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
+    """Return what is on a slot, since when, and what else uses its device.
+
+    Of several slots with ranks of the same gang, `slot` is the first and `last_rank` on the last.
+    """
+    words = [_holder(slot, last_rank)]
+    if slot.priority is not None and slot.experiment_id is not None:
+        words.append(f"priority {slot.priority}")
+    if slot.since is not None:
+        words.append(f"since {moment(slot.since, at)}")
+    if slot.is_draining:
+        words.append("disabled when it is over")
+    words += [process_text(process, at) for process in slot.processes]
+    return " · ".join(words)
+
+
+def _holder(slot: SlotStatus, last_rank: int | None) -> str:
+    if slot.experiment_id is None:
+        return slot.state
+    word = "leaving" if slot.state == "leaving" else "used"
+    name = f" “{shortened(slot.experiment_name)}”" if slot.experiment_name else ""
+    rank = "" if slot.rank is None else f" rank {slot.rank}"
+    if last_rank not in (None, slot.rank):
+        rank = f" ranks {slot.rank}-{last_rank}"
+    return f"{word}: experiment {slot.experiment_id}{name} trial {slot.trial_id}{rank}"
+
+
+def process_text(process: DeviceProcess, at: float) -> str:
+    """Return a process that is not ours: what it is, its memory, whether it is idle."""
+    what = shortened(process.command, _LONGEST_COMMAND)
+    if process.kernel_id is not None:
+        what = f"Jupyter kernel of {_notebook(process)}"
+    user = f" of {shortened(process.user)}" if process.user else ""
+    words = [f"pid {process.pid}{user}: {what}" if process.pid else what]
+    if process.memory_bytes:
+        words.append(size(process.memory_bytes))
+    if process.idle_since is not None:
+        words.append(f"idle for {lasting(at - process.idle_since)}")
+    return ", ".join(words)
+
+
+def _notebook(process: DeviceProcess) -> str:
+    return shortened(process.notebook) if process.notebook else "an unknown notebook"
+
+
+def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
+    """Return a line for each kernel that holds a device and does nothing, with what frees it."""
+    hints: dict[tuple[str, int], str] = {}
+    agents = [agent for pool in view.pools for agent in pool.agents]
+    processes = [(p, agent) for agent in agents for slot in agent.slots for p in slot.processes]
+    for process, agent in processes:
+        idle_s = 0.0 if process.idle_since is None else view.at - process.idle_since
+        identity = (agent.hostname, process.pid)
+        if process.kernel_id is not None and idle_s >= _IDLE_S and identity not in hints:
+            where = f"pid {process.pid} on agent {shortened(agent.id)}"
+            hints[identity] = (
+                f"The kernel of {_notebook(process)} ({where}) holds "
+                f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
+                f"Shut it down in Jupyter, or free it with:  {reader.shell}kill {process.pid}"
+            )
+    return list(hints.values())
+
+
+def queue_text(view: ClusterView) -> str:
+    """Return the waiting trials in order, each with its reason."""
+    if not view.num_waiting:
+        return "No trial waits for slots."
+    lines: list[str] = []
+    for pool in view.pools:
+        entries = [entry for entry in view.queue if entry.pool == pool.name]
+        if not pool.num_waiting:
+            continue
+        lines.append(f"{pool_line(pool)}")
+        lines += [
+            line for first, last in folded(entries) for line in _entry_lines(first, last, view.at)
+        ]
+        if (more := pool.num_waiting - len(entries)) > 0:
+            lines.append(f"  … and {more:,} more")
+    return "\n".join(lines)
+
+
+def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
+    """Yield first and last of the entries that share a line.
+
+    Of an experiment's trials one behind the other the first has its own line, as the others wait
+    for it; the others share one.
+    """
+    for _, group in groupby(entries, key=lambda entry: entry.experiment_id):
+        first, *others = group
+        yield first, first
+        if len(others) == 1:
+            yield others[0], others[0]
+        elif others:
+            yield others[0], others[-1]
+
+
+def _entry_lines(first: QueueEntry, last: QueueEntry, at: float) -> list[str]:
+    if first is last:
+        return [
+            f"  {first.position + 1}. {entry_title(first, at)}",
+            f"     {first.reason.sentence}",
+        ]
+    return [f"  {first.position + 1}-{last.position + 1}. {followers_title(first, last)}"]
+
+
+def followers_title(first: QueueEntry, last: QueueEntry) -> str:
+    """Return several trials of one experiment in one line."""
+    more = count(last.position - first.position + 1, "more trial")
+    return f"{more} of experiment {first.experiment_id}, up to trial {last.trial_id}"
+
+
+def entry_title(entry: QueueEntry, at: float) -> str:
+    """Return a waiting trial in one line; `at` is the present time."""
+    return (
+        f"trial {entry.trial_id} of experiment {entry.experiment_id} "
+        f"“{shortened(entry.experiment_name)}” · {count(entry.slots, 'slot')} · "
+        f"priority {entry.priority} · since {moment(entry.queued_at, at)}"
+    )

@@ -1,0 +1,81 @@
+"""Which words may follow the words of a line that is being typed, by its parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+
+from det_jupyter.front.verbs.arguments import trial_number
+from det_jupyter.front.verbs.grammar import verb_parsers
+
+Known = Mapping[str, Callable[[], list[str]]]  # by what it is, which there are
+
+_ARE = {  # what arguments are, by their names
+    "id": "experiments",
+    "ids": "experiments",
+    "experiment": "experiments",
+    "ahead_of": "experiments",
+    "behind": "experiments",
+    "name": "templates",
+    "template": "templates",
+    "path": "keys",
+    "agent": "agents",
+    "pool": "pools",
+    "trial": "trials",
+}
+
+
+def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Known) -> list[str]:
+    """Return what may follow: verbs, then what the verb is about and its options.
+
+    Args:
+        given: The words after the line's first, without the one that is being typed.
+        known: What there is of "experiments", "trials", "templates" and so on.
+    """
+    for word in given:
+        verbs = verb_parsers(parser)
+        if not verbs:
+            break
+        if word not in verbs and "" in verbs and word.isdecimal():
+            parser = verbs[""]
+        elif word not in verbs:
+            return []
+        else:
+            parser = verbs[word]
+    verbs = verb_parsers(parser)
+    if not verbs:
+        return _arguments(parser, given, known)
+    unnamed = _arguments(verbs[""], given, known) if "" in verbs else ["--help"]
+    return [*filter(None, verbs), *unnamed]
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long options that help shows."""
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    return sorted(o for action in shown for o in action.option_strings if len(o) > 2)
+
+
+def _arguments(parser: argparse.ArgumentParser, given: Sequence[str], known: Known) -> list[str]:
+    """Return what may follow a whole verb: the value of an option, or what the verb is about."""
+    if given and (values := _values_of(parser, given[-1], known)) is not None:
+        return values
+    is_first = len(given) == len(parser.prog.split()) - 1
+    words: list[str] = []
+    for action in parser._actions if is_first else ():
+        if not action.option_strings and (ask := known.get(_kind_of(action))):
+            words += ask()
+    return words + options_of(parser)
+
+
+def _values_of(parser: argparse.ArgumentParser, option: str, known: Known) -> list[str] | None:
+    for action in parser._actions:
+        if option in action.option_strings:
+            if action.choices:
+                return list(action.choices)
+            ask = known.get(_kind_of(action))
+            return ask() if ask else None
+    return None
+
+
+def _kind_of(action: argparse.Action) -> str:
+    return "trials" if action.type is trial_number else _ARE.get(action.dest, "")

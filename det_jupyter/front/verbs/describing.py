@@ -1,0 +1,249 @@
+"""Experiments and trials as tables: what they are, and what they did, batch by batch.
+
+The columns are those that Determined had; below the tables, the text says why something failed.
+A workload is a number of batches at which a trial reported, validated or saved a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client.shown import state_name
+from det_jupyter.contract.messages import CheckpointView, Curve, ExperimentView, State, TrialView
+from det_jupyter.contract.values.text import date, one_line
+from det_jupyter.errors import DetError
+from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.tables import Listing, page_of, written
+
+_EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
+               "Archived", "Resource Pool", "Labels")  # fmt: skip
+_TRIAL = ("Trial ID", "Experiment ID", "State", "Started", "Ended", "H-Params")
+_WORKLOAD = ("Trial ID", "# of Batches", "State", "Report Time", "Checkpoint", "Checkpoint Time",
+             "Validation", "Validation Time")  # fmt: skip
+_ROWS = ("Trial ID", "State", "H-Params", "Started", "Ended", "# of Batches")
+_PREFIXES = {"training": "Training Metric: ", "validation": "Validation Metric: "}
+
+Table = tuple[str, list[dict[str, Any]]]  # a title and rows
+
+
+def describe(call: Call) -> str:
+    """Return tables of experiments: themselves, their trials and their workloads."""
+    views = [call.client.experiment(number) for number in numbers_of(call)]
+    tables: list[Table] = [
+        ("Experiment", [_experiment_row(view) for view in views]),
+        ("Trials", [_trial_row(trial) for view in views for trial in view.trials]),
+        ("Workloads", [row for view in views for row in _workloads_of(call, view)]),
+    ]
+    reasons = [line for view in views for line in _reasons(view)]
+    return _written(call, tables, (_EXPERIMENT, _TRIAL, _WORKLOAD), reasons)
+
+
+def describe_trial(call: Call) -> str:
+    """Return tables of a trial: itself and its workloads; with a summary, its last metrics."""
+    trial = call.client.trial(call.options.id)
+    view = call.client.experiment(trial.experiment_id)
+    given, workloads_of_it = call.options, _workloads_of(call, view, [trial])
+    tables: list[Table] = [
+        ("Trial", [_trial_row(trial)]),
+        ("Workloads", workloads_of_it[given.offset :][: page_of(given)]),
+    ]
+    headers: tuple[Sequence[str], ...] = (_TRIAL, _WORKLOAD)
+    if given.metrics_summary:
+        curves = [c for c in call.client.curves(view.id) if c.trial_id == trial.id]
+        tables.append(("Metrics", [_last_row(curve) for curve in curves if curve.values]))
+        headers = (*headers, ("Group", "Metric", "# of Batches", "Last", "Min", "Max"))
+    return _written(call, tables, headers, _whys([trial]))
+
+
+def list_trials(call: Call) -> str:
+    """Return a row for each trial of an experiment, oldest first."""
+    view = call.client.experiment(call.options.id)
+    rows = [_trial_row(t) | {"# of Batches": t.steps_completed} for t in view.trials]
+    listing = _listing(rows, _ROWS, is_whole=True, if_empty="It has no trials yet.")
+    data = [list(row.values()) for row in _chosen(rows, _ROWS)]
+    return written(replace(listing, data=data), call.options)
+
+
+def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: row.get(name) for name in header} for row in rows]
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _experiment_row(view: ExperimentView) -> dict[str, Any]:
+    return {
+        "Experiment ID": view.id,
+        "State": state_name(view),
+        "Progress": round(view.progress, 4),
+        "Started": date(view.created_at),
+        "Ended": _when(view.ended_at),
+        "Name": view.name,
+        "Description": view.description,
+        "Archived": view.is_archived,
+        "Resource Pool": view.pool,
+        "Labels": view.labels,
+    }
+
+
+def _trial_row(trial: TrialView) -> dict[str, Any]:
+    return {
+        "Trial ID": trial.id,
+        "Experiment ID": trial.experiment_id,
+        "State": state_name(trial),
+        "Started": date(trial.created_at),
+        "Ended": _when(trial.ended_at),
+        "H-Params": trial.hparams,
+    }
+
+
+def _when(at: float | None) -> str | None:
+    return None if at is None else date(at)
+
+
+def _last_row(curve: Curve) -> dict[str, Any]:
+    known = [value for value in curve.values if value is not None]
+    return {
+        "Group": curve.group,
+        "Metric": curve.name,
+        "# of Batches": curve.steps[-1],
+        "Last": curve.values[-1],
+        "Min": min(known, default=None),
+        "Max": max(known, default=None),
+    }
+
+
+def _workloads_of(
+    call: Call, view: ExperimentView, trials: Sequence[TrialView] | None = None
+) -> list[dict[str, Any]]:
+    client, chosen = call.client, view.trials if trials is None else trials
+    numbers = {trial.id for trial in chosen}
+    curves = [
+        curve
+        for curve in client.curves(view.id)
+        if curve.group in _PREFIXES and curve.trial_id in numbers
+    ]
+    saved = [c for c in client.checkpoints(view.id) if c.trial_id in numbers]
+    return workloads(chosen, curves, saved, with_metrics=call.options.metrics)
+
+
+def workloads(
+    trials: Sequence[TrialView],
+    curves: Iterable[Curve],
+    checkpoints: Iterable[CheckpointView],
+    *,
+    with_metrics: bool,
+) -> list[dict[str, Any]]:
+    """Return a row for each number of batches at which a trial reported or saved something."""
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    times: dict[tuple[int, int], float] = {}
+
+    def row_at(trial_id: int, steps: int, at: float) -> dict[str, Any]:
+        key = trial_id, steps
+        times[key] = max(at, times.get(key, 0.0))
+        return rows.setdefault(key, {"Trial ID": trial_id, "# of Batches": steps})
+
+    for curve in curves:
+        for steps, value, at in zip(curve.steps, curve.values, curve.times, strict=True):
+            row = row_at(curve.trial_id, steps, at)
+            if curve.group == "validation":
+                row |= {"Validation": "COMPLETED", "Validation Time": date(at)}
+            if with_metrics:
+                row[f"{_PREFIXES[curve.group]}{curve.name}"] = value
+    for saved in checkpoints:
+        row = row_at(saved.trial_id, saved.steps_completed, saved.created_at)
+        row |= {"Checkpoint": saved.state, "Checkpoint Time": date(saved.created_at)}
+    places = {trial.id: place for place, trial in enumerate(trials)}
+    ordered = sorted(rows, key=lambda key: (places[key[0]], key[1]))
+    return [rows[key] | {"State": "COMPLETED", "Report Time": date(times[key])} for key in ordered]
+
+
+def _reasons(view: ExperimentView) -> list[str]:
+    """Return why an experiment ended as it did, and why which of its trials failed."""
+    own = [f"Experiment {view.id}: {one_line(view.message)}"] if view.message else []
+    return [*own, *([] if own and len(view.trials) == 1 else _whys(view.trials))]
+
+
+def _whys(trials: Iterable[TrialView]) -> list[str]:
+    """Return a line for each trial that failed or diverges: why, or that it does."""
+    whys = {
+        trial.id: trial.failure.error
+        if trial.failure is not None and trial.state is State.ERROR
+        else str(trial.divergence or "")
+        for trial in trials
+    }
+    return [f"Trial {number}: {one_line(why)}" for number, why in whys.items() if why]
+
+
+def _written(
+    call: Call,
+    tables: Sequence[Table],
+    headers: Sequence[Sequence[str]],
+    reasons: Sequence[str],
+) -> str:
+    """Return the tables in the form that is asked for; with `--outdir`, which files they are."""
+    given = call.options
+    whole = [
+        (title, rows, _with_metrics(header, rows))
+        for (title, rows), header in zip(tables, headers, strict=True)
+    ]
+    if given.json:
+        return _json({title.lower(): _chosen(rows, header) for title, rows, header in whole})
+    is_whole = given.csv or given.outdir is not None
+    listings = [
+        (title, _listing(rows, header, is_whole=is_whole)) for title, rows, header in whole
+    ]
+    if given.outdir is not None:
+        return "\n".join(_write(given.outdir, title, listing) for title, listing in listings)
+    if given.csv:
+        return "\n".join(f"{title}:\n{listing.csv()}" for title, listing in listings).rstrip("\n")
+    parts = [f"{title}:\n{listing.text(None)}" for title, listing in listings]
+    return "\n\n".join([*parts, *(["\n".join(reasons)] if reasons else [])])
+
+
+def _with_metrics(header: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
+    prefixes = tuple(_PREFIXES.values())
+    metrics = {name for row in rows for name in row if name.startswith(prefixes)}
+    return [*header, *sorted(metrics)]
+
+
+def _listing(
+    rows: Sequence[dict[str, Any]],
+    header: Sequence[str],
+    *,
+    is_whole: bool,
+    if_empty: str = "(none)",
+) -> Listing:
+    cells = [[_cell(name, row.get(name), is_whole=is_whole) for name in header] for row in rows]
+    return Listing(header=header, rows=cells, if_empty=if_empty)
+
+
+def _cell(name: str, value: Any, *, is_whole: bool) -> Any:
+    """Return a cell: structures as JSON; for people, progress in percent and no empty text."""
+    match value:
+        case dict():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return ", ".join(map(str, value)) or None
+        case float() if name == "Progress" and not is_whole:
+            return f"{value:.0%}"
+        case "":
+            return None
+    return value
+
+
+def _write(folder: str, title: str, listing: Listing) -> str:
+    name = title.lower() if title.endswith("s") else f"{title.lower()}s"
+    path = Path(folder).expanduser() / f"{name}.csv"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(listing.csv(), encoding="utf-8")
+    except OSError as error:
+        raise DetError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return f"Wrote {path}"

@@ -1,0 +1,195 @@
+"""The verbs that show an experiment, its trials and reasons, wait for its end, explain keys."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from det_jupyter.client import Comparison, Diagnosis, Experiment
+from det_jupyter.client.client import Client
+from det_jupyter.client.follow import Follower
+from det_jupyter.client.reasons import is_queued, reason_text
+from det_jupyter.client.shown import describe_trial, flattened, ranked, state_word, varying
+from det_jupyter.client.tables import plain_table
+from det_jupyter.config import FieldHelp, describe, known_keys
+from det_jupyter.config.tree import all_paths
+from det_jupyter.contract.messages import ExperimentView, SearchChangeView, State
+from det_jupyter.contract.values.reader import Reader
+from det_jupyter.contract.values.text import count, date
+from det_jupyter.errors import Conflict, NotFound, UsageError
+from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.tables import shown
+
+
+def show(call: Call) -> Experiment:
+    """Return the handle on an experiment, which shows itself."""
+    return call.experiment(call.options.id)
+
+
+def compare(call: Call) -> Comparison:
+    """Return how experiments, or trials of one, differ; it shows itself."""
+    first, *others = numbers_of(call)
+    if call.options.trials is not None:
+        if others:
+            raise UsageError("compare: --trials takes one experiment, whose trials are compared")
+        return call.experiment(first).compare_trials(*call.options.trials)
+    return call.experiment(first).compare(*others)
+
+
+def diagnose(call: Call) -> Diagnosis:
+    """Run an experiment briefly with one thing changed at a time; return what limits it."""
+    options = call.options
+    given = {name: getattr(options, name) for name in ("seconds", "rounds", "recipes")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return call.experiment(options.id).diagnose(keep=options.keep, **chosen)
+
+
+def list_trials(call: Call) -> str:
+    """Return the trials of an experiment, best first, with the hyperparameters that differ."""
+    return trials_table(call.client.experiment(call.options.id))
+
+
+def trials_table(view: ExperimentView) -> str:
+    """Return the trials of an experiment, best first, with the hyperparameters that differ."""
+    names = varying(view)
+    has_verdicts = any(trial.verdict is not None for trial in view.trials)
+    limited = ("verdict",) if has_verdicts else ()
+    header = ("trial", "state", view.metric, "latest", "batches", *limited, *names)
+    rows = []
+    for trial in ranked(view):
+        hparams = dict(flattened(trial.hparams))
+        values: list[Any] = [trial.best_metric, trial.latest_metric, trial.steps_completed]
+        values += [trial.verdict and trial.verdict.kind] if has_verdicts else []
+        values += [hparams.get(name) for name in names]
+        rows.append((str(trial.id), describe_trial(trial), *map(shown, values)))
+    heading = f"{title(view)}: {describe_state(view)}"
+    return f"{heading}\n{plain_table(header, rows)}" if rows else f"{heading}; no trials yet"
+
+
+def title(view: ExperimentView) -> str:
+    """Return the number and the name of an experiment."""
+    return f"Experiment {view.id} “{view.name}”"
+
+
+def describe_state(view: ExperimentView) -> str:
+    """Return the state in words: also what a paused or stopping experiment still waits for."""
+    word = state_word(view)
+    if view.state is State.PAUSED and word != "paused":
+        return f"{word}; its ranks save their state and leave"
+    alarms = (str(trial.divergence) for trial in view.trials if trial.divergence)
+    message = view.message or (next(alarms, "") if len(view.trials) == 1 else "")
+    return f"{word}: {message}" if message else word
+
+
+def show_config(call: Call) -> str:
+    """Return the configuration of an experiment as YAML, with the notices about it."""
+    effective = call.client.effective_config(call.options.id)
+    notices = [f"Note: {notice}" for notice in effective.notices]
+    changes = call.client.experiment(call.options.id).search_changes
+    history = [describe_change(change) for change in changes]
+    return "\n".join([effective.yaml.rstrip("\n"), *notices, *history])
+
+
+def describe_change(change: SearchChangeView) -> str:
+    """Return when a search was changed, and what in it."""
+    parts = [
+        f"{name} {shown(change.before.get(name))} → {shown(value)}"
+        for name, value in change.after.items()
+    ]
+    return f"Changed {date(change.at)}: {', '.join(parts)}"
+
+
+def why(call: Call) -> str:
+    """Return why the next trial of an experiment does not run."""
+    return _why(call.experiment(call.options.id), call.reader)
+
+
+def why_trial(call: Call) -> str:
+    """Return why a trial, or the next trial of an experiment, does not run."""
+    if call.options.trial is not None:
+        return reason_text(call.client.reason(call.options.trial), call.reader)
+    return _why(call.experiment(call.options.experiment), call.reader)
+
+
+def _why(experiment: Experiment, reader: Reader) -> str:
+    text = reason_text(experiment.why(), reader)
+    waiting = sum(is_queued(trial) for trial in experiment.view.trials)
+    if waiting < 2:
+        return text
+    verb = "waits" if waiting == 2 else "wait"
+    others = count(waiting - 1, "more trial")
+    listing = f"{reader.det} queue lists all that do"
+    return f"{text}\n{others} of experiment {experiment.id} {verb}; {listing}."
+
+
+def explain_key(call: Call) -> str:
+    """Return what a key of the configuration means."""
+    return explain(call.options.path, call.reader)
+
+
+_TICK_S = 0.2
+
+
+def wait(call: Call) -> str:
+    """Wait until an experiment has ended; raise if it did not complete."""
+    call.client.experiment(call.options.id)  # is there one?
+    return ended(until_over(call.client, call.options.id))
+
+
+def until_over(client: Client, experiment_id: int) -> ExperimentView:
+    """Return an experiment when it has ended; a paused one is waited for too."""
+    follower = Follower(client, experiment_id).start()
+    try:
+        while follower.thread.is_alive():
+            follower.thread.join(_TICK_S)
+    finally:
+        follower.stop()
+    if follower.error is not None:
+        raise follower.error
+    return client.experiment(experiment_id)
+
+
+def ended(view: ExperimentView) -> str:
+    """Return how an experiment ended, if it completed; else raise that."""
+    said = f"{title(view)}: {describe_state(view)}"
+    if view.state is not State.COMPLETED:
+        raise Conflict(said)
+    return said
+
+
+def explain(path: str, reader: Reader) -> str:
+    """Return the help on a key; on a section, with its keys; without a path, on the whole."""
+    lines = []
+    if path:
+        found = describe(path)
+        if found is None:
+            raise NotFound(_unknown(path, reader))
+        lines = [f"{found.path}  ({_kind(found)})", found.text, found.note]
+    keys = known_keys(path)
+    rows = [(name, field.type, _default(field), field.text) for name, field in keys.items()]
+    if rows:
+        lines.append(plain_table(("key", "type", "default", "meaning"), rows))
+    return "\n".join(line for line in lines if line)
+
+
+def _kind(field: FieldHelp) -> str:
+    if field.is_required:
+        return f"{field.type}, required"
+    return field.type if field.default is None else f"{field.type}, default {_default(field)}"
+
+
+def _default(field: FieldHelp) -> str:
+    return "required" if field.is_required else shown(field.default)
+
+
+def _unknown(path: str, reader: Reader) -> str:
+    paths = list(all_paths())
+    last = path.rpartition(".")[2]
+    near = [known for known in paths if known.rpartition(".")[2] == last]
+    near = near or get_close_matches(path, paths, n=3)
+    if near:
+        hint = f"did you mean {' or '.join(near[:3])}?"
+    else:
+        hint = f"{reader.experiment} ? lists all keys"
+    return f"there is no key {path}; {hint}"

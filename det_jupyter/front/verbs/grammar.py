@@ -1,0 +1,284 @@
+"""What verbs are made of, and how a line is parsed by them; parsing never ends the process.
+
+A group holds verbs and other groups. Each front end, notebook and shell, makes its parsers from
+it. A verb's `run` gets a `Call` and returns text to print, or a handle to show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from det_jupyter.contract.values.reader import NOTEBOOK, SHELL, Reader
+from det_jupyter.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:  # to parse a line takes no client: `det` in a shell is to start quickly
+    from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One parsed line, and what the front end adds to it.
+
+    Args:
+        options: The arguments, by name.
+        client: Sends requests to the master.
+        experiment: Returns the front end's handle on an experiment that exists.
+        text: What is written below the line in its cell, with the lines counted as in the cell.
+        reader: Who typed the line, and reads the answer.
+    """
+
+    options: argparse.Namespace
+    client: Client
+    experiment: Callable[[int], Experiment]
+    text: str | None = None
+    reader: Reader = NOTEBOOK
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether the line is one of a shell, where output is piped and scripts read it."""
+        return self.reader is SHELL
+
+
+class Later:
+    """A function by its dotted path, which is imported when the function is called.
+
+    An attribute is the path one further on: `Later("det_jupyter.front.verbs").logs.show_logs`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Later:
+        return Later(f"{self._path}.{name}")
+
+    def resolve(self) -> Callable[[Call], Any]:
+        """Return the function."""
+        module, _, name = self._path.rpartition(".")
+        run: Callable[[Call], Any] = getattr(import_module(module), name)
+        return run
+
+    def __call__(self, call: Call) -> Any:
+        return self.resolve()(call)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument, as `argparse.ArgumentParser.add_argument` takes it."""
+
+    names: tuple[str, ...]
+    rules: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Arguments that exclude one another."""
+
+    arguments: tuple[Argument, ...]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A word that does something.
+
+    Args:
+        name: The word.
+        help: What it does, in a few words.
+        run: Does it; returns text or a handle.
+        arguments: What may follow the word.
+        aliases: Other words for it.
+        takes_text: Whether YAML may stand below the line.
+        starts_master: Whether a shell starts the master for it, where none runs.
+    """
+
+    name: str
+    help: str
+    run: Callable[[Call], str | Experiment | Comparison | Diagnosis]
+    arguments: tuple[Argument | OneOf, ...] = ()
+    aliases: tuple[str, ...] = ()
+    takes_text: bool = False
+    starts_master: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Verbs, and groups of verbs, under one word.
+
+    Args:
+        name: The word.
+        help: What its verbs are about.
+        members: The verbs and groups.
+        aliases: Other words for it.
+        default: The verb that is meant if none is given; the one without a name ("") also before
+            a number.
+        examples: Lines that the help of the outermost group ends with.
+        metavar: What the help calls a member.
+        absent: Words of Determined's that this group has not, and what to use instead
+            (`Reader.fill` completes it).
+    """
+
+    name: str
+    help: str
+    members: tuple[Verb | Group, ...]
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+    examples: str = ""
+    metavar: str = "VERB"
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+def argument(*names: str, **rules: Any) -> Argument:
+    """Return an argument; takes what `add_argument` of argparse takes."""
+    return Argument(names, rules)
+
+
+def flag(*names: str, help: str) -> Argument:
+    """Return an option without a value."""
+    return argument(*names, action="store_true", help=help)
+
+
+def one_of(*arguments: Argument, required: bool = False) -> OneOf:
+    """Return arguments of which only one may be given."""
+    return OneOf(arguments, required)
+
+
+class HelpShown(Exception):
+    """The line asked for help, which is printed."""
+
+
+class LineParser(argparse.ArgumentParser):
+    """An argparse parser that raises one-line UsageErrors instead of exiting.
+
+    `default_verb` is what is meant where a verb is left out, `absent` as in `Group`; `reader` is
+    who types the lines.
+    """
+
+    reader: Reader = SHELL
+
+    default_verb: str | None = None
+    absent: Mapping[str, str] = {}
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise HelpShown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if value in self.absent:
+            instead = self.reader.fill(self.absent[value])
+            raise UsageError(f"there is no `{self.prog} {value}`: {instead}")
+        known = [str(choice) for choice in action.choices if choice != ""]
+        nearest = get_close_matches(str(value), known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+
+@contextmanager
+def reading(options: argparse.Namespace) -> Iterator[None]:
+    """Turn the ConfigError of a value of the line into a UsageError that names its verb."""
+    try:
+        yield
+    except ConfigError as error:
+        raise UsageError(f"{options.words}: {error}") from None
+
+
+def make_parser(group: Group, kind: type[LineParser] = LineParser) -> LineParser:
+    """Return a parser of the lines that begin with the group's name, of a front end's kind."""
+    parser = kind(
+        prog=group.name,
+        description=group.help,
+        epilog=group.examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_members(parser, group)
+    return parser
+
+
+def _add_members(parser: LineParser, group: Group) -> None:
+    parser.default_verb, parser.absent = group.default, group.absent
+    words = parser.add_subparsers(metavar=group.metavar, required=True)
+    for member in group.members:
+        listed: dict[str, Any] = {"help": member.help} if member.name else {}
+        inner = words.add_parser(
+            member.name,
+            aliases=list(member.aliases),
+            description=f"{member.help[0].upper()}{member.help[1:]}.",
+            **listed,
+        )
+        inner.prog = inner.prog.strip()
+        if isinstance(member, Group):
+            _add_members(inner, member)
+        else:
+            add_arguments(inner, member.arguments)
+            inner.set_defaults(verb=member, words=inner.prog)
+            if not member.name:
+                parser.epilog = f"or {inner.format_usage().removeprefix('usage: ')}"
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument | OneOf]) -> None:
+    """Have a parser take these arguments."""
+    for each in arguments:
+        if isinstance(each, Argument):
+            parser.add_argument(*each.names, **each.rules)
+            continue
+        group = parser.add_mutually_exclusive_group(required=each.required)
+        for one in each.arguments:
+            group.add_argument(*one.names, **one.rules)
+
+
+def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
+    """Parse a line; the parser's own name is not part of it.
+
+    Raises:
+        UsageError: The line is wrong; the message is one line.
+        HelpShown: The line asked for help, which is printed.
+    """
+    try:
+        words: Sequence[str] = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{parser.prog}: {error}") from None
+    return parse_words(parser, words)
+
+
+def parse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of a line; raises as `parse` does."""
+    options, rest = parser.parse_known_args(_with_default_verb(parser, words))
+    if rest:  # said of the verb, where argparse would say it of the outermost group
+        prog = getattr(options, "words", parser.prog)
+        raise UsageError(f"{prog}: unrecognized arguments: {' '.join(rest)} (see {prog} --help)")
+    return options
+
+
+def _with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the words with the verb that is meant where none is given."""
+    for index, word in enumerate(words):
+        verbs = verb_parsers(parser)
+        if word not in verbs:
+            is_left_out = word.startswith("-") and word not in ("-h", "--help")
+            is_left_out |= "" in verbs and word.isdecimal()
+            return _inserted(parser, words, index) if verbs and is_left_out else list(words)
+        parser = verbs[word]
+    return _inserted(parser, words, len(words))
+
+
+def _inserted(parser: argparse.ArgumentParser, words: Sequence[str], index: int) -> list[str]:
+    default = getattr(parser, "default_verb", None)
+    return list(words) if default is None else [*words[:index], default, *words[index:]]
+
+
+def verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the words that may come next; none if there are no such words."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}

@@ -1,0 +1,228 @@
+"""The verbs about experiments."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS
+from collections.abc import Callable
+from typing import Any
+
+from det_jupyter.front.verbs.arguments import (
+    BY_METRIC,
+    CONFIG,
+    COPIED,
+    DESCRIPTIONS,
+    ID,
+    IDS,
+    LOGS,
+    OUTPUT,
+    PAGE,
+    POOL,
+    PRIORITY,
+    QUEUE_ANYWAY,
+    TABLE,
+    TITLE,
+    WEIGHT,
+    YES,
+    at_least_one,
+    limit,
+    positive,
+    trial_number,
+    whole,
+    yaml_value,
+)
+from det_jupyter.front.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
+
+verbs = Later("det_jupyter.front.verbs")
+SORTS = ("newest", "oldest", "metric")
+_GIVEN = {
+    "NAME": "the name",
+    "TEXT": "the text",
+    "N": "the number",
+    "W": "the weight",
+    "POOL": "the pool's name",
+}
+
+
+def _to(kind: Callable[[str], Any], metavar: str) -> Argument:
+    """Return the argument that a value is set to."""
+    return argument("value", type=kind, metavar=metavar, help=_GIVEN[metavar])
+
+
+_COMPARED = (
+    IDS,
+    argument("--trials", nargs="*", type=trial_number, metavar="TRIAL",
+             help="these trials of one experiment instead; the best if none is given"),
+)  # fmt: skip
+_KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")
+_DESCRIPTION = argument("--description", metavar="TEXT", help="what it is about, or what came out")
+_LABELS = argument("labels", nargs="+", metavar="LABEL", help="words to find it by")
+_MAX_SLOTS = argument(
+    "--max-slots", type=limit, metavar="N", help="most slots of all its trials, or none"
+)
+_FILTERS = (
+    argument("text", nargs="*", help="words of name, description, labels, notebook or entrypoint"),
+    argument("--name", dest="named", default="", metavar="NAME", help="such as digits, or 'dig*'"),
+    argument("--label", action="append", metavar="LABEL", help="with this label; of several, all"),
+    argument("--notebook", default="", metavar="FILE", help="such as train.ipynb, or '*/old/*'"),
+    argument("--state", action="append", default=[], metavar="STATE",
+             help="running, queued, paused, completed, error, ...; several: running,queued"),
+    argument("--since", metavar="WHEN", help="submitted since: 2026-01-31, or an age such as 2d"),
+    argument("--until", metavar="WHEN", help="submitted until then"),
+    argument("--sort", choices=SORTS, default="newest", help="metric: the best first"),
+    flag("-a", "--all", help="archived ones too, however many"),
+    *PAGE,
+)  # fmt: skip
+_EXPORT = (
+    argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
+    argument("--what", choices=("metrics", "trials", "timings", "system"), default="metrics",
+             help="every value of every metric (default), a row for each trial, "
+                  "where its time went, or what machines and processes did"),
+)  # fmt: skip
+_FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
+_LOG_FILTERS = (
+    argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
+    *LOGS,
+)
+_LIMITS_OF_A_SEARCH = (
+    argument("--max-trials", type=whole, metavar="N", help="number of trials in all"),
+    argument(
+        "--max-length", type=yaml_value, metavar="LENGTH", help='train longer: "{epochs: 12}"'
+    ),
+    argument(
+        "--max-concurrent",
+        dest="max_concurrent_trials",
+        type=whole,
+        metavar="N",
+        help="number of trials that train at once",
+    ),
+    argument(
+        "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
+    ),
+)
+_DIAGNOSIS = (
+    argument("--seconds", type=positive, metavar="S", help="how long each run measures"),
+    argument("--rounds", type=whole, metavar="N", help="how often each recipe runs"),
+    argument("--recipes", nargs="+", metavar="RECIPE", help="only these, such as replay workers"),
+    flag("--keep", help="do not delete its runs"),
+)
+_RETENTION = tuple(
+    argument(f"--save-{name}", type=whole, metavar="N", required=True, help=f"number of {kept}")
+    for name, kept in (
+        ("experiment-best", "the best of all"),
+        ("trial-best", "the best of each trial"),
+        ("trial-latest", "the latest of each trial"),
+    )
+)
+_CONFIG_FILE = argument("--config-file", metavar="FILE", help="YAML with changes, under --config")
+_BEST = argument("--best", type=at_least_one, metavar="N", help="only the best of those validated")
+_POLLING = argument("--polling-interval", type=positive, help=SUPPRESS)
+_OF_BEST = (
+    argument("--top-n", type=at_least_one, default=1, metavar="N", help="how many (1)"),
+    *BY_METRIC,
+)
+_SOURCE = one_of(
+    argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
+    argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),
+)
+
+_LABEL = Group(
+    name="label",
+    help="words to find it by",
+    members=(
+        Verb("add", "give it labels", verbs.steering.change_labels, (ID, _LABELS)),
+        Verb("remove", "take labels away from it", verbs.steering.change_labels, (ID, _LABELS),
+             aliases=("rm",)),
+    ),
+)  # fmt: skip
+
+_SET = Group(
+    name="set",
+    help="change its name, description, priority, weight, limit or pool",
+    default="",
+    absent={"log-retention": "logs are kept with their experiment; `{det} e delete` deletes both"},
+    members=(
+        Verb("", "change its name, description, priority, weight, limit or pool",
+             verbs.steering.set_values,
+             (ID, TITLE, _DESCRIPTION, PRIORITY, WEIGHT, _MAX_SLOTS, POOL)),
+        Verb("name", "another name", verbs.steering.set_value, (ID, _to(str, "NAME"))),
+        Verb("description", "what it is about, or what came out", verbs.steering.set_value,
+             (ID, _to(str, "TEXT"))),
+        Verb("priority", "1 to 99, lower goes first", verbs.steering.set_value,
+             (ID, _to(whole, "N"))),
+        Verb("weight", "its share, under fair share", verbs.steering.set_value,
+             (ID, _to(positive, "W"))),
+        Verb("max-slots", "most slots of all its trials, or none", verbs.steering.set_value,
+             (ID, _to(limit, "N"))),
+        Verb("resource-pool", "the pool that it waits in", verbs.steering.set_value,
+             (ID, _to(str, "POOL")), aliases=("pool",)),
+        Verb("gc-policy", "keep its best checkpoints, delete others",
+             verbs.steering.set_retention, (ID, *_RETENTION, YES)),
+    ),
+)  # fmt: skip
+
+MEMBERS: tuple[Verb | Group, ...] = (
+    Verb("list", "list experiments, newest first", verbs.finding.list_experiments, _FILTERS,
+         aliases=("ls",)),
+    Verb("show", "show the live view of an experiment", verbs.experiments.show, (ID,)),
+    Verb("describe", "print tables of it, its trials and what they did", verbs.describing.describe,
+         (IDS, *DESCRIPTIONS)),
+    Verb("logs", "print what the ranks printed", verbs.logs.show_logs, (ID, *_LOG_FILTERS)),
+    Verb("trials", "print its trials, best first", verbs.experiments.list_trials, (ID,)),
+    Verb("list-trials", "print its trials, oldest first, as a table for programs",
+         verbs.describing.list_trials, (ID, *TABLE), aliases=("lt",)),
+    Verb("list-checkpoints", "print its checkpoints", verbs.checkpoints.list_of_experiment,
+         (ID, _BEST, *TABLE), aliases=("lc",)),
+    Verb("wait", "wait until it has ended", verbs.experiments.wait, (ID, _POLLING)),
+    Verb("compare", "show how experiments, or trials of one, differ",
+         verbs.experiments.compare, _COMPARED),
+    Verb("config", "print its configuration and where it comes from",
+         verbs.experiments.show_config, (ID,)),
+    Verb("export", "write its metrics or trials to a file",
+         verbs.taking_out.export, (ID, *_EXPORT)),
+    Verb("code", "print the code that it was made with",
+         verbs.taking_out.show_code, (ID, _FOLDER)),
+    Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,
+         (ID, *COPIED, *_OF_BEST)),
+    Verb("download-model-def", "copy the code and the folder that it was made with",
+         verbs.taking_out.download_code, (ID, OUTPUT)),
+    Verb("why", "print why it does not run, and what would start it",
+         verbs.experiments.why, (ID,)),
+    Verb("diagnose", "find out what limits it, by running it briefly in several ways",
+         verbs.experiments.diagnose, (ID, *_DIAGNOSIS)),
+    Verb("change", "give its search other limits while it runs",
+         verbs.steering.change_search, (ID, *_LIMITS_OF_A_SEARCH)),
+    _SET,
+    _LABEL,
+    Verb("pause", "all ranks save their state and give their slots back",
+         verbs.life.command, (IDS,)),
+    Verb("activate", "go on from where it was paused", verbs.life.command, (IDS,),
+         aliases=("unpause",), starts_master=True),
+    Verb("cancel", "end it after saving its state", verbs.life.command, (IDS,)),
+    Verb("kill", "end it now", verbs.life.command, (IDS,)),
+    Verb("archive", "hide it from lists", verbs.life.archive, (IDS,)),
+    Verb("unarchive", "show it in lists again", verbs.life.archive, (IDS,)),
+    Verb("delete", "delete it with its checkpoints, for ever", verbs.life.delete, (IDS, YES)),
+    Verb("retention", "keep its best checkpoints, delete others",
+         verbs.steering.set_retention, (ID, *_RETENTION, YES)),
+    Verb("continue", "go on with it after its end",
+         verbs.steering.go_on, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
+         starts_master=True),
+    Verb("fork", "submit it anew, with changes, as another experiment",
+         verbs.steering.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,
+         starts_master=True),
+    Verb("?", "explain a key of the configuration", verbs.experiments.explain_key, (_KEY,),
+         aliases=("explain",)),
+)  # fmt: skip
+
+# Words of Determined's command that mean nothing here, and what to do instead.
+PLACES = "there are no workspaces and no projects here: labels and names find experiments"
+OF_EXPERIMENTS = {
+    "delete-tb-files": (
+        "metrics are kept with their experiment, not as files; a folder that `{cli} tensorboard` "
+        "has written can be removed"
+    ),
+    "move": (
+        f"{PLACES}; `{{det}} job move ID --ahead-of ID` moves an experiment in the queue, "
+        "`{det} experiment set pool ID POOL` to another pool"
+    ),
+}

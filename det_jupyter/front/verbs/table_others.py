@@ -1,0 +1,298 @@
+"""The verbs beside those about experiments: of slots, agents, queue, pools, templates, trials."""
+
+from __future__ import annotations
+
+from det_jupyter.front.verbs.arguments import (
+    BY_METRIC,
+    COPIED,
+    DESCRIPTIONS,
+    FILE,
+    ID,
+    LOGS,
+    POOL,
+    PRIORITY,
+    TABLE,
+    TEMPLATE,
+    TRIAL,
+    WEIGHT,
+    WORKLOADS,
+    YES,
+    at_least_one,
+    experiment_number,
+    positive,
+    ranks,
+    trial_number,
+    uuid,
+    uuids,
+    whole,
+    yaml_value,
+)
+from det_jupyter.front.verbs.grammar import Group, Later, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.table_experiments import PLACES
+
+verbs = Later("det_jupyter.front.verbs")
+OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
+_TEMPLATE_NAME = argument("name", help="name of the template")
+_AGENT = argument("agent", help="name of the agent")
+_AGENT_OR_ALL = (
+    argument("agent", nargs="?", help="name of the agent"),
+    flag("--all", help="all agents"),
+)
+_SLOTS = argument("slots", nargs="*", default=[], type=whole, metavar="SLOT", help="all if none")
+_DRAIN = flag("--drain", help="let what runs there finish first")
+_DETAIL = flag("-d", "--detail", "--details", help="with what is in them")
+_ONLY_POOL = argument("-p", "--pool", "--resource-pool", metavar="POOL", help="only this one")
+_NEIGHBOURS = (
+    argument("--ahead-of", type=experiment_number, metavar="ID", help="right ahead of it"),
+    argument(
+        "--behind", "--behind-of", type=experiment_number, metavar="ID", help="right behind it"
+    ),
+)
+_PLACE, _MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
+
+SLOT_GROUP = Group(
+    name="slot",
+    help="slots as a table; enable or disable some",
+    aliases=("s",),
+    default="list",
+    members=(
+        Verb("list", "a row for each slot", verbs.cluster.list_slots, TABLE, aliases=("ls",)),
+        Verb("enable", "give slots out again", verbs.cluster.switch_slots, (_AGENT, _SLOTS)),
+        Verb(
+            "disable",
+            "give slots out no more",
+            verbs.cluster.switch_slots,
+            (_AGENT, _SLOTS, _DRAIN),
+        ),
+    ),
+)
+AGENT_GROUP = Group(
+    name="agent",
+    help="the computers, or simulated ones, with slots",
+    aliases=("a",),
+    default="list",
+    members=(
+        Verb("list", "a row for each agent", verbs.cluster.list_agents, TABLE, aliases=("ls",)),
+        Verb("enable", "give all its slots out again", verbs.cluster.switch_agents, _AGENT_OR_ALL),
+        Verb("disable", "give its slots out no more; what runs there is asked to leave",
+             verbs.cluster.switch_agents, (*_AGENT_OR_ALL, _DRAIN)),
+    ),
+)  # fmt: skip
+TASK_GROUP = Group(
+    name="task",
+    help="trials that run or wait",
+    default="list",
+    members=(
+        Verb("list", "a row for each trial that holds slots or waits for them",
+             verbs.cluster.list_tasks, TABLE, aliases=("ls",)),
+        Verb("logs", "print what the ranks of a trial printed", verbs.logs.show_trial_logs,
+             (TRIAL, *LOGS)),
+        Verb("kill", "end a trial now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
+    ),
+    absent={
+        **dict.fromkeys(
+            ("create", "config", "fork", "pause", "unpause"),
+            "all tasks are trials, which experiments make: see `{det} e --help`",
+        ),
+        "cleanup-logs": "logs are kept with their experiment; `{det} e delete` deletes both",
+    },
+)  # fmt: skip
+JOB_GROUP = Group(
+    name="job",
+    help="experiments in the queue; change their order",
+    aliases=("j",),
+    default="list",
+    members=(
+        Verb("list", "a row for each experiment that is not over",
+             verbs.cluster.list_jobs, (*TABLE, _ONLY_POOL), aliases=("ls",)),
+        Verb("move", "put an experiment ahead of another one, or behind it",
+             verbs.queue_changes.move, (ID, _PLACE)),
+        Verb("update", "change an experiment's place or share",
+             verbs.queue_changes.update, (ID, PRIORITY, WEIGHT, POOL, _MAYBE_PLACE)),
+        Verb("update-batch", "change several: 3.priority=10 5.weight=2",
+             verbs.queue_changes.update_batch,
+             (argument("operations", nargs="+", metavar="ID.OPERATION=VALUE",
+                       help=", ".join(OPERATIONS)),)),
+    ),
+)  # fmt: skip
+POOL_GROUP = Group(
+    name="pool",
+    help="how the agents are divided",
+    aliases=("rp", "resource-pool"),
+    default="list",
+    members=(
+        Verb("list", "a row for each pool", verbs.cluster.list_pools, TABLE, aliases=("ls",)),
+        Verb("set", "have the pools of the cell's YAML, or a file's",
+             verbs.cluster.set_pools, (FILE,), takes_text=True, starts_master=True),
+    ),
+)  # fmt: skip
+TEMPLATE_GROUP = Group(
+    name="template",
+    help="parts of configurations",
+    aliases=("tpl",),
+    default="list",
+    members=(
+        Verb("list", "list all templates", verbs.templates.list_templates, (_DETAIL, *TABLE),
+             aliases=("ls",)),
+        Verb("show", "print a template",
+             verbs.templates.show_template, (_TEMPLATE_NAME,), aliases=("describe",)),
+        Verb("set", "keep the cell's YAML, or a file's, as a template",
+             verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
+             starts_master=True),
+        Group(
+            name="set-value",
+            help="the same as set, in Determined's words",
+            members=(
+                Verb("config", "keep the cell's YAML, or a file's, as a template",
+                     verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
+                     starts_master=True),
+            ),
+        ),
+        Verb("create", "the same, of a name that is free",
+             verbs.templates.create_template, (_TEMPLATE_NAME, FILE), takes_text=True,
+             starts_master=True),
+        Verb("delete", "forget a template",
+             verbs.templates.delete_template, (_TEMPLATE_NAME,), aliases=("remove", "rm")),
+    ),
+)  # fmt: skip
+
+SLOTS_NOW = Verb(
+    "slots", "who is on which slot, agent by agent", verbs.cluster.show_slots,
+    (flag("-a", "--all", help="every slot, however many"),),
+)  # fmt: skip
+QUEUE = Verb(
+    "queue", "who waits for slots, in order, and for what", verbs.cluster.show_queue,
+    (flag("-a", "--all", help="the whole queue"),),
+)  # fmt: skip
+
+
+_TRIAL_OR_EXPERIMENT = one_of(
+    argument("trial", nargs="?", type=trial_number, help="number of the trial"),
+    argument("--experiment", type=experiment_number, metavar="ID", help="its next trial"),
+    required=True,
+)
+_PROFILE = (
+    argument("--steps", type=at_least_one, default=10, metavar="N", help="batches to record (10)"),
+    argument("--ranks", type=ranks, default=[0], metavar="R,R", help="on which ranks (0)"),
+    flag("--with-stack", help="with the lines of Python that called"),
+)
+_LIVE_CHANGES = (
+    argument("--lr", type=positive, metavar="LR", help="the learning rate from now on"),
+    argument("--lr-factor", type=positive, metavar="F",
+             help="multiplies all learning rates instead"),
+    argument("--optimizer", type=whole, metavar="N", help="only of this one, from 0"),
+    argument("--min-validation-period", type=yaml_value, metavar="LENGTH",
+             help='such as "{batches: 50}"'),
+)  # fmt: skip
+_SECONDS_PER_BATCH = argument(
+    "--seconds-per-batch", type=positive, metavar="X", help="for the times of the preview"
+)
+_OF_TRIAL = one_of(
+    flag("--best", help="by the searcher's metric (default)"),
+    flag("--latest", help="the newest"),
+    argument("--uuid", metavar="UUID", help="this one"),
+)
+_UUID = argument("uuid", type=uuid, help="name of the checkpoint")
+_GLOB = argument(
+    "--glob",
+    dest="globs",
+    action="append",
+    default=[],
+    metavar="PATTERN",
+    help="delete only the files that match, such as '*.pt' or '**/optimizer/*'; may be repeated",
+)
+_UUIDS = argument(
+    "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"
+)
+
+TRIAL_GROUP = Group(
+    name="trial",
+    help="see, change or profile a trial",
+    aliases=("t",),
+    members=(
+        Verb("describe", "print tables of it and of what it did",
+             verbs.describing.describe_trial,
+             (TRIAL, *DESCRIPTIONS, *WORKLOADS,
+              flag("--metrics-summary", help="the last value of each"))),
+        Verb("logs", "print what its ranks printed", verbs.logs.show_trial_logs, (TRIAL, *LOGS)),
+        Verb("download", "copy a checkpoint of it", verbs.checkpoints.download_of_trial,
+             (TRIAL, *COPIED, _OF_TRIAL, *BY_METRIC)),
+        Verb("kill", "end it now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
+        Verb("profile", "record some of its batches with torch.profiler",
+             verbs.steering.profile, (TRIAL, *_PROFILE)),
+        Verb("set", "change its learning rate, validation period or priority",
+             verbs.steering.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
+    ),
+)  # fmt: skip
+CHECKPOINT_GROUP = Group(
+    name="checkpoint",
+    help="saved states of trials",
+    aliases=("c",),
+    members=(
+        Verb("list", "print the checkpoints of an experiment",
+             verbs.checkpoints.list_of_experiment, (ID, *TABLE), aliases=("ls",)),
+        Verb("describe", "print where it is from and what is in it",
+             verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON"))),
+        Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, *COPIED)),
+        Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES, _GLOB),
+             aliases=("rm",)),
+    ),
+)  # fmt: skip
+WHY = Verb(
+    "why", "why a trial does not run, and what would start it",
+    verbs.experiments.why_trial, (_TRIAL_OR_EXPERIMENT,),
+)  # fmt: skip
+PREVIEW = Verb(
+    "preview-search", "what the search of a configuration would train; submits nothing",
+    verbs.preview.preview, (FILE, TEMPLATE, _SECONDS_PER_BATCH),
+    takes_text=True, starts_master=True,
+)  # fmt: skip
+
+# What stands beside experiments.
+OTHERS: tuple[Verb | Group, ...] = (
+    SLOTS_NOW,
+    SLOT_GROUP,
+    AGENT_GROUP,
+    TASK_GROUP,
+    TRIAL_GROUP,
+    CHECKPOINT_GROUP,
+    JOB_GROUP,
+    POOL_GROUP,
+    QUEUE,
+    WHY,
+    TEMPLATE_GROUP,
+    PREVIEW,
+)
+
+# Words of Determined's command that mean nothing here, and what to do instead.
+_TASKS = "JupyterLab and your terminal run beside the master, not on it"
+_USER = "there is one user: you"
+_RESOURCES = "`{det} slots` shows who is on which slot"
+_NO_MODELS = "there is no registry of models: `{det} checkpoint download` copies a checkpoint"
+_NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
+
+OF_DET = {
+    **dict.fromkeys(
+        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "remote"), _USER
+    ),
+    **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
+    "dev": (
+        "`{cli} master info` and `{det} slots` show what runs, `{cli} support-bundle` collects it"
+    ),
+    "run": "`{det} e` has experiments, `{det} t` their trials",
+    "workspace": PLACES,
+    "w": PLACES,
+    "project": PLACES,
+    "p": PLACES,
+    "user": _USER,
+    "u": _USER,
+    "notebook": _TASKS,
+    "shell": _TASKS,
+    "command": _TASKS,
+    "cmd": _TASKS,
+    "deploy": "the master starts when something needs it, or by `{cli} master start`",
+    "d": "the master starts when something needs it, or by `{cli} master start`",
+    **dict.fromkeys(("model", "m"), _NO_MODELS),
+    "resources": _RESOURCES,
+    "res": _RESOURCES,
+}

@@ -1,0 +1,142 @@
+"""Keeps agents running, and reports those that are away or lost.
+
+listens to us            nothing to do
+silent for SILENT_S      it is frozen: its line is closed, and its trials show what is wrong
+has no line for AWAY_S   nothing new is started there
+has none, lock held      it is starting, or will find us again: wait, however long
+has none, lock free      it is dead: start another, with growing pauses when they die at once
+gone for LOST_S          whatever ran there counts as dead, unless its process holds the lock
+
+When the master ends, what runs is killed or left alone; if nothing runs, the agent leaves too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import Kill, Leave
+from det_jupyter.engine import Engine
+from det_jupyter.master.machine.model.events import AgentAway, AgentLost
+from det_jupyter.master.machine.model.state import Agent
+from det_jupyter.master.service.links import SILENT_S
+from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+AWAY_S = 1.0
+LOST_S = 30.0
+_GANGS_S, _AGENT_S = 10.0, 5.0  # how long they may take to end with the master
+
+
+class AgentSupervisor:
+    """Keeps the agents of an engine running; see the module's docstring.
+
+    Args:
+        lost_s: How long an agent may be gone.
+    """
+
+    def __init__(self, service: Service, engine: Engine, *, lost_s: float = LOST_S) -> None:
+        self._service = service
+        self._engine = engine
+        self._lost_s = lost_s
+        self._lost: set[str] = set()
+
+    async def run(self) -> None:
+        """Check the agents several times a second, until cancelled."""
+        while True:
+            try:
+                for what in self._engine.keep(self._service.links.connected()):
+                    logger.info("started %s", what)
+                self._look_at_agents()
+            except Exception:  # a full disk, say; the next look may go better
+                logger.exception("looking after the agents failed")
+            await asyncio.sleep(LOOK_S)
+
+    def _look_at_agents(self) -> None:
+        links = self._service.links
+        links.tick()
+        for agent_id in links.drop_silent():
+            logger.warning("agent %s has said nothing for %g s: its line is closed",
+                           agent_id, SILENT_S)  # fmt: skip
+        for agent_id, agent in list(self._service.machine.state.agents.items()):
+            silent_s = links.silent_s(agent_id)
+            if silent_s > AWAY_S:
+                problem = self._problem_of(agent, silent_s)
+                if not agent.is_away or agent.problem != problem:
+                    self._service.take(AgentAway(agent_id=agent_id, problem=problem))
+            if silent_s < self._lost_s:
+                self._lost.discard(agent_id)
+            elif agent_id not in self._lost and self._why_silent(agent) is None:
+                self._lost.add(agent_id)
+                logger.error("agent %s is gone: what ran there is lost", agent_id)
+                self._service.take(AgentLost(agent_id=agent_id))
+
+    def _why_silent(self, agent: Agent) -> str | None:
+        """Return why an agent that lives has no line to us; None if it is gone.
+
+        If any agent listens, it is the one that the engine keeps running, and others are gone.
+        """
+        if self._service.links.connected():
+            return None
+        process = Process(agent.pid, agent.birth, agent.hostname)
+        return self._engine.why_silent(agent.id, process)
+
+    def _problem_of(self, agent: Agent, silent_s: float) -> str:
+        """Return why an agent has no line to us, as far as that can be known from here."""
+        if refusal := self._service.refusal_of(agent.id):
+            return refusal
+        return (self._why_silent(agent) or "") if silent_s >= SILENT_S else ""
+
+    async def end_agents(self, timeout_s: float) -> None:
+        """Wait until the agents have left as commanded; after the timeout, end the engine's."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._engine.is_running():
+                    await asyncio.sleep(0.02)
+                return
+        logger.warning("an agent did not leave in %g s", timeout_s)
+        self._engine.dismiss()
+
+
+async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
+    """End everything but the server, which answers until the process ends.
+
+    Args:
+        supervisor: Of the agents; its task has been cancelled.
+        everything: Also end running trials; else they go on under their agent.
+    """
+    service.begin_to_leave()
+    if everything:
+        await _end_experiments(service)
+    if everything or not service.machine.indexes.has_holding:
+        await _dismiss_agents(service, supervisor)
+    service.end_streams()
+
+
+async def _end_experiments(service: Service) -> None:
+    for experiment in service.machine.state.living_experiments():
+        service.apply(Kill(experiment_id=experiment.id))
+    deadline = asyncio.get_running_loop().time() + _GANGS_S
+    while service.machine.indexes.has_holding and service.links.connected():
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            logger.warning("some ranks did not end in %g s", _GANGS_S)
+            return
+        await service.bell.wait(min(left_s, 0.2))
+
+
+async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None:
+    ending = asyncio.create_task(supervisor.end_agents(_AGENT_S))
+    told: set[str] = set()
+    while True:
+        # An agent that was started a moment ago gets the command once it has registered.
+        for agent_id in set(service.links.connected()) - told:
+            told.add(agent_id)
+            service.links.send(agent_id, Leave())
+        if ending.done():
+            return
+        await asyncio.wait({ending}, timeout=0.02)

@@ -1,0 +1,144 @@
+"""Removes files and rows, as the machine says; the outcome goes back to it as an event.
+
+Files are removed in another thread, one command after the other. A checkpoint is removed only if
+its record names the place that the experiment's storage has for it, and the storage only removes
+what is a checkpoint of this name; anything else is left alone, and reported. Each command may be
+repeated: what was removed is gone already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import runs_root
+from det_jupyter.contract.messages import State
+from det_jupyter.errors import CheckpointError
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment, Deletion
+from det_jupyter.master.machine.model.events import CheckpointsDeleted, ExperimentDeleted
+from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.master.service.service import Service
+from det_jupyter.storage import CheckpointStorage, open_storage, path_of
+from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.directory import remove_tree
+
+logger = logging.getLogger(__name__)
+
+_PROBLEMS_SHOWN = 3
+_PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class Removed:
+    """What was removed, and what could not be."""
+
+    uuids: list[str] = field(default_factory=list)  # of the checkpoints that are gone
+    left_bytes: dict[str, int] = field(default_factory=dict)  # of those that lost some files
+    problems: list[str] = field(default_factory=list)  # what is left, and why, a line each
+
+
+async def delete(service: Service) -> None:
+    """Carry out deletions until cancelled; first those that an earlier master left open."""
+    for command in pending_deletions(service.machine.state):
+        service.deletions.put_nowait(command)
+    while True:
+        command = await service.deletions.get()
+        try:
+            await _carry_out(service, command)
+        except Exception:  # a full disk, say: it is tried again
+            logger.exception("experiment=%d: a deletion failed", command.experiment_id)
+            await asyncio.sleep(_PAUSE_S)
+            service.deletions.put_nowait(command)
+
+
+async def _carry_out(service: Service, command: Deletion) -> None:
+    experiment_id = command.experiment_id
+    if isinstance(command, DeleteExperiment):
+        experiment = service.machine.state.experiments.get(experiment_id)
+        if experiment is None or experiment.state is not State.DELETING:
+            return  # a command may come twice, or have failed meanwhile
+    removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
+    for problem in removed.problems:
+        logger.error("experiment=%d: %s", experiment_id, problem)
+    logger.info(
+        "experiment=%d: %d checkpoints deleted, %d in part",
+        experiment_id, len(removed.uuids), len(removed.left_bytes),
+    )  # fmt: skip
+    if removed.uuids or removed.left_bytes:
+        service.take(
+            CheckpointsDeleted(
+                experiment_id=experiment_id, uuids=removed.uuids, left_bytes=removed.left_bytes
+            )
+        )
+    if isinstance(command, DeleteCheckpoints):
+        return
+    if not removed.problems:
+        for _ in service.store.delete_experiment(experiment_id, command.trial_ids):
+            await asyncio.sleep(0)  # others are served in between
+    error = _in_short(removed.problems)
+    service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
+
+
+def _in_short(problems: list[str]) -> str:
+    more = len(problems) - _PROBLEMS_SHOWN
+    rest = [f"and {more} more, which master.log names"] if more > 0 else []
+    return "; ".join([*problems[:_PROBLEMS_SHOWN], *rest])
+
+
+def remove_files(command: Deletion, data_dir: Path) -> Removed:
+    """Remove the files that a command names."""
+    removed = Removed()
+    globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
+    try:
+        storage = open_storage(command.location, data_dir)
+        for uuid, path in command.paths.items():
+            _remove_checkpoint(storage, uuid, path, globs, removed)
+        if isinstance(command, DeleteExperiment):
+            storage.remove_leftovers()  # its last rank may have been killed as it saved
+    except CheckpointError as error:
+        removed.problems.append(str(error))
+    if isinstance(command, DeleteExperiment):
+        for folder in _folders_of(command.experiment_id, data_dir):
+            _remove_folder(folder, removed)
+    return removed
+
+
+def _remove_checkpoint(
+    storage: CheckpointStorage, uuid: str, path: str, globs: Sequence[str], removed: Removed
+) -> None:
+    if not is_name(uuid) or path != path_of(storage, uuid):
+        removed.problems.append(
+            f"left {path} alone: it is not checkpoint {uuid!r} in the storage {storage.location}"
+        )
+        return
+    try:
+        left_bytes = storage.delete(uuid, globs)
+    except CheckpointError as error:
+        if str(error) not in removed.problems:  # all have the same if the storage is out of reach
+            removed.problems.append(str(error))
+        return
+    if left_bytes:
+        removed.left_bytes[uuid] = left_bytes
+    else:
+        removed.uuids.append(uuid)
+
+
+def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
+    root = runs_root(data_dir)
+    if root.is_dir():
+        yield from sorted(root.glob(f"{experiment_id}.*.*"))
+    yield data_dir / "tensorboard" / str(experiment_id)
+    yield data_dir / "traces" / str(experiment_id)
+
+
+def _remove_folder(folder: Path, removed: Removed) -> None:
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        removed.problems.append(f"cannot remove the folder {folder}: {error.strerror}")

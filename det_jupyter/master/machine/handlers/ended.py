@@ -1,0 +1,160 @@
+"""What is kept, put away, gone on with and deleted once it is over.
+
+archive, unarchive    an experiment that is over is listed no more, or again
+delete                DELETING at once; its files go (deleting.py); then the state forgets it. What
+                      cannot be removed makes it DELETE_FAILED, and it can be asked for again
+continue              an experiment that is over goes on under its number: the trials that were
+                      not completed, from where they were
+retention             other numbers of checkpoints are kept from now on (retention.py)
+log policies          a run printed what makes another try useless, or its agent suspect
+"""
+
+from __future__ import annotations
+
+from det_jupyter.config import parse_config
+from det_jupyter.contract.messages import (
+    Archive,
+    Delete,
+    DropCheckpoints,
+    SetRetention,
+    State,
+    Unarchive,
+)
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.values.text import printable
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.handlers.users import check_pool
+from det_jupyter.master.machine.model.events import (
+    CheckpointsDeleted,
+    ContinueRequested,
+    ExperimentDeleted,
+    LogMatched,
+)
+from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.continuing import reopen
+from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
+from det_jupyter.master.machine.rules.retention import (
+    drop,
+    drop_unneeded,
+    find_users,
+    note_deleted,
+    note_partly_deleted,
+    whole_removal,
+)
+from det_jupyter.master.machine.rules.searching import start_search
+
+_LINE_SHOWN = 200  # characters of a line that fits
+
+
+def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
+    """Put an experiment away, or take it out again."""
+    experiment = turn.state.experiment(event.experiment_id)
+    name = f"experiment {experiment.id}"
+    if not experiment.state.is_terminal:
+        raise Conflict(
+            f"{name} is not in terminal state: it is {in_words(experiment.state)}; "
+            "cancel it, or wait until it has ended"
+        )
+    is_archived = isinstance(event, Archive)
+    if experiment.is_archived is is_archived:
+        raise Conflict(f"{name} is {'already' if is_archived else 'not'} archived")
+    experiment.is_archived = is_archived
+    turn.touch(experiment)
+
+
+def on_delete(turn: Turn, event: Delete) -> None:
+    """Have all that is kept of an experiment removed; safe to repeat."""
+    experiment = turn.state.experiment(event.experiment_id)
+    if experiment.state is State.DELETING:
+        return
+    if State.DELETING not in TRANSITIONS[experiment.state]:
+        raise Conflict(
+            f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be deleted; "
+            "cancel or kill it, and wait until it has ended"
+        )
+    _must_be_unused(turn, experiment)
+    move(experiment, State.DELETING)
+    experiment.message = ""
+    turn.touch(experiment)
+    turn.commands.append(whole_removal(turn.state, experiment))
+
+
+def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
+    users = find_users(turn.state, turn.indexes, experiment)
+    if users:
+        which = ", ".join(str(user) for user in users)
+        raise Conflict(
+            f"cannot delete experiment {experiment.id}: experiment{'s' * (len(users) > 1)} "
+            f"{which} started from a checkpoint of it and may need it again; "
+            f"wait until {'they have' if len(users) > 1 else 'it has'} ended"
+        )
+
+
+def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
+    """Forget an experiment whose files are gone; say why, if they are not."""
+    experiment = turn.state.experiments.get(event.experiment_id)
+    if experiment is None or experiment.state is not State.DELETING:
+        return
+    if event.error:
+        move(experiment, State.DELETE_FAILED)
+        experiment.message = event.error
+        turn.touch(experiment)
+        return
+    turn.searches.forget(experiment)
+    state = turn.state
+    of_it = [uuid for uuid, c in state.checkpoints.items() if c.experiment_id == experiment.id]
+    for uuid in of_it:
+        del state.checkpoints[uuid]
+    for trial_id in experiment.trial_ids:
+        del state.trials[trial_id]
+    del state.experiments[experiment.id]
+
+
+def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
+    """Go on with an experiment that is over."""
+    experiment = turn.state.experiment(event.experiment_id)
+    check_pool(turn.state, experiment.pool, parse_config(event.config).resources)
+    reopen(turn, experiment, event.config)
+    start_search(turn, experiment)
+
+
+def on_set_retention(turn: Turn, event: SetRetention) -> None:
+    """Keep other numbers of checkpoints from now on; those that are too many go."""
+    experiment = turn.state.experiment(event.experiment_id)
+    if experiment.state in (State.DELETING, State.DELETE_FAILED):
+        raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
+    numbers = event.model_dump(exclude={"kind", "experiment_id", "dry_run"})
+    experiment.change_section("checkpoint_storage", numbers)
+    turn.touch(experiment)
+    drop_unneeded(turn, experiment)
+
+
+def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
+    """Note that files are gone; the checkpoints stay listed."""
+    note_deleted(turn, event.uuids)
+    note_partly_deleted(turn, event.left_bytes)
+
+
+def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
+    """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
+    drop(turn, event.uuids, event.globs)
+
+
+def on_log_matched(turn: Turn, event: LogMatched) -> None:
+    """Note what a line of a run means for the trial's next one; see log_policies.py."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None or is_settled(found[1], event.action, event.rank):
+        return
+    trial, allocation = found
+    line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
+    policy = describe(turn.state.experiment(trial.experiment_id).settings, event.pattern)
+    agent_id = agent_of(allocation, event.rank)
+    if event.action == "cancel_retries":
+        allocation.is_hopeless = True
+        said = f"fits what rank {event.rank} printed: {printable(line)}"
+        trial.message = f"{policy} (cancel_retries) {said}"
+    elif agent_id is not None:
+        allocation.excludes.append(agent_id)
+    turn.touch(trial, f"{policy}: {event.action}")

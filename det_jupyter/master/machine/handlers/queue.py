@@ -1,0 +1,138 @@
+"""What changes the order of the queue, and the shares in it.
+
+ChangeResources   priority, weight, max_slots and pool of an experiment, while it runs
+MoveInQueue              its place in the queue
+ChangeQueue      several of these: all are made or none
+
+Everything is checked before anything is changed (rules/queue_checks.py). No work is lost: a trial
+that has to go is asked to save its state first, and queues again.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.contract.messages import (
+    AllocationState,
+    ChangeQueue,
+    ChangeResources,
+    MoveInQueue,
+    State,
+)
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.errors import ConfigError, Conflict, Problem
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.queue_checks import (
+    anchor_id_of,
+    find_queue_problems,
+    find_wrong_move,
+    find_wrong_values,
+    place_of,
+)
+from det_jupyter.scheduler.lane import moved_beside
+
+
+def on_change_resources(turn: Turn, event: ChangeResources) -> None:
+    """Give an experiment another priority, weight, limit or pool."""
+    experiment = _living(turn, event.experiment_id)
+    if not event.given():
+        raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
+    if found := list(find_wrong_values(turn.state, experiment, event)):
+        raise ConfigError([Problem(where, problem) for where, problem in found])
+    _change_resources(turn, experiment, event)
+
+
+def on_move_in_queue(turn: Turn, event: MoveInQueue) -> None:
+    """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
+    experiment = _living(turn, event.experiment_id)
+    anchor = _living(turn, anchor_id_of(event))
+    places = {each.id: place_of(turn.state, each) for each in (experiment, anchor)}
+    if problem := find_wrong_move(turn.state, experiment.id, anchor.id, places):
+        raise Conflict(problem)
+    _move(turn, experiment, event)
+
+
+def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
+    """Make all of the changes, or none if there is anything wrong with one."""
+    if problems := find_queue_problems(turn.state, event.changes):
+        raise ConfigError(problems)
+    for change in event.changes:
+        experiment = turn.state.experiment(change.request.experiment_id)
+        if isinstance(change.request, MoveInQueue):
+            _move(turn, experiment, change.request)
+        else:
+            _change_resources(turn, experiment, change.request)
+
+
+def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
+    if change.priority is not None and change.priority != experiment.priority:
+        experiment.priority = change.priority
+        experiment.position = float(experiment.id)  # as Determined has it: a new lane, a new place
+    if change.weight is not None:
+        experiment.weight = change.weight
+    if change.max_slots is not None:
+        experiment.max_slots = None if change.max_slots == "none" else change.max_slots
+    if change.resource_pool is not None and change.resource_pool != experiment.pool:
+        _change_pool(turn, experiment, change.resource_pool)
+    _note_in_config(experiment, change)
+    turn.touch(experiment)
+    for trial in turn.indexes.living(experiment.id):
+        if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED:
+            turn.touch(trial)
+    if experiment.max_slots is not None:
+        _shed(turn, experiment, experiment.max_slots)
+
+
+def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
+    """Have as many trials leave as hold too much now, the newest first."""
+    holding = [
+        (allocation.started_at or 0.0, trial)
+        for trial in turn.indexes.living(experiment.id)
+        if (allocation := trial.allocation) is not None
+        and allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
+    ]
+    too_many = len(holding) * experiment.slots_per_trial - max_slots
+    for _, trial in sorted(holding, key=lambda held: (held[0], held[1].id), reverse=True):
+        if too_many <= 0:
+            return
+        too_many -= experiment.slots_per_trial
+        turn.touch(trial, "its experiment may hold fewer slots now")
+        make_leave(turn, trial, at_once=False)
+
+
+def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
+    """Waiting trials wait in the new pool; running ones save, leave, and queue there."""
+    experiment.pool = pool
+    for trial in turn.indexes.living(experiment.id):
+        if trial.holds_slots and trial.state is State.ACTIVE and not trial.is_resting:
+            make_leave(turn, trial, at_once=False)
+
+
+def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
+    """Keep the effective configuration true: people read it, and forks begin with it."""
+    changed = change.given()
+    if change.max_slots == "none":
+        changed["max_slots"] = None
+    experiment.change_section("resources", changed)
+
+
+def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
+    state, groups = turn.state, turn.queue.groups
+    changed = moved_beside(
+        groups[experiment.id],
+        groups[anchor_id_of(move)],
+        groups.values(),
+        is_ahead=move.ahead_of is not None,
+        newest=state.last_experiment_id,
+    )
+    for group in changed:
+        other = state.experiments[group.id]
+        other.priority, other.position = group.priority, group.position
+        turn.touch(other)
+
+
+def _living(turn: Turn, experiment_id: int) -> Experiment:
+    experiment = turn.state.experiment(experiment_id)
+    if experiment.state.is_terminal:
+        raise Conflict(f"experiment {experiment_id} is {in_words(experiment.state)}")
+    return experiment

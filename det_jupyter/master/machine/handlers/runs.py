@@ -1,0 +1,321 @@
+"""What agents and ranks say of a run. News of a run that holds no slots changes nothing.
+
+GangStarted, all RankStarted    RUNNING
+ValidationReported              the trial's metric; the search may stop the trial
+LossReported                    whether the training diverges
+CheckpointSaved                 where the next run will start from
+CheckpointDeleted               by the trial's own code: the next run starts from another one
+TargetReached                   the search says whether the trial goes on, rests or ends
+RunEnded, RankFailure           noted: they count when the gang has exited
+Notice                          shown with the trial
+TraceSaved, ChangeMade          noted with the order that they answer
+GangExited                      ENDED; outcome.py says what it means for the trial
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from det_jupyter.contract.messages import (
+    AllocationState,
+    CheckpointRef,
+    CheckpointView,
+    CloseRun,
+    FailureView,
+    GangExited,
+    GangStarted,
+    RankView,
+    State,
+)
+from det_jupyter.contract.run.journal import (
+    ChangeMade,
+    CheckpointDeleted,
+    CheckpointSaved,
+    FirstStep,
+    Notice,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+    TraceSaved,
+)
+from det_jupyter.contract.values.text import count
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.model.events import LossReported, RecordArrived, ValidationReported
+from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.giving_up import end_given_up
+from det_jupyter.master.machine.rules.orders import end_profiles, note_change, note_trace
+from det_jupyter.master.machine.rules.outcome import (
+    MAX_LOSSES,
+    Outcome,
+    find_failure,
+    in_the_same_way,
+    is_hopeless,
+    judge,
+    lost_too_often,
+)
+from det_jupyter.master.machine.rules.placing import count_held, pause, queue
+from det_jupyter.master.machine.rules.retention import note_deleted
+from det_jupyter.master.machine.rules.searching import (
+    finish_trial,
+    judge_validation,
+    on_target_reached,
+)
+from det_jupyter.master.machine.rules.trial_metrics import note_divergence, note_metric
+from det_jupyter.searcher import ExitReason
+
+_MAX_NOTICES = 10  # of a trial; the first ones tell most
+_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)  # or may
+
+
+def on_gang_started(turn: Turn, event: GangStarted) -> None:
+    """Note the processes of the ranks."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    ranks = sorted(process.rank for process in event.ranks)
+    expected = range(len(allocation.slots))
+    # The first process of a computer may do the work of all ranks there.
+    if not set(ranks) <= set(expected) or len(set(ranks)) < len(ranks) or 0 not in ranks:
+        raise Conflict(
+            f"allocation {allocation.id}: got ranks {ranks}, expected 0 and others up to "
+            f"{expected[-1]}, each once"
+        )
+    allocation.launch_note = event.note
+    allocation.ranks = [
+        RankView.built_from(process, slot=allocation.slots[process.rank])
+        for process in event.ranks
+    ]
+    _note_ranks_up(trial, allocation)
+    turn.touch(trial, f"run {allocation.run}: ranks started")
+
+
+def _note_ranks_up(trial: Trial, allocation: Allocation) -> None:
+    for rank in allocation.ranks:
+        if up := allocation.ranks_up.get(rank.rank):
+            rank.backend, rank.device = up.backend, up.device
+    all_up = bool(allocation.ranks) and all(
+        r.rank in allocation.ranks_up for r in allocation.ranks
+    )
+    if all_up and allocation.state is AllocationState.STARTING:
+        move_allocation(trial, AllocationState.RUNNING)
+
+
+def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
+    """Note what a rank has journaled."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    if event.rank >= len(allocation.slots):
+        raise Conflict(
+            f"allocation {allocation.id}: got rank {event.rank}, "
+            f"expected one of 0 to {len(allocation.slots) - 1}"
+        )
+    record = event.record
+    match record:
+        case RankStarted():
+            allocation.ranks_up[event.rank] = record
+            _note_ranks_up(trial, allocation)
+        case FirstStep():
+            allocation.first_step_at = allocation.first_step_at or record.at
+            trial.losses = 0
+        case CheckpointSaved():
+            _note_checkpoint(turn, trial, record)
+            # It was asked to leave, and nothing that is worth saving is lost now.
+            allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
+        case CheckpointDeleted():
+            note_deleted(turn, [record.uuid])
+        case TargetReached():
+            on_target_reached(turn, trial, record)
+        case RunEnded():
+            if allocation.run_end is None or event.rank == 0:  # the chief's word counts
+                allocation.run_end = record
+        case RankFailure():
+            allocation.failures.append(record)
+        case Notice():
+            _note(trial, record)
+        case TraceSaved():
+            note_trace(trial, event.rank, record)
+        case ChangeMade():
+            note_change(trial, record)
+        case _:
+            assert_never(record)
+    turn.touch(trial)
+
+
+def _note(trial: Trial, notice: Notice) -> None:
+    kept = trial.alarms if notice.is_alarm else trial.notices
+    if notice.text not in kept and len(kept) < _MAX_NOTICES:
+        kept.append(notice.text)
+
+
+def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+    turn.state.checkpoints[record.uuid] = CheckpointView.built_from(
+        record,
+        experiment_id=trial.experiment_id,
+        trial_id=trial.id,
+        created_at=record.at,
+        searcher_metric=trial.metrics_by_step.get(record.steps_completed),
+    )
+    turn.changes.checkpoints.add(record.uuid)
+    trial.checkpoints.append(record.uuid)
+    trial.latest_checkpoint = CheckpointRef.built_from(record)
+
+
+def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
+    """Note the trial's metric, and show it to the search."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, _ = found
+    if event.metric is not None:
+        note_metric(turn, trial, event.steps_completed, event.metric)
+        _note_in_checkpoints(turn, trial, event.steps_completed, event.metric)
+    turn.touch(trial)
+    if not is_stopping(trial.state):
+        judge_validation(turn, trial, time=event.time, metric=event.metric)
+
+
+def on_loss_reported(turn: Turn, event: LossReported) -> None:
+    """Note whether the training diverges."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is not None:
+        note_divergence(found[0], "training", event.metric, event.steps_completed - 1, event.value)
+        turn.touch(found[0])
+
+
+def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
+    """A checkpoint that was saved before its validation gets the metric now."""
+    for uuid in reversed(trial.checkpoints):
+        checkpoint = turn.state.checkpoints[uuid]
+        if checkpoint.steps_completed < steps_completed:
+            return
+        if checkpoint.steps_completed == steps_completed:
+            checkpoint.searcher_metric = metric
+            turn.changes.checkpoints.add(uuid)
+
+
+def on_gang_exited(turn: Turn, event: GangExited) -> None:
+    """Take the slots back, and go on as the outcome says."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    if turn.state.experiment(trial.experiment_id).is_given_up:
+        end_given_up(turn, trial)
+        return
+    count_held(turn, trial, allocation)
+    end_profiles(trial)
+    outcome = judge(trial, allocation, event)
+    move_allocation(trial, AllocationState.ENDED)
+    turn.touch(trial, f"run {allocation.run} ended: {outcome}")
+    turn.order(allocation, CloseRun(allocation_id=allocation.id))
+    if outcome is not Outcome.FAILED:
+        trial.message = ""  # what it printed means nothing
+    if outcome in _RUNS_AGAIN:
+        trial.avoids = sorted({*trial.avoids, *allocation.excludes})
+    match outcome:
+        case Outcome.ENDED_AS_ASKED:
+            _on_ended_as_asked(turn, trial, allocation)
+        case Outcome.COMPLETED | Outcome.INVALID:
+            _on_completed(turn, trial, allocation)
+        case Outcome.PREEMPTED:
+            _queue_if_active(turn, trial)
+        case Outcome.LOST:
+            _on_lost(turn, trial, allocation, event)
+        case Outcome.FAILED:
+            _on_failed(turn, trial, allocation, event)
+        case _:
+            assert_never(outcome)
+
+
+def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    if trial.state is not State.STOPPING_COMPLETED:
+        finish_trial(turn, trial, ExitReason.CANCELED)
+        return
+    if allocation.failures:  # all that counts is saved, but its last words should be heard
+        trial.message = f"failed after its last batch: {allocation.failures[0].error}"
+    finish_trial(turn, trial, ExitReason.COMPLETED)
+
+
+def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    assert allocation.run_end is not None
+    is_at_its_end = trial.is_resting and trial.target_is_last
+    if allocation.run_end.reason == "completed" and not is_at_its_end:
+        _queue_if_active(turn, trial)  # the search changed just as it left: on, or rest
+        return
+    prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
+    trial.message = prefix + allocation.run_end.message
+    move(trial, State.STOPPING_COMPLETED)
+    finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
+
+
+def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    if allocation.first_step_at is None:
+        trial.losses += 1
+    if trial.losses < MAX_LOSSES:
+        _queue_if_active(turn, trial)
+        return
+    trial.failure = lost_too_often(event.at)
+    _give_up(turn, trial, trial.failure.error)
+
+
+def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    previous = trial.failure
+    failure, is_final = find_failure(allocation, event)
+    saved = allocation.starts_from != trial.latest_checkpoint
+    trial.failure = in_the_same_way(failure, previous, since_checkpoint=saved)
+    if is_stopping(trial.state):
+        _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
+        return
+    if allocation.is_hopeless:  # the trial's message says why
+        _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
+        return
+    if trial.failure.no_room and not is_final:
+        _on_no_room(turn, trial, previous, has_saved=saved)
+        return
+    if not is_final and is_hopeless(trial.failure):
+        times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
+        error = trial.failure.error.removesuffix(".")
+        _end_as_failed(turn, trial, f"{error}. Failed {times} with the same error.")
+        return
+    max_restarts = turn.state.experiment(trial.experiment_id).settings.max_restarts
+    if not is_final and trial.restarts < max_restarts:
+        trial.restarts += 1
+        _queue_if_active(turn, trial)
+        return
+    _give_up(turn, trial, trial.failure.error)
+
+
+def _on_no_room(
+    turn: Turn, trial: Trial, previous: FailureView | None, *, has_saved: bool
+) -> None:
+    """Try again at once, as there may be room by now; without progress, wait for the user."""
+    assert trial.failure is not None
+    experiment = turn.state.experiment(trial.experiment_id)
+    if previous is None or not previous.no_room or has_saved:
+        _queue_if_active(turn, trial)
+    elif experiment.state is State.ACTIVE:
+        pause(turn, experiment)
+        trial.message = f"{trial.failure.error}; then activate experiment {experiment.id}"
+        experiment.message = f"paused: trial {trial.id}: {trial.message}"
+
+
+def _give_up(turn: Turn, trial: Trial, error: str) -> None:
+    restarts = f" (after {count(trial.restarts, 'restart')})" if trial.restarts else ""
+    _end_as_failed(turn, trial, f"{error}{restarts}")
+
+
+def _end_as_failed(turn: Turn, trial: Trial, message: str) -> None:
+    trial.message = message
+    move(trial, State.STOPPING_ERROR)
+    finish_trial(turn, trial, ExitReason.ERRORED)
+
+
+def _queue_if_active(turn: Turn, trial: Trial) -> None:
+    if trial.state is State.ACTIVE and not trial.is_resting:
+        queue(turn, trial)

@@ -1,0 +1,120 @@
+"""Changes of a search from outside: by users, and by answers of samplers and pruners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from det_jupyter.config import merge
+from det_jupyter.contract.messages import ChangeSearch, KillTrial, SearchChangeView, State
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
+from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
+from det_jupyter.searcher import ExitReason
+
+_MOST_CHANGES = 100  # of an experiment that are kept
+
+
+def on_change_search(turn: Turn, event: ChangeSearch) -> None:
+    """Give a running search other limits; what is refused changes nothing."""
+    experiment = turn.state.experiment(event.experiment_id)
+    if experiment.state not in (State.ACTIVE, State.PAUSED):
+        raise Conflict(
+            f"experiment {experiment.id} is {in_words(experiment.state)}: its search is over; "
+            "submit a new one, or let a trial of it train on with trial.train_to(...)"
+        )
+    asked = event
+    if event.hyperparameters is not None:  # those that are not named stay as they are
+        event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
+    actions = turn.searches.of(experiment).change(event)
+    _note(turn, experiment, asked)
+    _note_in_config(experiment, event)
+    turn.touch(experiment)
+    carry_out(turn, experiment, actions)
+
+
+def _note(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
+    """Keep what is changed, with the values before."""
+    after = event.given()
+    before = {key: experiment.config["searcher"].get(key) for key in after}
+    if event.hyperparameters is not None:
+        known = experiment.config["hyperparameters"]
+        before["hyperparameters"] = {name: known.get(name) for name in event.hyperparameters}
+    change = SearchChangeView(at=turn.now, before=before, after=after)
+    experiment.search_changes = [*experiment.search_changes, change][-_MOST_CHANGES:]
+
+
+def _laid_over(experiment: Experiment, event: ChangeSearch) -> Any:
+    before, new = experiment.config["hyperparameters"], event.hyperparameters
+    return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
+
+
+def _note_in_config(experiment: Experiment, event: ChangeSearch) -> None:
+    """Keep the effective configuration true: people read it, and the search restarts from it."""
+    changed = event.given()
+    changed.pop("hyperparameters", None)
+    experiment.change_section("searcher", changed)
+    if event.hyperparameters is not None:
+        experiment.reconfigure(experiment.config | {"hyperparameters": event.hyperparameters})
+
+
+def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
+    """Make the trial that the sampler was asked about; end the experiment if it could not say."""
+    experiment = _find_searching(turn, event.experiment_id)
+    if experiment is None:
+        return
+    if event.hparams is None:
+        _fail(turn, experiment, "sampler", event.error)
+        return
+    search = turn.searches.of(experiment)
+    carry_out(turn, experiment, search.on_sampled(event.index, event.hparams))
+
+
+def _find_searching(turn: Turn, experiment_id: int) -> Experiment | None:
+    experiment = turn.state.experiments.get(experiment_id)
+    is_searching = experiment is not None and experiment.state in (State.ACTIVE, State.PAUSED)
+    return experiment if is_searching else None
+
+
+def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
+    """End an experiment whose sampler or pruner fails: it would fail again. Trials save first."""
+    move(experiment, State.STOPPING_ERROR)
+    experiment.message = f"searcher.{who}: {error}"
+    turn.touch(experiment)
+    for trial in turn.indexes.living(experiment.id):
+        if not is_stopping(trial.state):
+            _end(turn, trial, State.STOPPING_CANCELED, ExitReason.CANCELED, at_once=False)
+    if not experiment.state.is_terminal:
+        conclude_if_drained(turn, experiment)
+
+
+def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
+    """Let the search act on the pruner's answer."""
+    experiment = _find_searching(turn, event.experiment_id)
+    if experiment is None:
+        return
+    if event.error:
+        _fail(turn, experiment, "pruner", event.error)
+        return
+    search = turn.searches.of(experiment)
+    carry_out(turn, experiment, search.on_judged(event.index, event.is_pruned))
+
+
+def on_kill_trial(turn: Turn, event: KillTrial) -> None:
+    """End one trial now; the search goes on without it."""
+    trial = turn.state.trial(event.trial_id)
+    if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
+        return  # it is over, or ending so already
+    _end(turn, trial, State.STOPPING_KILLED, ExitReason.CANCELED, at_once=True)
+
+
+def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once: bool) -> None:
+    move(trial, state)
+    turn.touch(trial, str(state))
+    make_leave(turn, trial, at_once=at_once)
+    if not trial.holds_slots:
+        finish_trial(turn, trial, reason)

@@ -1,0 +1,100 @@
+"""Transition tables: which state may follow which. A change that is not listed is an error.
+
+                 ┌──────────────────────────────┐
+    ACTIVE ◄──► PAUSED                          │ (all but the terminal states)
+      │           │                             ▼
+      └───────────┴──► STOPPING_COMPLETED ──► COMPLETED
+                            │ if all trials failed
+                       STOPPING_ERROR     ──► ERROR
+                       STOPPING_CANCELED  ──► CANCELED
+                            │ if killed meanwhile
+                       STOPPING_KILLED    ──► CANCELED
+                            │ if given up meanwhile (giving_up.py)
+                       STOPPING_ERROR
+
+    terminal states:   ──► ACTIVE                      by "continue"
+                       ──► DELETING ◄─► DELETE_FAILED  of experiments; one that is deleted is gone
+
+    allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
+
+An experiment or trial is STOPPING while ranks still hold slots; without any it passes through that
+state within one event. Experiments and trials share one table. A terminal state is left only when
+a user says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from det_jupyter.contract.messages import AllocationState, State
+from det_jupyter.errors import InvalidTransition
+from det_jupyter.master.machine.model.state import Experiment, Trial
+
+_STOPPING = {
+    State.STOPPING_COMPLETED,
+    State.STOPPING_CANCELED,
+    State.STOPPING_KILLED,
+    State.STOPPING_ERROR,
+}
+OVER = (State.COMPLETED, State.CANCELED, State.ERROR)  # and not being deleted
+TRANSITIONS: Mapping[State, set[State]] = {
+    State.ACTIVE: {State.PAUSED, *_STOPPING},
+    State.PAUSED: {State.ACTIVE, *_STOPPING},
+    State.STOPPING_COMPLETED: {State.COMPLETED, *_STOPPING - {State.STOPPING_COMPLETED}},
+    State.STOPPING_ERROR: {State.ERROR},
+    State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED, State.STOPPING_ERROR},
+    State.STOPPING_KILLED: {State.CANCELED, State.STOPPING_ERROR},
+    **{state: {State.ACTIVE, State.DELETING} for state in OVER},
+    State.DELETING: {State.DELETE_FAILED},
+    State.DELETE_FAILED: {State.DELETING},
+}
+ALLOCATION_TRANSITIONS: Mapping[AllocationState, set[AllocationState]] = {
+    AllocationState.QUEUED: {AllocationState.STARTING, AllocationState.ENDED},
+    AllocationState.STARTING: {
+        AllocationState.RUNNING, AllocationState.STOPPING, AllocationState.ENDED,
+    },
+    AllocationState.RUNNING: {AllocationState.STOPPING, AllocationState.ENDED},
+    AllocationState.STOPPING: {AllocationState.ENDED},
+    AllocationState.ENDED: set(),
+}  # fmt: skip
+ENDS_AS: Mapping[State, State] = {
+    State.STOPPING_COMPLETED: State.COMPLETED,
+    State.STOPPING_ERROR: State.ERROR,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+}
+
+
+def is_stopping(state: State) -> bool:
+    """Whether it is on its way to a terminal state."""
+    return state in _STOPPING
+
+
+def move(part: Experiment | Trial, to: State) -> None:
+    """Change the state of an experiment or a trial.
+
+    Raises:
+        InvalidTransition: The table has no such edge; the error has the trial's story.
+    """
+    story = part.story if isinstance(part, Trial) else []
+    _check(TRANSITIONS, part.state, to, f"{type(part).__name__.lower()} {part.id}", story)
+    part.state = to
+
+
+def move_allocation(trial: Trial, to: AllocationState) -> None:
+    """Change the state of a trial's present allocation.
+
+    Raises:
+        InvalidTransition: The table has no such edge; the error has the trial's story.
+    """
+    allocation = trial.allocation
+    assert allocation is not None
+    what = f"allocation {allocation.id}"
+    _check(ALLOCATION_TRANSITIONS, allocation.state, to, what, trial.story)
+    allocation.state = to
+
+
+def _check(table: Mapping[Any, Set[Any]], old: str, new: str, what: str, story: list[str]) -> None:
+    if new not in table[old]:
+        raise InvalidTransition(f"{what}: {old} cannot become {new}", story)

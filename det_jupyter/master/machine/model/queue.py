@@ -1,0 +1,216 @@
+"""What waits and what holds slots, as the scheduler reads it: look-ups derived from the state.
+
+    trial                               in the queue
+    QUEUED                              waits, in the pool that its experiment asks for
+    STARTING, RUNNING, STOPPING         holds slots, in the pool of each of its agents
+    anything else                       is not there
+
+A handler that changes a trial or an experiment touches it afterwards (turn.py), which updates the
+look-ups; pools and agents are read from the state itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from det_jupyter.config.pools import PoolConfig
+from det_jupyter.contract.messages import AllocationState
+from det_jupyter.master.machine.model.state import (
+    Agent,
+    Allocation,
+    Experiment,
+    MachineState,
+    Trial,
+)
+from det_jupyter.scheduler.model import (
+    AgentPart,
+    AgentSlots,
+    Fitting,
+    Group,
+    Policy,
+    PoolRules,
+    Request,
+    Running,
+)
+from det_jupyter.scheduler.snapshot import Snapshot
+
+
+class Queue:
+    """See the module's docstring.
+
+    Args:
+        state: What it is derived from.
+
+    Attributes:
+        groups: Every experiment that is not over, as the scheduler reads it.
+        version: Counts changes of what decisions and reasons follow from.
+        decided: The version after the last decisions.
+        stuck: Pools whose passes fail, and why.
+    """
+
+    def __init__(self, state: MachineState) -> None:
+        self._state = state
+        self.version = 0
+        self.decided = -1
+        self.stuck: dict[str, str] = {}
+        self.note_all()
+
+    def note_all(self) -> None:
+        """Derive everything anew: the pools or the times of all trials have changed."""
+        state = self._state
+        self.groups: dict[int, Group] = {}
+        self._pools: dict[int, str] = {}  # by experiment
+        self._waiting: dict[int, Request] = {}  # by trial
+        self._running: dict[int, Running] = {}
+        self.stuck = {name: why for name, why in self.stuck.items() if name in state.pool_configs}
+        for experiment in state.living_experiments():
+            self.note_experiment(experiment)
+        for trial in state.trials.values():
+            self.note_trial(trial)
+        self.note_change()
+
+    def note_experiment(self, experiment: Experiment) -> None:
+        """Note how urgent an experiment is, its share, and in which pool it queues."""
+        before = (self.groups.pop(experiment.id, None), self._pools.pop(experiment.id, None))
+        if not experiment.state.is_terminal:
+            self.groups[experiment.id] = group_of(experiment)
+            self._pools[experiment.id] = self._state.pool_of(experiment)
+        if before != (self.groups.get(experiment.id), self._pools.get(experiment.id)):
+            self.note_change()
+
+    def note_trial(self, trial: Trial) -> None:
+        """Note whether a trial waits, holds slots, or neither."""
+        before = self._waiting.pop(trial.id, None) or self._running.pop(trial.id, None)
+        after = self._entry_of(trial)
+        if isinstance(after, Running):
+            self._running[trial.id] = after
+        elif after is not None:
+            self._waiting[trial.id] = after
+        if before != after:
+            self.note_change()
+
+    def note_change(self) -> None:
+        """Note that an agent, or anything else that decisions follow from, has changed."""
+        self.version += 1
+        self._snapshots: dict[str, Snapshot] = {}
+
+    def _entry_of(self, trial: Trial) -> Request | Running | None:
+        allocation = trial.allocation
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            return None
+        experiment = self._state.experiments[trial.experiment_id]
+        request = Request(
+            id=allocation.id,
+            group=experiment.id,
+            slots=experiment.slots_per_trial,
+            number=trial.id,
+            is_single_agent=experiment.is_single_agent,
+            blocked=frozenset(trial.avoids),
+            promised=tuple(allocation.promised),
+        )
+        if allocation.state is AllocationState.QUEUED:
+            return request
+        assert allocation.started_at is not None
+        return Running(
+            request=request,
+            parts=parts_of(allocation),
+            since=allocation.started_at,
+            is_leaving=allocation.state is AllocationState.STOPPING,
+            is_backfill=allocation.is_backfill,
+        )
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of trials that wait for slots, in all pools."""
+        return len(self._waiting)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Return a pool as it is now."""
+        if name not in self._snapshots:
+            self._snapshots[name] = self._make_snapshot(name)
+        return self._snapshots[name]
+
+    def _make_snapshot(self, name: str) -> Snapshot:
+        state = self._state
+        config = state.pool_configs[name]
+        return Snapshot(
+            rules=to_rules(config),
+            agents={agent.id: agent_slots(agent, config) for agent in state.agents_of(name)},
+            groups=dict(self.groups),
+            waiting={
+                request.id: request
+                for request in self._waiting.values()
+                if self._pools[request.group] == name
+            },
+            running={gang.request.id: gang for gang in self._gangs_of(name)},
+        )
+
+    def _gangs_of(self, name: str) -> Iterable[Running]:
+        """Yield the gangs of a pool; of one that spans agents of several, its part here."""
+        pool_of: dict[str, str] = {}
+        for gang in self._running.values():
+            here = []
+            for part in gang.parts:
+                if part.agent_id not in pool_of:
+                    pool_of[part.agent_id] = self._state.pool_of_agent(part.agent_id)
+                if pool_of[part.agent_id] == name:
+                    here.append(part)
+            if here:
+                yield gang if len(here) == len(gang.parts) else replace(gang, parts=tuple(here))
+
+
+def group_of(experiment: Experiment) -> Group:
+    """Return an experiment as the scheduler reads it."""
+    return Group(
+        id=experiment.id,
+        priority=experiment.priority,
+        weight=experiment.weight,
+        max_slots=experiment.max_slots,
+        position=experiment.position,
+    )
+
+
+def to_rules(config: PoolConfig) -> PoolRules:
+    """Return a pool's rules as the scheduler reads them."""
+    scheduler = config.scheduler
+    return PoolRules(
+        policy=Policy(scheduler.type),
+        preemption=scheduler.preemption,
+        fitting=Fitting(scheduler.fitting_policy),
+        allow_heterogeneous_fits=scheduler.allow_heterogeneous_fits,
+        max_aux_per_agent=config.max_aux_containers_per_agent,
+        reservation_depth=scheduler.reservation_depth,
+    )
+
+
+def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
+    """Return the slots that it holds, agent by agent, without places that are no slots."""
+    slots: dict[str, list[int]] = {}
+    for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
+        slots.setdefault(agent_id, []).extend([slot.id] if slot.id >= 0 else [])
+    return tuple(AgentPart(agent_id, tuple(ids)) for agent_id, ids in slots.items())
+
+
+def agent_slots(agent: Agent, config: PoolConfig, *, is_whole: bool = False) -> AgentSlots:
+    """Return which slots of an agent may be given out in a pool.
+
+    Args:
+        agent: The agent.
+        config: The pool.
+        is_whole: As if no slot of it was withheld and it was connected.
+    """
+    barred: set[int] = set()
+    if not is_whole:
+        barred.update(agent.disabled)
+        if not config.share_devices:
+            barred.update(slot_id for slot_id, users in agent.occupied.items() if users)
+        if agent.is_away:
+            barred.update(slot.id for slot in agent.slots)
+    is_drained = not is_whole and len(agent.disabled) >= max(1, len(agent.slots))
+    return AgentSlots(
+        id=agent.id,
+        kind=agent.slots[0].kind if agent.slots else "cpu",
+        slots=tuple(sorted(slot.id for slot in agent.slots if slot.id not in barred)),
+        is_open=is_whole or not (agent.is_away or is_drained),
+    )

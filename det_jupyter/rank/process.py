@@ -1,0 +1,191 @@
+"""Prepares the process of a rank, before any code of the user runs. Does not use torch.
+
+`prepare_process` is the first call in a process that the fork server forked (zygote.py), and in a
+rank that was started afresh (__main__.py). It sets:
+
+    process group              its own, so that a rank and its data-loader workers die together
+    death with the parent      at once on Linux; elsewhere `watch_lifeline` does it
+    environment                the user's variables, torchrun's, and only this gang's devices
+    stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
+
+`prepare_python` does what needs no order: signals, crash stacks, temporary files, `display`. Only
+`Rank.live` changes the working directory, because the user has to read of a missing one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import json
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from types import FrameType, MappingProxyType
+from typing import NoReturn, TextIO
+
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
+from det_jupyter.rank.fork_safety import start_own, warn_of_users_threads
+from det_jupyter.rank.variables import set_variables
+
+_OF_TORCHRUN = (
+    "rank", "world_size", "local_rank", "local_world_size", "group_rank", "group_world_size",
+    "master_addr", "master_port",
+)  # fmt: skip
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def prepare_process(spec: RankSpec, parent_pid: int) -> None:
+    """Make this process the rank of `spec`.
+
+    Args:
+        parent_pid: The fork server or agent that started this process; it ends with that one.
+    """
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    if spec.plan.entrypoint.per == "slot":  # else it first ends what it has started
+        die_with(parent_pid)
+    _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
+    set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))
+
+
+def environment(
+    plan: GangPlan, place: RankPlace, captured: Mapping[str, str] = MappingProxyType({})
+) -> Mapping[str, str]:
+    """Return the environment variables that the rank gets in addition to its parent's.
+
+    The scheduler's devices take precedence over the user's own CUDA_VISIBLE_DEVICES.
+
+    Args:
+        captured: Values of the variables that the configuration only names.
+    """
+    own = _own_variables(plan, place)
+    chosen = dict(line.split("=", 1) for line in own if "=" in line)
+    named = {name: captured[name] for name in own if name in captured}
+    torchrun = {name.upper(): str(getattr(place, name)) for name in _OF_TORCHRUN}
+    return {**chosen, **named, **torchrun, **_device_variables(plan, place)}
+
+
+def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
+    """Return the lines for the kind of device that the rank is on."""
+    given = plan.config.get("environment", {}).get("environment_variables", [])
+    kind = plan.slots[place.rank].kind
+    lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
+    return lines
+
+
+def _captured(spec: RankSpec) -> dict[str, str]:
+    digest = spec.plan.capsule.environment
+    if digest is None:
+        return {}
+    kept = json.loads(BlobStore(Path(spec.data_dir) / "blobs").read(digest))
+    values: dict[str, str] = kept["values"]
+    return values
+
+
+def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
+    """Show the rank the slots of the gang on its agent, in the order of local ranks."""
+    slots = plan.slots_beside(place.rank)
+    # NVML numbers devices by PCI bus, CUDA by speed unless this variable is set.
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(
+            slot.uuid or str(slot.index) for slot in slots if slot.kind == "cuda"
+        ),
+    }
+
+
+def _redirect_streams(output: Path) -> None:
+    """Point the three descriptors at the run folder, and make new text streams for them.
+
+    The parent's streams may be closed, block-buffered, or hold unwritten text.
+    """
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, descriptor in ((nowhere, 0), (target, 1), (target, 2)):
+        os.dup2(source, descriptor)
+    for descriptor in {nowhere, target} - {0, 1, 2}:
+        os.close(descriptor)
+    for name, stream in zip(_STREAMS, (_text(0, "r"), _text(1, "w"), _text(2, "w")), strict=True):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _text(descriptor: int, mode: str) -> TextIO:
+    stream = open(  # noqa: SIM115  # open until the process ends
+        descriptor, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    assert isinstance(stream, TextIOWrapper)
+    return stream
+
+
+def prepare_python(spec: RankSpec) -> None:
+    """Set what the interpreter of a rank does with crashes, SIGINT, temporary files, `display`."""
+    faulthandler.enable()
+    warn_of_users_threads()
+    signal.signal(signal.SIGINT, _stay)
+    _keep_temporary_files(Path(spec.socket_dir, f"pymp-{spec.place.rank}"))
+    builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Ignore SIGINT, which comes from a client that interrupts the rank's kernel."""
+    sys.stderr.write("interrupts do not stop training; pause or kill the experiment instead\n")
+
+
+def _display(*objects: object, **options: object) -> None:
+    for shown in objects:
+        print(repr(shown))
+
+
+def _keep_temporary_files(folder: Path) -> None:
+    """Have multiprocessing put its sockets into a folder that is removed with the run.
+
+    Its own folder for each process stays if a data-loader worker is killed. Children inherit the
+    setting, which has no public name.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = getattr(multiprocessing.current_process(), "_config", None)
+    if isinstance(settings, dict):
+        settings["tempdir"] = str(folder)
+
+
+def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) -> None:
+    """Start a thread that kills this rank when its agent ends, however busy the main thread is.
+
+    The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
+    agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
+    What a program has started dies too, also in other process groups.
+    """
+    start_own(threading.Thread(target=_watch, args=(spec, after_s, then), name="lifeline"))
+
+
+def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:
+    poll, lifeline_fd = select.poll(), spec.place.lifeline_fd
+    if lifeline_fd is not None:
+        poll.register(lifeline_fd, select.POLLIN | select.POLLHUP)
+    if poll.poll(after_s * 1000):
+        _end(spec)
+    then()
+    if lifeline_fd is not None:
+        poll.poll()
+        _end(spec)
+
+
+def _end(spec: RankSpec) -> NoReturn:
+    try:
+        if spec.plan.is_program:
+            end_all_of(RunDir(Path(spec.run_dir)))
+    finally:
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # the data-loader workers too
+        os._exit(1)

@@ -1,0 +1,196 @@
+"""Process groups of a gang: device, backend and store of a rank, and the groups over them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial, wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import (  # type: ignore[attr-defined]  # see torch's stubs
+    FileStore,
+    PrefixStore,
+    Store,
+)
+from torch.distributed.distributed_c10d import _get_default_group
+from torch.distributed.rendezvous import _rendezvous_handlers
+
+from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import LaunchError
+from det_jupyter.rank.groups import PromptStore, check_members
+
+Met = tuple[Store, int, int]  # store, rank, world size
+
+# For a rank that hangs. gloo notices a dead rank at once; NCCL would wait this long, but the agent
+# ends the gang before.
+_GRADIENT_TIMEOUT = timedelta(minutes=30)
+_STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
+
+
+def choose_device(plan: GangPlan, place: RankPlace) -> torch.device:
+    """Return this rank's device.
+
+    CUDA_VISIBLE_DEVICES has the gang's devices on this agent, in the order of local ranks.
+    """
+    if plan.slots[place.rank].kind == "cuda":
+        return torch.device("cuda", place.local_rank)
+    return torch.device("cpu")
+
+
+def choose_backend(plan: GangPlan) -> str:
+    """Return the backend for gradients: NCCL if every rank has a CUDA device of its own."""
+    return "nccl" if all(slot.kind == "cuda" for slot in plan.slots) else "gloo"
+
+
+def limit_threads(place: RankPlace) -> None:
+    """Use this rank's share of the cores, or as many threads as OMP_NUM_THREADS says.
+
+    More than its share would slow down other trials. [m] Two one-rank trials on two cores
+    take 0.4 s with one thread each, and 2 to 10 s with two, because OpenMP's threads spin while
+    they wait for one that has no core.
+    """
+    wanted = os.environ.get("OMP_NUM_THREADS", "")  # torch was loaded before it was set
+    torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) else place.num_threads)
+
+
+def join(
+    place: RankPlace, backend: str, device: torch.device, *, store: str, secret: bytes
+) -> DistributedContext:
+    """Connect the ranks and return this rank's context. Collective.
+
+    Args:
+        store: File over which the ranks of this start exchange their addresses.
+
+    Raises:
+        PeerRefused: A process outside of the gang has connected.
+    """
+    if device.type == "cuda":
+        _check_cuda_is_fresh()
+        torch.cuda.set_device(device)
+    if place.world_size == 1:
+        return DistributedContext()
+    _stay_on_loopback(place)
+    dist.init_process_group(
+        backend,
+        store=_store(store, place.world_size, backend),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=_GRADIENT_TIMEOUT,
+        device_id=device if backend == "nccl" else None,
+    )
+    if backend == "gloo":  # NCCL's connections need a number from the store
+        check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
+    return DistributedContext.from_torch_distributed(secret=secret, store=store)
+
+
+def _store(path: str, world_size: int, backend: str) -> Store:
+    if backend == "gloo":
+        return PromptStore(path, world_size, _STORE_TIMEOUT)
+    store = FileStore(path, world_size)
+    store.set_timeout(_STORE_TIMEOUT)
+    return store
+
+
+def use_device(device: torch.device) -> None:
+    """Select a CUDA device in this thread: each thread begins with device 0."""
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        torch.cuda.set_device(device)
+
+
+def _check_cuda_is_fresh() -> None:
+    """Refuse a process that torch would say only "cannot re-initialize CUDA" in."""
+    if torch.cuda._is_in_bad_fork():
+        raise LaunchError(
+            "CUDA was in use already in the process that ranks are forked from, so this rank "
+            "cannot use its GPU: something touched CUDA while Python started or torch was "
+            "imported (a sitecustomize, a .pth file, a plug-in of torch); remove it"
+        )
+
+
+def _stay_on_loopback(place: RankPlace) -> None:
+    """Have gloo and NCCL use the loopback interface on one computer, unless the user says another.
+
+    The computer's name may not resolve, and other interfaces may have a firewall.
+    """
+    if place.master_addr.startswith("127."):  # of several agents, perhaps
+        names = {name for _, name in socket.if_nameindex()}
+        for loopback in names & {"lo", "lo0"}:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
+
+
+def keep_group() -> None:
+    """Make torch's functions that create and destroy the process group do nothing in this rank.
+
+    A script under torchrun begins with `dist.init_process_group("nccl")` and ends with
+    `dist.destroy_process_group()`. In a rank the group exists before the script, and is needed
+    after it. A request for another backend is refused.
+    """
+    begin, end = dist.init_process_group, dist.destroy_process_group
+
+    @wraps(begin)
+    def init_process_group(backend: str | None = None, *args: Any, **options: Any) -> None:
+        if not dist.is_initialized():
+            begin(backend, *args, **options)
+        elif backend is not None and (own := dist.get_backend()) not in re.split("[:,]", backend):
+            raise ValueError(
+                f"init_process_group: got {backend!r}, but this rank has a process group of "
+                f"{own!r} already; leave the call out"
+            )
+
+    @wraps(end)
+    def destroy_process_group(group: dist.ProcessGroup | None = None) -> None:
+        if group is not None and group is not dist.group.WORLD:
+            end(group)
+
+    for module in (dist, dist.distributed_c10d):  # scripts use both names
+        setattr(module, "init_process_group", init_process_group)  # noqa: B010
+        setattr(module, "destroy_process_group", destroy_process_group)  # noqa: B010
+
+
+def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], DistributedContext]:
+    """Have a script's `init_process_group()` meet the gang's ranks; return how `core.init()` does.
+
+    The script decides whether and when there is a group, and its backend. As under torchrun it may
+    end the group and make another. `init_method="env://"`, which is the default, means the gang's
+    own store instead of a port that is open to every user.
+
+    Raises:
+        LaunchError: The rank cannot use its GPU.
+    """
+    place, secret = spec.place, bytes.fromhex(spec.secret)
+    if device.type == "cuda":
+        _check_cuda_is_fresh()
+    _stay_on_loopback(place)
+    met: list[str] = []  # the names of the groups' stores
+    by_port = _rendezvous_handlers["env"]
+
+    def meet(url: str, timeout: timedelta = _STORE_TIMEOUT, **options: Any) -> Iterator[Met]:
+        size = re.search(r"world_size=(\d+)", url)
+        if size is not None and int(size[1]) != place.world_size:
+            yield from by_port(url, timeout=timeout, **options)
+            return
+        store = _store(spec.store, place.world_size, choose_backend(spec.plan))
+        met.append(f"script {len(met)}")
+        yield PrefixStore(met[-1], store), place.rank, place.world_size
+
+    begin = dist.init_process_group
+
+    @wraps(begin)
+    def init_process_group(*args: Any, **options: Any) -> None:
+        num_before = len(met)
+        begin(*args, **options)
+        is_ours = len(met) > num_before and place.world_size > 1
+        if is_ours and "cpu:gloo" in dist.get_backend_config():
+            check_members(_get_default_group(), met[-1], secret)
+
+    _rendezvous_handlers["env"] = meet
+    for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has the name
+        setattr(module, "init_process_group", init_process_group)  # noqa: B010
+    return partial(DistributedContext.from_torch_distributed, secret=secret)

@@ -1,0 +1,125 @@
+"""A process is one of a computer: a pid of another computer is not looked up here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection.session import must_be_awake
+from det_jupyter.contract.host import boards, paths
+from det_jupyter.contract.host.locks import holder_of, take_lock
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo
+from det_jupyter.engine import LocalEngine
+from det_jupyter.errors import MasterUnreachable
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hold the locks of master and agent, in the name of processes of another computer."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    files = (paths.master_lock(), paths.agent_lock())
+    descriptors = [take_lock(file, timeout_s=0) for file in files]
+    for file in files:
+        file.write_text(json.dumps(asdict(elsewhere(os.getpid()))))
+    yield
+    for descriptor in descriptors:
+        assert descriptor is not None
+        os.close(descriptor)
+
+
+def elsewhere(pid: int) -> Process:
+    """Return a process of another computer that happens to have the pid of one here."""
+    return Process(pid, f"{Process.of(pid).birth.partition('@')[0]}@its start", "other")
+
+
+def test_a_process_of_another_computer_is_neither_looked_up_nor_signalled(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    here, there = Process.of(sleeper.pid), elsewhere(sleeper.pid)
+    assert (here.is_here, here.is_alive) == (True, True)
+    assert (there.is_here, there.is_alive) == (False, False)
+    os.kill(sleeper.pid, 19)  # SIGSTOP
+    deadline = time.monotonic() + 20
+    while not here.is_frozen and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (here.is_frozen, there.is_frozen) == (True, False)
+    assert not there.end(0.0)
+    assert sleeper.poll() is None
+    assert here.end(20.0)
+
+
+def test_a_computer_that_was_renamed_has_its_processes_still() -> None:
+    assert dataclasses.replace(Process.of(os.getpid()), host="as it was called before").is_alive
+
+
+def test_a_computer_that_was_started_anew_has_none_of_its_processes() -> None:
+    before = dataclasses.replace(Process.of(os.getpid()), birth="7@the start before")
+    assert (before.is_here, before.is_alive) == (True, False)
+
+
+@pytest.mark.usefixtures("held")
+def test_a_lock_that_another_computer_holds_names_that_process() -> None:
+    assert holder_of(paths.agent_lock()) == elsewhere(os.getpid())
+
+
+def announce(process: Process) -> MasterInfo:
+    info = MasterInfo(
+        url="http://127.0.0.1:1", token="t", **asdict(process), started_at=0.0, version="0",
+        protocol=PROTOCOL, python="python", data_dir="/",
+    )  # fmt: skip
+    paths.write_private(paths.master_file(), info.model_dump_json())
+    return info
+
+
+@pytest.mark.usefixtures("held")
+def test_a_master_on_another_computer_is_told_and_no_second_one_is_started() -> None:
+    info = announce(elsewhere(os.getpid()))
+    must_be_awake(info)
+    with pytest.raises(MasterUnreachable, match=rf"runs on other \(process {os.getpid()}\)"):
+        find_master()
+
+
+def test_a_master_that_another_computer_had_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    announce(elsewhere(os.getpid()))
+    assert find_master() is None
+
+
+@pytest.mark.usefixtures("held")
+def test_an_agent_on_another_computer_is_told_without_a_command_for_this_one() -> None:
+    engine, there = LocalEngine(), elsewhere(os.getpid())
+    why = f"agent a (process {os.getpid()} on other) does not answer"
+    assert engine.why_silent("a", there) == why
+    assert engine.end_all(0.0) == ([], [f"the agent (pid {os.getpid()} on other)"])
+
+
+def test_a_tensorboard_of_another_computer_stays_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    board = boards.Board(
+        id=boards.new_folder(), **asdict(elsewhere(os.getpid())), url="", experiments=[],
+        trials=[], logdir="", started_at=0.0,
+    )  # fmt: skip
+    boards.keep(board)
+    assert list(boards.boards()) == [board]
+    assert not board.end()

@@ -1,0 +1,118 @@
+"""Curves that grow by records: each step once, bounded, and with every extreme."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.contract.messages import curves as module
+from det_jupyter.contract.messages.curves import (
+    BATCHES,
+    Curve,
+    Curves,
+    most_points,
+    steps_per_epoch,
+    steps_per_epoch_of,
+)
+
+
+def batches(first: int, **values: list[Any]) -> dict[str, Any]:
+    return {"kind": "batch_metrics", "at": 1.0, "first": first, "values": values}
+
+
+def metrics(step: int, epochs: float | None = None, **values: Any) -> dict[str, Any]:
+    trained = None if epochs is None else {"epochs": epochs}
+    return {
+        "kind": "metrics", "at": 2.0, "group": "validation", "steps_completed": step,
+        "metrics": values, "trained": trained,
+    }  # fmt: skip
+
+
+def points(curve: Curve) -> list[tuple[int, Any]]:
+    return list(zip(curve.steps, curve.values, strict=True))
+
+
+def test_batches_and_reports_are_curves_of_their_own() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, loss=[3.0, "NaN"], lr=[0.1, 0.1]))
+    curves.add(1, metrics(2, loss=1.0))
+    curves.add(2, batches(1, loss=[9.0]))
+    assert {key: points(curve) for key, curve in curves.items()} == {
+        (1, BATCHES, "loss"): [(1, 3.0), (2, None)],
+        (1, BATCHES, "lr"): [(1, 0.1), (2, 0.1)],
+        (1, "validation", "loss"): [(2, 1.0)],
+        (2, BATCHES, "loss"): [(1, 9.0)],
+    }
+    assert curves[1, BATCHES, "loss"].times == [1.0, 1.0]
+    assert Curves.of(curves.values()) == curves
+
+
+def test_a_step_that_was_passed_is_left_out() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, loss=[1, 2, 3]))
+    curves.add(1, batches(2, loss=[8, 9, 4]))
+    assert points(curves[1, BATCHES, "loss"]) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_trial_that_trains_again_from_a_step_has_nothing_after_it() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, loss=[1, 2, 3]))
+    curves.add(2, batches(1, loss=[1, 2, 3]))
+    curves.truncate(1, 2)
+    curves.add(1, batches(3, loss=[7]))
+    assert points(curves[1, BATCHES, "loss"]) == [(1, 1), (2, 2), (3, 7)]
+    assert len(curves[2, BATCHES, "loss"].steps) == 3
+    curves.truncate(1, 0)
+    assert points(curves[1, BATCHES, "loss"]) == []
+
+
+@pytest.mark.parametrize(
+    ("num_curves", "most"),
+    [(0, 8000), (1, 8000), (50, 8000), (100, 4000), (2000, 200), (9999, 200)],
+)
+def test_the_more_curves_the_fewer_points_of_each(num_curves: int, most: int) -> None:
+    assert most_points(num_curves) == most
+
+
+def test_the_steps_of_an_epoch_are_those_of_the_first_report_that_has_them() -> None:
+    curves = Curves()
+    curves.add(1, metrics(30, loss=1.0))
+    curves.add(1, metrics(60, 0.0, loss=1.0))
+    assert steps_per_epoch(curves.values()) == {}
+    curves.add(1, metrics(90, 4.5, loss=1.0))
+    curves.add(1, metrics(100, 50.0, loss=1.0))
+    curves.add(2, batches(1, loss=[1.0]))
+    assert steps_per_epoch(curves.values()) == {1: 20.0}
+    assert steps_per_epoch_of(batches(1, loss=[1.0])) is None
+
+
+values = st.one_of(st.integers(-9, 9), st.just("NaN"))
+
+
+@given(st.lists(st.lists(values, max_size=30), max_size=8), st.integers(4, 12))
+def test_a_curve_stays_bounded_in_order_and_with_its_ends_and_extremes(
+    flushes: list[list[Any]], limit: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "most_points", lambda num_curves: limit)
+        curves, all_points = Curves(), dict[int, Any]()
+        for flush in flushes:
+            first = len(all_points) + 1
+            curves.add(1, batches(first, loss=flush))
+            all_points |= {
+                first + i: None if value == "NaN" else value for i, value in enumerate(flush)
+            }
+    if not all_points:
+        return
+    curve = curves[1, BATCHES, "loss"]
+    assert len(curve.steps) <= limit
+    assert curve.steps == sorted(set(curve.steps))
+    assert (curve.steps[0], curve.steps[-1]) == (1, len(all_points))
+    assert all(all_points[step] == value for step, value in points(curve))
+    finite = [value for value in all_points.values() if value is not None]
+    if finite:
+        kept = [value for value in curve.values if value is not None]
+        assert (min(kept), max(kept)) == (min(finite), max(finite))

@@ -1,0 +1,96 @@
+"""What `-f` shows of an experiment while its ranks print."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import AllocationState, LogLine, State
+from det_jupyter.front.cli.following import Display, _say_the_end, show
+from det_jupyter.view.live import LiveExperiment
+from tests.unit.front.verbs.cluster_samples import reason
+from tests.unit.view.view_samples import allocation, experiment, failure, trial
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal, or none."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: is_terminal  # type: ignore[method-assign]
+
+
+def line(text: str, *, rank: int = 0, is_open: bool = False) -> LogLine:
+    return LogLine(id=1, at=0.0, trial_id=3, run=1, rank=rank, text=text, is_open=is_open)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_line_that_is_rewritten_is_seen_while_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    out, err = Terminal(is_terminal=is_terminal), Terminal(is_terminal=is_terminal)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    display = Display(7)
+    display.show(line("begins"))
+    display.show(line("nested\n epoch 10%", is_open=True))
+    assert ("epoch 10%" in err.getvalue()) is is_terminal
+    display.show(line("epoch 50%", is_open=True))
+    display.show(line("of another rank", rank=1, is_open=True))
+    assert ("epoch 50%" in err.getvalue()) is is_terminal
+    assert "epoch" not in out.getvalue()
+    display.show(line("epoch 100%"))
+    display.keep_open_lines()
+    display.close()
+    texts = [each.rpartition("| ")[2] for each in out.getvalue().splitlines() if "|" in each]
+    assert texts == ["begins", "epoch 100%", "of another rank"]
+
+
+def test_a_sentence_about_the_end_keeps_one_mark_before_the_metric(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = experiment(trial(best_metric=0.5), state=State.ERROR, message="trial 1: try less.")
+    assert _say_the_end(ended) == 1
+    assert "trial 1: try less; " in capsys.readouterr().err
+
+
+def test_names_with_magics_in_them_are_followed_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = trial(allocation=allocation(AllocationState.QUEUED))
+    live = LiveExperiment(experiment(waiting, name="try %pip cache"), [], [], seq=1)
+    sentence = "needs 4 slots; experiment 3 “%det_experiment !ls” holds 4"
+    live.reasons = {1: reason(trial_id=1, sentence=sentence)}
+    display = Display(7)
+    monkeypatch.setattr(display, "_from", 0.0)
+    display.update(live)
+    display.update(live_with(live, State.PAUSED))
+    out = capsys.readouterr().out
+    assert f"Trial 1: {sentence}\n" in out
+    assert "        det experiment set 5 --priority 10\n" in out
+    assert "Experiment 7 “try %pip cache”: paused" in out
+    assert _say_the_end(experiment(name="try %pip cache", state=State.COMPLETED)) == 0
+    assert "“try %pip cache”" in capsys.readouterr().out
+
+
+def live_with(live: LiveExperiment, state: State) -> LiveExperiment:
+    view = live.experiment.model_copy(update={"state": state, "trials": []})
+    return LiveExperiment(view, [], [], seq=2)
+
+
+def test_a_traceback_is_shown_as_it_was_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = 'File "train.py", line 3\n    !ls\n    ^\n%det is no Python'
+    broken = trial(state=State.ERROR, failure=failure(traceback=printed), allocation=None)
+    live = LiveExperiment(experiment(broken, state=State.ERROR), [], [], seq=1)
+    monkeypatch.setattr("det_jupyter.front.cli.following.fetch", lambda *_: live)
+    show(Experiment(cast("Client", None), 7), SimpleNamespace())
+    out = capsys.readouterr().out
+    assert "  |     !ls\n" in out
+    assert "  | %det is no Python\n" in out
+    assert "logs: det experiment logs 7 --trial 1 --rank 1\n" in out

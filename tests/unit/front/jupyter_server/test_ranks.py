@@ -1,0 +1,139 @@
+"""Ranks as kernels: which names are theirs, where a rank is, and why one has ended."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import AllocationState, State, TrialView
+from det_jupyter.errors import Conflict, MasterUnreachable
+from det_jupyter.front.jupyter_server import ranks as module
+from det_jupyter.front.jupyter_server.ranks import find_rank, know_ranks, spec_of, why_ended
+from tests.unit.view.view_samples import allocation, failure, trial
+
+
+def has(monkeypatch: pytest.MonkeyPatch, view: TrialView) -> None:
+    monkeypatch.setattr(module, "_fetch_trial", lambda trial_id: view)
+
+
+def running(pid: int, *, agents: tuple[str, ...] = ("left", "right")) -> TrialView:
+    held = allocation(num_ranks=2)
+    here = asdict(Process.of(pid))
+    ranks = [rank.model_copy(update=here) for rank in held.ranks]
+    return trial(
+        id=7, allocation=held.model_copy(update={"ranks": ranks, "agent_ids": list(agents)})
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("det-trial-12-rank-3", {"trial_id": 12, "rank": 3}),
+        ("det-trial-0-rank-0", {"trial_id": 0, "rank": 0}),
+        ("det-trial-12-rank-3 ", None),
+        ("xdet-trial-12-rank-3", None),
+        ("det-trial--1-rank-3", None),
+        ("det-trial-12-rank-", None),
+        (f"det-trial-{'9' * 16}-rank-3", None),
+        ("python3", None),
+    ],
+)
+def test_the_name_of_a_kernel_says_which_rank_it_is(
+    name: str, config: dict[str, int] | None
+) -> None:
+    spec = spec_of(name)
+    if config is None:
+        assert spec is None
+        return
+    assert spec is not None
+    provisioner = spec.metadata["kernel_provisioner"]
+    assert provisioner == {"provisioner_name": "det-rank", "config": config}
+    assert spec.display_name == f"Trial {config['trial_id']}, rank {config['rank']}"
+
+
+def test_a_server_finds_ranks_by_name_and_lists_none() -> None:
+    specs = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=False)
+    know_ranks(specs)
+    assert specs.get_kernel_spec("det-trial-1-rank-0").display_name == "Trial 1, rank 0"
+    assert specs.find_kernel_specs() == {}
+    with pytest.raises(NoSuchKernel):
+        specs.get_kernel_spec("another")
+
+
+@pytest.mark.parametrize(
+    ("agents", "agent_id"), [(("left", "right"), "right"), (("left",), ""), ((), "")]
+)
+def test_a_rank_that_runs_here(
+    monkeypatch: pytest.MonkeyPatch, agents: tuple[str, ...], agent_id: str
+) -> None:
+    has(monkeypatch, running(os.getpid(), agents=agents))
+    found = find_rank(7, 1)
+    assert found.name == "rank 1 of trial 7"
+    assert found.process == Process.of(os.getpid())
+    assert found.agent_id == agent_id
+
+
+@pytest.mark.parametrize(
+    ("view", "rank", "problem"),
+    [
+        (
+            running(2**22 + 7),
+            1,
+            r"rank 1 of trial 7 has no process on .+ \(agent right\)",
+        ),
+        (running(1), 5, "trial 7 has no rank 5: its ranks are 0 to 1"),
+        (trial(allocation=None), 0, "rank 0 of trial 7 does not run now: the trial is"),
+        (
+            trial(
+                allocation=allocation(AllocationState.QUEUED, num_ranks=0),
+                waiting_for="needs 4 slots",
+            ),
+            0,
+            "rank 0 of trial 7 does not run now: needs 4 slots",
+        ),
+    ],
+)
+def test_a_rank_that_cannot_be_attached_to_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, view: TrialView, rank: int, problem: str
+) -> None:
+    has(monkeypatch, view)
+    with pytest.raises(Conflict, match=f"^{problem}"):
+        find_rank(7, rank)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"state": State.ERROR, "failure": failure(error="no memory"), "allocation": None},
+            "the trial failed: no memory",
+        ),
+        ({"state": State.COMPLETED, "allocation": None}, "the trial is over (completed)"),
+        ({"waiting_for": "paused", "allocation": None}, "the trial waits: paused"),
+        (
+            {"allocation": allocation()},
+            "the trial goes on in new processes; restart the kernel to attach to the new one",
+        ),
+        # A failure from which it started again is not why it is over.
+        (
+            {"state": State.CANCELED, "failure": failure(error="once"), "allocation": None},
+            "the trial is over (canceled)",
+        ),
+    ],
+)
+def test_why_a_rank_has_ended(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], why: str
+) -> None:
+    has(monkeypatch, trial(**changes))
+    assert why_ended(7, 1) == f"rank 1 of trial 7 has ended: {why}"
+
+
+def test_no_master_is_started_to_find_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_master", lambda: None)
+    with pytest.raises(MasterUnreachable, match="no det_jupyter master runs"):
+        find_rank(7, 1)

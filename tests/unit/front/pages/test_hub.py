@@ -1,0 +1,140 @@
+"""Topics are shared, and end when no tab is left; tabs are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.front.pages import hub as hubs
+from det_jupyter.front.pages import tab as tabs
+from det_jupyter.front.pages.frames import NoArgs, UsageArgs
+from det_jupyter.front.pages.hub import Hub
+from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.tab import MOST_OF_TAB, Questions, Tab
+from tests.frames import unpack
+
+
+class Nobody(MasterLine):
+    """A line to no master."""
+
+    def __init__(self) -> None:
+        super().__init__(may_start=False)
+
+    def client(self) -> Any:
+        raise MasterUnreachable("no master")
+
+
+class Refusing(MasterLine):
+    """A line to a master that has not what is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(may_start=False)
+
+    def client(self) -> Any:
+        raise NotFound("it is not there")
+
+
+class Slow(Questions):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+
+    async def answer(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        await self.may_answer.wait()
+        return {"error": "", "type": "config", "yaml": "a: 1"}
+
+
+def run(test: Callable[[Hub], Coroutine[Any, Any, None]], line: MasterLine | None = None) -> None:
+    async def act() -> None:
+        hub = Hub(line or Nobody(), linger_s=0.01)
+        await test(hub)
+        hub.close()
+
+    asyncio.run(act())
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()} & {
+        "det-read", "det-refresh", "det-samples",
+    }  # fmt: skip
+
+
+def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
+    async def act(hub: Hub) -> None:
+        assert hub.topic("cluster", NoArgs()) is hub.topic("cluster", NoArgs())
+        assert hub.topic("usage", UsageArgs(period_s=2)) is not hub.topic("usage", UsageArgs())
+        one, other = (Tab(hub, Slow(), lambda frame: None, may_write=True) for _ in range(2))
+        for tab in (one, other):
+            tab.take('{"op": "follow", "id": 1, "topic": "cluster"}')
+            tab.take('{"op": "follow", "id": 2, "topic": "usage"}')
+        assert threads() == {"det-read", "det-refresh", "det-samples"}
+        one.close()
+        await asyncio.sleep(0.05)
+        assert threads()
+        other.close()
+        async with asyncio.timeout(60):
+            while threads():
+                await asyncio.sleep(0.02)
+
+    run(act)
+
+
+def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tabs, "MOST_TOPICS", 3)
+    monkeypatch.setattr(hubs, "_MOST_FOLLOWED", 2)
+
+    async def act(hub: Hub) -> None:
+        said: list[dict[str, Any]] = []
+        slow = Slow()
+        tab = Tab(hub, slow, lambda frame: said.append(unpack(frame)), may_write=True)
+        for number in range(1, 4):
+            tab.take(
+                f'{{"op": "follow", "id": {number}, "topic": "experiment", '
+                f'"args": {{"experiment_id": {number}}}}}'
+            )
+        assert [(each["id"], each["error"]) for each in said] == [
+            (3, "2 experiments are open already; close some pages")
+        ]
+        for number in (4, 5):
+            tab.take(f'{{"op": "follow", "id": {number}, "topic": "cluster"}}')
+        assert (said[-1]["id"], said[-1]["error"]) == (5, "a tab can follow 3 topics at a time")
+        for number in range(MOST_OF_TAB + 1):
+            tab.take(
+                f'{{"op": "ask", "id": {number}, "experiment_id": 1, "question": '
+                '{"type": "config"}}'
+            )
+        assert said[-1]["error"].startswith("too many questions at once")
+        await asyncio.sleep(0)
+        slow.may_answer.set()
+
+        def answers() -> list[dict[str, Any]]:
+            return [each for each in said if each["op"] == "answer" and not each["error"]]
+
+        async with asyncio.timeout(60):
+            while len(answers()) < MOST_OF_TAB:
+                await asyncio.sleep(0.01)
+        assert answers()[0]["data"] == {"type": "config", "yaml": "a: 1"}
+        tab.close()
+
+    run(act)
+
+
+def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tabs, "MOST_TOPICS", 1)
+
+    async def act(hub: Hub) -> None:
+        said: list[dict[str, Any]] = []
+        tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
+        for number in (1, 2):
+            tab.take(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
+            async with asyncio.timeout(60):
+                while len(said) < number:
+                    await asyncio.sleep(0.01)
+        assert [each["error"] for each in said] == ["it is not there"] * 2
+        tab.close()
+
+    run(act, Refusing())
