@@ -33,14 +33,14 @@ _HOMES = {
         "core": ["get_cluster_info"],
         "core.importing": ["import_from_path"],
         "errors": ["InvalidHP"],
-        "notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
-        "notebook.handles.cluster": ["jobs", "queue", "slots"],
-        "notebook.handles.experiments": ["compare", "experiment", "experiments"],
-        "notebook.handles.templates": ["templates"],
-        "notebook.submit.from_python": ["submit"],
-        "notebook.submit.preview": ["preview"],
-        "server.places": ["_jupyter_labextension_paths", "_jupyter_server_extension_points"],
-        "words": ["LOG_FORMAT"],
+        "front.notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
+        "front.notebook.handles.cluster": ["jobs", "queue", "slots"],
+        "front.notebook.handles.experiments": ["compare", "experiment", "experiments"],
+        "front.notebook.handles.templates": ["templates"],
+        "front.notebook.submit.from_python": ["submit"],
+        "front.notebook.submit.preview": ["preview"],
+        "front.jupyter_server.places": ["_jupyter_labextension_paths", "_jupyter_server_extension_points"],
+        "contract.values.text": ["LOG_FORMAT"],
     }.items()
     for name in names
 }
