@@ -139,6 +139,17 @@ describe('the bell', () => {
 });
 
 describe('header', () => {
+  it('shows why an experiment failed in the form of an alarm, and other ends quietly', () => {
+    const failed = 'Trial 1: TypeError: no number';
+    show(state({ status: 'error', status_word: 'Error', message: failed, alarms: ['nan'] }));
+    const alarms = [...view.node.querySelectorAll('[role=alert] .det-alarm')];
+    expect(alarms.map(alarm => alarm.textContent)).toEqual([failed, 'nan']);
+    expect(view.node.querySelector<HTMLElement>('.det-message')?.hidden).toBe(true);
+    view.update(state({ status: 'canceled', status_word: 'Canceled', message: 'By you.' }));
+    expect(view.node.querySelector('.det-alarm')).toBeNull();
+    expect(view.node.querySelector<HTMLElement>('.det-message')?.hidden).toBe(false);
+  });
+
   it('shows an alarm as a warning with a sign, and notices without a click', () => {
     show(state({ alarms: ['Trial 1: rank 1, batch 7: loss is nan'], notices: ['mind'] }));
     const alarm = view.node.querySelector('[role=alert] .det-alarm');

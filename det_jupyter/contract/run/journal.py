@@ -280,7 +280,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 def to_line(record: Record) -> str:
     """Return the record as one line of JSON, line end included, in ASCII."""
-    if isinstance(record, (BatchMetrics, BatchTimings, MetricsReported)):  # long, or often
+    # long, or often
+    if isinstance(record, (BatchMetrics, BatchTimings, MetricsReported, Progress)):
         try:
             line = to_json(record, inf_nan_mode="strings")
         except PydanticSerializationError:

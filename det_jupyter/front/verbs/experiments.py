@@ -9,7 +9,14 @@ from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower
 from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.client.shown import describe_trial, flattened, ranked, state_word, varying
+from det_jupyter.client.shown import (
+    describe_trial,
+    flattened,
+    ranked,
+    state_name,
+    state_word,
+    varying,
+)
 from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
@@ -19,7 +26,7 @@ from det_jupyter.contract.values.text import count, date
 from det_jupyter.errors import Conflict, NotFound, UsageError
 from det_jupyter.front.verbs.finding import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.tables import shown
+from det_jupyter.front.verbs.tables import Listing, shown, written
 
 
 def show(call: Call) -> Experiment:
@@ -47,24 +54,30 @@ def diagnose(call: Call) -> Diagnosis:
 
 def list_trials(call: Call) -> str:
     """Return the trials of an experiment, best first, with the hyperparameters that differ."""
-    return trials_table(call.client.experiment(call.options.id))
+    return written(trials_listing(call.client.experiment(call.options.id)), call.options)
 
 
-def trials_table(view: ExperimentView) -> str:
+def trials_listing(view: ExperimentView) -> Listing:
     """Return the trials of an experiment, best first, with the hyperparameters that differ."""
     names = varying(view)
     has_verdicts = any(trial.verdict is not None for trial in view.trials)
     limited = ("verdict",) if has_verdicts else ()
-    header = ("trial", "state", view.metric, "latest", "batches", *limited, *names)
-    rows = []
+    header = ("trial", "state", view.metric, "latest", "batches", *limited)
+    rows, data = [], []
     for trial in ranked(view):
         hparams = dict(flattened(trial.hparams))
         values: list[Any] = [trial.best_metric, trial.latest_metric, trial.steps_completed]
         values += [trial.verdict and trial.verdict.kind] if has_verdicts else []
         values += [hparams.get(name) for name in names]
-        rows.append((str(trial.id), describe_trial(trial), *map(shown, values)))
-    heading = f"{title(view)}: {describe_state(view)}"
-    return f"{heading}\n{plain_table(header, rows)}" if rows else f"{heading}; no trials yet"
+        rows.append((trial.id, describe_trial(trial), *values))
+        data.append((trial.id, state_name(trial), *values))
+    return Listing(
+        title=f"{title(view)}: {describe_state(view)}",
+        header=(*header, *(f"hparams.{name}" if name in header else name for name in names)),
+        rows=rows,
+        data=data,
+        if_empty="It has no trials yet.",
+    )
 
 
 def title(view: ExperimentView) -> str:

@@ -51,7 +51,7 @@ def _drawn(seed: int, chunk: int, begin: int) -> list[Beginning]:
     numbers = source.random_raw(_STEPS * _NUMBERS).tobytes()  # each makes two of 32 bits
     ends = range(_SIZE, len(numbers) + 1, _SIZE)
     states = [numbers[end - _SIZE : end] for end in ends]
-    return list(map(Beginning, seeds, states[::2], states[1::2]))
+    return list(map(Beginning.of, seeds, states[::2], states[1::2]))
 
 
 def _mixed(value: int) -> int:

@@ -38,11 +38,16 @@ States = tuple[Any, ...]
 
 
 class Beginning(NamedTuple):
-    """States to begin a batch with. Of Python's and numpy's generators: their 624 numbers."""
+    """States to begin a batch with; Python's and NumPy's as they are in memory."""
 
     torch_seed: int
     python: bytes
     numpy: bytes
+
+    @classmethod
+    def of(cls, torch_seed: int, python: bytes, numpy: bytes) -> Beginning:
+        """Return the states with these 624 numbers of each generator, none of them drawn from."""
+        return cls(torch_seed, _ALL_USED + python, numpy + _ALL_USED)
 
 
 def take() -> States:
@@ -50,8 +55,8 @@ def take() -> States:
     torch_state, twister = torch.default_generator.get_state(), mtrand.get_bit_generator()
     if twister is not _TWISTER:
         return torch_state, twister, random.getstate(), numpy.random.get_state(legacy=False)
-    python, pair = bytes(_PYTHON_NUMBERS), bytes(_PAIR)
-    return torch_state, twister, python, _PYTHON.gauss_next, bytes(_NUMPY_NUMBERS), pair
+    python, numpys = _PYTHON_NUMBERS.tobytes(), _NUMPY_NUMBERS.tobytes()
+    return torch_state, twister, python, _PYTHON.gauss_next, numpys, _PAIR.tobytes()
 
 
 def begin(states: Beginning) -> None:
@@ -59,13 +64,13 @@ def begin(states: Beginning) -> None:
     torch_seed, python, numpys = states
     torch.default_generator.manual_seed(torch_seed)
     if mtrand.get_bit_generator() is _TWISTER:
-        _PYTHON_NUMBERS[:], _PYTHON.gauss_next = _ALL_USED + python, None
-        _NUMPY_NUMBERS[:], _PAIR[:] = numpys + _ALL_USED, _NO_PAIR
+        _PYTHON_NUMBERS[:], _PYTHON.gauss_next = python, None
+        _NUMPY_NUMBERS[:], _PAIR[:] = numpys, _NO_PAIR
         return
-    key = numpy.frombuffer(python, numpy.uint32).tolist()
+    key = numpy.frombuffer(python, numpy.uint32)[1:].tolist()
     random.setstate((random.Random.VERSION, (*key, 624), None))
     twister = MT19937(0)
-    key = numpy.frombuffer(numpys, numpy.uint32)
+    key = numpy.frombuffer(numpys, numpy.uint32)[:-1]
     twister.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": 624}}
     mtrand.set_bit_generator(twister)
 

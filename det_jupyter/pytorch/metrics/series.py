@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from det_jupyter.core.values import to_json_value
 from det_jupyter.pytorch.messages import TrialMistake
+
+Numbers = NDArray[numpy.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Window:
             return cls([], torch.empty(0, 0, dtype=torch.float64), _column([]))
         names = windows[-1].names
         alike = [window for window in windows if window.names == names]
+        if len(alike) == 1:  # the usual case: a report is one flush
+            return alike[0]
         return cls(
             names,
             torch.cat([window.values_NB for window in alike], dim=1),
@@ -80,6 +85,10 @@ class MetricSeries:
                 values.append(self._held(name, value, batch_idx))
         self._records.append(records)
 
+    def has_records(self) -> bool:
+        """Return whether a batch since the last `take` had any."""
+        return any(self._records)
+
     def latest(self) -> dict[str, float | Tensor]:
         """Return the values of the last batch, where they were computed."""
         return {name: values[-1] for name, values in self._values.items() if values} or self._last
@@ -95,9 +104,9 @@ class MetricSeries:
         taken, self._values = self._values, {name: [] for name in self._values}
         records, self._records = _column(self._records), []
         rows = [self._row(name, values) for name, values in taken.items()]
-        values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
+        values_NB = numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(records))
         self._has_tensors = False
-        return Window(self.names, values, records)
+        return Window(self.names, torch.from_numpy(values_NB), records)
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
         if self._is_named:
@@ -137,25 +146,26 @@ class MetricSeries:
             "give anything else to a reducer of your own (context.wrap_reducer)",
         )
 
-    def _row(self, name: str, values: list[float | Tensor]) -> Tensor:
-        """Return the values in float64 on the CPU. Waits for the device."""
+    def _row(self, name: str, values: list[float | Tensor]) -> Numbers:
+        """Return the values on the CPU. Waits for the device."""
         try:
             return self._read(values)
         except (TypeError, OverflowError) as error:
             where = f"{self._source}: rank {self._rank}"
             raise TrialMistake(self._source, f"{where}: metric {name!r}: {error}") from error
 
-    def _read(self, values: list[float | Tensor]) -> Tensor:
+    def _read(self, values: list[float | Tensor]) -> Numbers:
         if not self._has_tensors:
-            return _column(values)
+            return numpy.array(values, dtype=numpy.float64)
         tensors = [value for value in values if isinstance(value, Tensor)]
         if not tensors:
-            return _column(values)
-        row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
+            return numpy.array(values, dtype=numpy.float64)
+        row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu().numpy()
         if len(tensors) == len(values):
             return row
         read = iter(row.tolist())
-        return _column([next(read) if isinstance(value, Tensor) else value for value in values])
+        numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
+        return numpy.array(numbers, dtype=numpy.float64)
 
     def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
         where = f"{self._source}: rank {self._rank}, batch {batch_idx}"

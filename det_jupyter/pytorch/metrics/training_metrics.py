@@ -70,8 +70,8 @@ class TrainingMetrics:
 
         `first_step` is `steps_completed` of the first of these batches.
         """
+        self.has_records = self.has_records or self._series.has_records()
         window = self._take()
-        self.has_records = self.has_records or bool(window.records_B.any())
         values_RNB, records_RB = self._by_rank(window)
         # The sum of all is finite only if each of them is, and adding is quicker than looking.
         if self._watch is not None and not isfinite(values_RNB.sum().item()):
@@ -117,7 +117,7 @@ class TrainingMetrics:
     def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
         """Return every rank's values and records, or this rank's if they are not exchanged."""
         if not self._exchanges:
-            return window.values_NB[None], window.records_B[None]
+            return window.values_NB.unsqueeze(0), window.records_B.unsqueeze(0)
         if not self._names_agreed:  # once: else sums would be nonsense
             names = self._distributed.allgather(self._series.names)
             check_same_names("train_batch", dict(enumerate(names)))

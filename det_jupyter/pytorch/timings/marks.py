@@ -75,7 +75,6 @@ class Timings:
         self._thread = get_ident()
         self._marks = Marks()
         self._now = self._clock.mark
-        self._at, self._begins = self._marks.at.append, self._marks.codes.append
         self._part = _REST  # under way
         self._records: list[int] = []  # of each batch, on all ranks
         self._batch = steps  # in which the last exchange was
@@ -89,20 +88,20 @@ class Timings:
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function with a timer around it, which other threads pass by."""
         code, thread = CODES[part], self._thread
-        at, begins, now = self._at, self._begins, self._now
+        at, codes, now = self._marks.at, self._marks.codes, self._now
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             if get_ident() != thread:
                 return function(*args, **kwargs)
             outer, self._part = self._part, code
-            at(now())
-            begins(code)
+            at.append(now())
+            codes.append(code)
             try:
                 return function(*args, **kwargs)
             finally:
                 self._part = outer
-                at(now())
-                begins(outer)
+                at.append(now())
+                codes.append(outer)
 
         return run
 
@@ -176,26 +175,25 @@ class Timings:
 
     def over(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield the batches; `end_batch` ends each."""
-        at, begins, now = self._at, self._begins, self._now
+        at, codes, now = self._marks.at, self._marks.codes, self._now
         iterator = iter(batches)
         while True:
             if self._has_to_wait:
                 self._clock.waits = self._window[0] <= self._steps() <= self._window[1]
-            at(now())
-            begins(_NEXT)
+            at.append(now())
+            codes.append(_NEXT)
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
             finally:
-                at(now())
-                begins(_REST)
+                at.append(now())
+                codes.append(_REST)
             yield batch
 
     def end_batch(self, records: int) -> None:
         """Note that the batch is done, of which all ranks together trained so many records."""
-        self._at(self._now())
-        self._begins(END)
+        self._mark(END)
         self._records.append(records)
 
     def _steps(self) -> int:
@@ -234,14 +232,14 @@ class Timings:
             sink.write(record)
 
     def _mark(self, code: int) -> None:
-        self._at(self._now())
-        self._begins(code)
+        self._marks.at.append(self._now())
+        self._marks.codes.append(code)
 
     def _arrive(self) -> None:
         """Mark that this rank has come to an exchange."""
         at = self._now()
-        self._at(at)
-        self._begins(_EXCHANGE)
+        self._marks.at.append(at)
+        self._marks.codes.append(_EXCHANGE)
         if self._batch != (batch := self._steps()):
             self._batch, self._exchange = batch, 0
         number = batch * _PER_BATCH + self._exchange if self._exchange < _PER_BATCH else NO_NUMBER

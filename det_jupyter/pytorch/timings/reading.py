@@ -35,7 +35,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.at: list[int] = []
-        self.codes = bytearray()
+        self.codes: list[int] = []
         self.exchanges: list[int] = []
 
     def lengths(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Reading:
         """Return the marks that can be read; if not all, up to the beginning of a batch."""
         at = numpy.fromiter(marks.at, numpy.int64, len(marks.at))  # half as long as numpy.array
         num = self._clock.count_done(at)
-        codes = numpy.frombuffer(marks.codes[:num], numpy.uint8)
+        codes = numpy.frombuffer(bytes(marks.codes[:num]), numpy.uint8)
         if num < len(at) and (codes == _NEXT).sum() > (codes == END).sum():
             num = int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1
         return at[:num], codes[:num]

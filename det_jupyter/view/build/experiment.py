@@ -119,10 +119,11 @@ def build_view_state(
 
 
 def _message(experiment: ExperimentView) -> str:
-    """Return why it ended as it did; nothing where an alarm says the same, with what to try."""
+    """Return why it ended as it did, as a sentence; nothing where an alarm says the same."""
     diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
     said = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
-    return "" if experiment.message in said else experiment.message
+    message = "" if experiment.message in said else experiment.message
+    return message[:1].upper() + message[1:]
 
 
 def _alarms_of(trial: TrialView) -> list[str]:

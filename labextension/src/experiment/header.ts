@@ -60,9 +60,10 @@ export class Header {
     setAttribute(this._bar, 'data-status', state.status);
     this._fill.style.width = `${(state.progress * 100).toFixed(2)}%`;
     setText(this._percent, formatPercent(state.progress));
+    const hasFailed = state.status === 'error' && state.message !== '';
     setText(this._message, state.message);
-    setHidden(this._message, !state.message);
-    this._drawAlarms(state.alarms);
+    setHidden(this._message, !state.message || hasFailed);
+    this._drawAlarms(hasFailed ? [state.message, ...state.alarms] : state.alarms);
     // What is over has no button: each would only say so.
     const isOver = isEnded(state.status) && state.actions.every(({ enabled }) => !enabled);
     this._drawButtons({ actions: isOver ? [] : state.actions, busy: [...this._busy] });

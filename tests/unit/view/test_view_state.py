@@ -242,8 +242,8 @@ def test_what_an_alarm_says_is_not_said_a_second_time() -> None:
     since = Divergence(metric="loss", value="NaN", since=40)
     for alarms, message, shown in (
         (["Loss became NaN at batch 40."], "trial 1: loss is NaN since batch 40", ""),
-        ([], "trial 1: loss is NaN since batch 40", "trial 1: loss is NaN since batch 40"),
-        (["Loss became NaN at batch 40."], "trial 1: no file", "trial 1: no file"),
+        ([], "trial 1: loss is NaN since batch 40", "Trial 1: loss is NaN since batch 40"),
+        (["Loss became NaN at batch 40."], "trial 1: no file", "Trial 1: no file"),
     ):
         own = trial(alarms=alarms, divergence=since, state=State.ERROR)
         assert built(experiment(own, state=State.ERROR, message=message))["message"] == shown

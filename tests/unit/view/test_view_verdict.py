@@ -11,7 +11,7 @@ from det_jupyter.client.reasons import shown_verdict
 from det_jupyter.contract.messages import Cause, Verdict
 from det_jupyter.contract.messages.verdict import VerdictKind
 from det_jupyter.contract.messages.views import Divergence
-from det_jupyter.front.verbs.experiments import trials_table
+from det_jupyter.front.verbs.experiments import trials_listing
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict import svg_shares
 from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
@@ -127,7 +127,7 @@ def test_a_verdict_prints_itself() -> None:
 
 
 def test_the_table_of_trials_names_the_kinds_where_there_are_some() -> None:
-    with_one = trials_table(experiment(trial(verdict=FOUND), trial(id=2, verdict=None)))
+    with_one = trials_listing(experiment(trial(verdict=FOUND), trial(id=2, verdict=None))).text()
     assert with_one.splitlines()[1].split()[-1] == "verdict"
     assert "input" in with_one
-    assert "verdict" not in trials_table(experiment(trial(verdict=None)))
+    assert "verdict" not in trials_listing(experiment(trial(verdict=None))).header

@@ -42,17 +42,13 @@ def test_what_is_written_twice_is_the_same() -> None:
     assert list(table_others.OPERATIONS) == list(queue_changes.OPERATIONS)
 
 
-def _listings(group: Group) -> Iterator[Verb]:
-    for member in group.members:
-        if isinstance(member, Group):
-            yield from _listings(member)
-        elif member.name.startswith("list"):
-            yield member
-
-
 def test_every_listing_takes_the_options_of_all() -> None:
-    listings = [*_listings(SHELL)]
-    assert len(listings) > 8
+    things = {f"{group.name}s" for group in SHELL.members if isinstance(group, Group)}
+    things -= {"slots"}  # a ledger for people; `slot list` has a row for each
+    listings = [
+        verb for verb in verbs_of(SHELL) if verb.name.startswith("list") or verb.name in things
+    ]
+    assert len(listings) > 9
     for verb in listings:
         assert [each for each in arguments.PAGE if each not in verb.arguments] == [], verb.name
 

@@ -33,7 +33,7 @@ from det_jupyter.front.notebook.complete.table import det_parser, line_parser
 from det_jupyter.front.notebook.handles import connection, experiments, progress
 from det_jupyter.front.notebook.magics import run_line
 from det_jupyter.front.notebook.submit.preview import preview_shown
-from det_jupyter.front.verbs.experiments import trials_table
+from det_jupyter.front.verbs.experiments import trials_listing
 from det_jupyter.front.verbs.grammar import parse
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_samples import allocation, experiment, trial
@@ -108,7 +108,7 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
         sample(4, state=State.ACTIVE, is_resting=True),
         sample(5, state=State.ACTIVE, allocation=allocation(AllocationState.QUEUED)),
     ]
-    assert trials_table(searched(*trials)).splitlines() == [
+    assert trials_listing(searched(*trials)).text().splitlines() == [
         "Experiment 7 “digits”: running",
         "trial  state          error  latest  batches  lr    optimizer.depth",
         "2      stopped early  0.25   -       58       0.02  2",

@@ -44,6 +44,9 @@ CELL = "searcher: {name: single, metric: error, max_length: {epochs: 1}}\nentryp
 LINES = """
 e trials 7
 e trials 8
+e trials 7 --json
+e trials 7 --csv --sort-by accuracy --limit 2
+e trials 7 -q --reverse
 e config 7
 e describe 7
 e describe 7 --metrics
