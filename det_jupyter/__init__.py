@@ -39,7 +39,10 @@ _HOMES = {
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
         "front.notebook.submit.preview": ["preview"],
-        "front.jupyter_server.places": ["_jupyter_labextension_paths", "_jupyter_server_extension_points"],
+        "front.jupyter_server.places": [
+            "_jupyter_labextension_paths",
+            "_jupyter_server_extension_points",
+        ],
         "contract.values.text": ["LOG_FORMAT"],
     }.items()
     for name in names

@@ -6,9 +6,9 @@
 
 export type SlotState = 'free' | 'used' | 'leaving' | 'occupied' | 'disabled';
 
-export type Tone = 'brand' | 'good' | 'warn' | 'bad' | 'text';
-
 export type VerdictKind = 'compute' | 'input' | 'transfer' | 'communication' | 'checkpoint' | 'validation' | 'straggler' | 'uneven' | 'memory' | 'residual' | 'healthy' | 'unknown';
+
+export type Tone = 'brand' | 'good' | 'warn' | 'bad' | 'text';
 
 export type Status = 'queued' | 'starting' | 'running' | 'pausing' | 'paused' | 'resting' | 'stopping' | 'completed' | 'stopped' | 'canceled' | 'error';
 

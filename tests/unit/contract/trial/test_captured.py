@@ -20,7 +20,7 @@ def load(stream: bytes, folder: Path) -> object:
 
 
 @pytest.mark.parametrize(
-    "stream", [b"cdet_jupyter.gone\nThing\n.", b"cdet_jupyter.words\ngone\n."]
+    "stream", [b"cdet_jupyter.gone\nThing\n.", b"cdet_jupyter.contract.values.text\ngone\n."]
 )
 def test_a_name_of_ours_that_is_gone_is_a_mismatch_of_versions(
     tmp_path: Path, stream: bytes

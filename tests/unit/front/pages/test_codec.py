@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import Series
 from det_jupyter.front.pages.codec import MIN_LENGTH, pack, to_text
 from tests.frames import unpack
 
-VECTORS = json.loads((Path(__file__).parents[2] / "fixtures" / "frames.json").read_text("utf-8"))
+VECTORS = json.loads((Path(__file__).parents[3] / "fixtures" / "frames.json").read_text("utf-8"))
 
 numbers = st.one_of(
     st.none(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)
