@@ -51,9 +51,8 @@ class LiveOrders:
     def begin(self, schedule: Schedule) -> None:
         """Repeat what changes of the checkpoint did to the schedule, and note the others."""
         self._schedule = schedule
-        for order in self._orders.planned if self._orders else ():
-            if not isinstance(order, ChangeOrder):
-                continue
+        planned = self._orders.planned if self._orders else ()
+        for order in sorted((o for o in planned if isinstance(o, ChangeOrder)), key=_when):
             if order.id in self._made:
                 self._change_schedule(order.change)
             else:
@@ -76,7 +75,7 @@ class LiveOrders:
             return
         due = [order for order in self._open if (order.steps_completed or 0) <= steps]
         self._open = [order for order in self._open if order not in due]
-        for order in sorted(due, key=lambda order: order.id):
+        for order in sorted(due, key=_when):
             self._make(order, steps)
 
     def close(self) -> None:
@@ -158,3 +157,8 @@ def _text(period: Any) -> str:
     if isinstance(period, Length):
         return str(period) if period.amount else "none"
     return "none" if period is None else str(period)
+
+
+def _when(order: ChangeOrder) -> tuple[int, int]:
+    """Return the batch after which a change is made; of one batch, the earlier order first."""
+    return order.steps_completed or 0, order.id
