@@ -17,8 +17,9 @@ class Recording(LiveOrders):
         super().__post_init__()
         self.periods: list[Length | None] = []
 
-    def _change_schedule(self, change: Change) -> None:
+    def _change_schedule(self, change: Change) -> str:
         self.periods.append(change.min_validation_period)
+        return ""
 
 
 def order(number: int, after: int, period: int) -> ChangeOrder:
