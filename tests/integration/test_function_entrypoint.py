@@ -104,7 +104,9 @@ def under_torchrun():
         if distributed.rank == 0:
             context.train.report_metrics("results", 1, {"ranks": distributed.size})
         distributed.barrier()
-    dist.destroy_process_group(dist.new_group([0, 1]))
+    both = dist.new_group([0, 1])
+    dist.barrier(both)  # a group that is destroyed while the other rank connects fails there
+    dist.destroy_process_group(both)
     dist.destroy_process_group()
 
 
