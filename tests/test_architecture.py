@@ -12,6 +12,7 @@ from tests.rooms import (
     CONTRACT,
     PACKAGE,
     PAGE,
+    ROOT,
     draw,
     imports_of,
     module_level_imports,
@@ -254,3 +255,20 @@ def test_nothing_is_read_back_out_of_a_sentence_of_ours() -> None:
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert draw(page) == page, "run `python -m tests.rooms`"
+
+
+# Files that docstrings name though they are a user's, or another package's.
+_OUTSIDE = {"nets/wide.py", "src/train.py", "a/__init__.py", "b/__init__.py", "c/d.py"}
+
+
+def test_files_that_sources_name_exist() -> None:
+    tests = (ROOT / "tests").rglob("*.py")
+    kept = [f"/{path.relative_to(ROOT).as_posix()}" for path in [*modules(), *tests]]
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*modules(), *(ROOT / "labextension" / "src").rglob("*.ts")]
+        for name in re.findall(r"(?<![\w/])[a-z_]+(?:/\w+)+\.py\b", path.read_text())
+        if name not in _OUTSIDE and not name.startswith("torch/")
+        if not any(file.endswith(f"/{name}") for file in kept)
+    ]
+    assert missing == []

@@ -4,7 +4,7 @@
                      agent whose master was killed gets a new master for that
     by hand          what is still there: agent, feeders, processes of runs
 
-Processes are identified as in system/processes.py (decision 17): the holders of our locks, and
+Processes are identified as in host/processes.py (decision 17): the holders of our locks, and
 those that belong to the folder of runs.
 """
 

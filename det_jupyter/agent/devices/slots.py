@@ -12,11 +12,11 @@ The slots of this computer:
     DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are
     CUDA_VISIBLE_DEVICES       the devices that it names, in its order
     neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
-                               ranks (worker/process.py sets CUDA_DEVICE_ORDER); without devices,
+                               ranks (rank/process.py sets CUDA_DEVICE_ORDER); without devices,
                                a CPU place per core
 
 Whether the torch of a trial's interpreter supports the devices is checked when the trial starts
-(agent/launch/launcher.py).
+(agent/starting/launcher.py).
 """
 
 from __future__ import annotations

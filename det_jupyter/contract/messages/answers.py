@@ -1,4 +1,4 @@
-"""Answers to the questions that pages ask of a kernel or of the feeder (live/answers.py).
+"""Answers to the questions that pages ask of a kernel or of the feeder (answers/answers.py).
 
 TypeScript's interfaces of them are generated (view/model/__main__.py).
 """

@@ -122,7 +122,7 @@ class RegisterAgent(Wire):
     session: str
     hostname: str
     pid: int
-    birth: Words = ""  # of its process (system/processes.py)
+    birth: Words = ""  # of its process (host/processes.py)
     slots: Annotated[list[SlotView], AfterValidator(_numbered)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
@@ -171,7 +171,7 @@ class RankProcess(Wire):
 
     rank: Rank
     pid: ProcessId
-    birth: Words = ""  # system/processes.py
+    birth: Words = ""  # host/processes.py
     host: Words = ""  # name of its computer
     connection_file: str
     output_file: str

@@ -19,7 +19,7 @@ whether that number still means something. At most `MOST_UNACKED` news of a topi
 way: what happens meanwhile is merged, so a slow page gets fewer news and never old ones.
 
 A frame of any topic that has long lists of numbers is binary: they are float64 columns in it. A
-text frame has none (feeder/codec.py; tests/fixtures/frames.json has frames of both kinds):
+text frame has none (pages/codec.py; tests/fixtures/frames.json has frames of both kinds):
 
     4 bytes    length of the header, little endian, unsigned
     header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
@@ -59,11 +59,11 @@ class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text
 refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
 ended, 1013 it cannot be started now (open again, later each time).
 
-The questions are those of `live/answers.py`; some change something, which needs `may_write`. Of a
-feeder, which has the experiment's state, there are two more:
+The questions are those of `answers/answers.py`; some change something, which needs `may_write`. Of
+a feeder, which has the experiment's state, there are two more:
 
     {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
-                                          (`live/commands.py`); may_write
+                                          (`answers/commands.py`); may_write
     {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
 """
 

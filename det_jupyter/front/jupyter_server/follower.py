@@ -141,7 +141,7 @@ def _numbers(numbers: Any, columns: bytes) -> Sequence[Any]:
 
 
 def _unpacked(message: str | bytes) -> tuple[dict[str, Any], bytes]:
-    """Return a frame, and the columns of a binary one (wire/pages.py)."""
+    """Return a frame, and the columns of a binary one (messages/pages.py)."""
     if isinstance(message, str):
         return json.loads(message), b""
     end = 4 + int.from_bytes(message[:4], "little")

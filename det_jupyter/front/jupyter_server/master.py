@@ -90,7 +90,7 @@ class MasterLine:
         return await self._starting.ask()
 
     async def state(self) -> MasterState:
-        """Return the `master` of the handshake (wire/pages.py)."""
+        """Return the `master` of the handshake (messages/pages.py)."""
         if self._starting.is_under_way:
             return MasterState(state="starting")
         try:

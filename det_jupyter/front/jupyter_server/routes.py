@@ -1,8 +1,8 @@
 """Which of the master's requests pages may make, and what the authorizer is asked for each.
 
-Requests that change what the master has (wire/changes.py) follow from their classes; the others
-are listed. What is not listed is not passed on: the agents' own requests, and the endless feed, of
-which pages have the socket instead. `*` stands for one part of a path.
+Requests that change what the master has (messages/changes.py) follow from their classes; the
+others are listed. What is not listed is not passed on: the agents' own requests, and the endless
+feed, of which pages have the socket instead. `*` stands for one part of a path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames as bytes: JSON, and float64 columns for what is long (wire/pages.py).
+"""Frames as bytes: JSON, and float64 columns for what is long (messages/pages.py).
 
 The data of news is packed once and sent to several pages, each with an id of its own:
 

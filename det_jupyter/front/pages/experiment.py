@@ -1,4 +1,4 @@
-"""The topic `experiment`: what its page shows, in parts (live/parts.py).
+"""The topic `experiment`: what its page shows, in parts (answers/parts.py).
 
 All tabs that look at an experiment share one follower, whichever trial they choose. It is followed
 until it is over. What changes after that (its name, its labels, or that it goes on) the overview

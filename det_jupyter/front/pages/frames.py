@@ -1,4 +1,4 @@
-"""What pages send, checked; wire/pages.py explains the frames."""
+"""What pages send, checked; messages/pages.py explains the frames."""
 
 from __future__ import annotations
 

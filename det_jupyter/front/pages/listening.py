@@ -1,6 +1,6 @@
 """The feeder's HTTP server, bounded: other users of the computer can connect to its port, too.
 
-A connection waits (system/waiting.py) until it has brought a request with the token. If no file
+A connection waits (host/waiting.py) until it has brought a request with the token. If no file
 can be opened for another one, none is accepted for a second: tornado would try again at once, and
 log each time.
 """

@@ -1,6 +1,6 @@
 """One tab's socket: what it follows and asks. Frames that make no sense are answered as errors.
 
-Questions are those of live/answers.py, and buttons.
+Questions are those of answers/answers.py, and buttons.
 """
 
 from __future__ import annotations

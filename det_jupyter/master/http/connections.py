@@ -1,4 +1,4 @@
-"""uvicorn's connections, bounded until they have said what they want (system/waiting.py).
+"""uvicorn's connections, bounded until they have said what they want (host/waiting.py).
 
 uvicorn's `timeout_keep_alive` ends connections that rest between two requests; it has no limit for
 those on which a request never comes whole. So a connection *waits* until the head of a request is

@@ -1,4 +1,4 @@
-"""Routes for requests that change what the master has (wire/changes.py): one for each of them."""
+"""Routes for requests that change what the master has (messages/changes.py): one for each."""
 
 from __future__ import annotations
 

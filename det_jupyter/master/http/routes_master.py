@@ -35,7 +35,7 @@ class ActiveExperiment(Wire):
 
     id: int
     name: str
-    state: str  # RUNNING, QUEUED, and so on (wire/status.py)
+    state: str  # RUNNING, QUEUED, and so on (messages/status.py)
     progress: float
     num_trials: int
 

@@ -108,7 +108,7 @@ class UsageNews(TypedDict):
 
 
 class ViewNews(TypedDict):
-    """A ViewState in parts, as live/parts.py explains them.
+    """A ViewState in parts, as answers/parts.py explains them.
 
     `rows` is None if they are those of the news before.
     """

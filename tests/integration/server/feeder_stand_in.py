@@ -1,4 +1,4 @@
-"""A feeder for tests of the relay: it keeps the protocol of wire/pages.py, and obeys `do`.
+"""A feeder for tests of the relay: it keeps the protocol of messages/pages.py, and obeys `do`.
 
 {"op": "do", "what": "headers"}                 answers with the headers of the socket
 {"op": "do", "what": "echo", ...}               answers with the frame

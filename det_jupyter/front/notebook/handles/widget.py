@@ -1,6 +1,6 @@
 """The live view and comparisons as anywidgets; imported late, as ipywidgets takes its time.
 
-The state travels in parts (live/parts.py), of which the front end makes it whole again.
+The state travels in parts (answers/parts.py), of which the front end makes it whole again.
 Each is a trait, so that a page that is loaded again finds all of them.
 
 No output holds the widget in JupyterLab and Notebook 7: the front end draws it wherever the page

@@ -1,4 +1,4 @@
-"""What the machine handles: events, in the past tense, and users' requests (wire/changes.py).
+"""What the machine handles: events, in the past tense, and users' requests (messages/changes.py).
 
 Events are stored as JSON and replayed after a restart, so they hold everything that the machine
 needs to come to the same state again.

@@ -4,7 +4,7 @@
     (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
                            └────────────────────────────────────────► ENDED   (it held nothing)
 
-A trial that leaves holds its slots until its gang has exited (on/runs.py).
+A trial that leaves holds its slots until its gang has exited (handlers/runs.py).
 """
 
 from __future__ import annotations
