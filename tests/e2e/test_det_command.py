@@ -34,8 +34,8 @@ DET = [sys.executable, "-m", "det_jupyter"]
 # What all lines load ([m] 0.2 instead of 0.6 s CPU for a line).
 LOADED = (
     "det_jupyter.front.cli.__main__",
-    "det_jupyter.front.cli.calls",
-    "det_jupyter.front.cli.table",
+    "det_jupyter.front.cli.connecting",
+    "det_jupyter.front.cli.shell_table",
 )
 
 

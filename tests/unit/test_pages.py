@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import UsageError
-from det_jupyter.front.cli.table import shell_parser
+from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.notebook.complete.table import (
     CELL_VERBS,
     cell_parser,

@@ -1,7 +1,7 @@
-"""`det`: one line of a shell, from its words to its exit status.
+"""`det`: parses one line of a shell and runs its verb.
 
-Exit status: 0 well, 1 refused or failed, 2 the line is wrong, 130 interrupted. Answers go to
-stdout, problems to stderr. What a verb needs is imported when it runs.
+Exit status: 0 success, 1 refused or failed, 2 wrong usage, 130 interrupted. Results go to stdout,
+problems to stderr. What a verb needs is imported when it runs, so that `det` starts quickly.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
 
 from det_jupyter._version import __version__
 from det_jupyter.errors import DetError, NotFound, UsageError
@@ -21,7 +20,9 @@ _OWN_MASTER = "det talks to your own master on this computer"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
-        _write_what_can_be(stream)
+        reconfigure = getattr(stream, "reconfigure", None)  # streams of tests have none
+        if reconfigure is not None:
+            reconfigure(errors="replace")  # writes `?` where the encoding lacks a character
     try:
         status = run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -33,19 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _write_what_can_be(stream: TextIO) -> None:
-    """Have a stream write `?` where its encoding lacks a character."""
-    reconfigure = getattr(stream, "reconfigure", None)  # streams of tests have none
-    if reconfigure is not None:
-        reconfigure(errors="replace")
-
-
 def run(argv: Sequence[str]) -> int:
-    """Carry out the words of a line; what goes wrong is printed."""
+    """Run the verb of a line; print errors to stderr. Return the exit status."""
     from det_jupyter.front.verbs.grammar import HelpShown
 
     try:
-        return _carry_out(_without_globals(argv))
+        return _run_verb(_without_global_options(argv))
     except HelpShown:
         return 0
     except UsageError as error:
@@ -56,8 +50,12 @@ def run(argv: Sequence[str]) -> int:
         return REFUSED
 
 
-def _without_globals(argv: Sequence[str]) -> list[str]:
-    """Return the words of a line, without what Determined's command takes ahead of them."""
+def _without_global_options(argv: Sequence[str]) -> list[str]:
+    """Return the words of a line; handle the options that Determined's `det` takes before a verb.
+
+    Raises:
+        UsageError: An option names a master or a user.
+    """
     words = list(argv) or ["--help"]
     if words[0] in ("-v", "--version"):
         return ["version", *words[1:]]
@@ -69,39 +67,31 @@ def _without_globals(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def _carry_out(words: list[str]) -> int:
+def _run_verb(words: list[str]) -> int:
     if words == ["version"]:
         print(__version__)
         return 0
-    from det_jupyter.front.cli.table import shell_parser
+    from det_jupyter.front.cli.shell_table import shell_parser
     from det_jupyter.front.verbs.grammar import parse_words
 
     options = parse_words(shell_parser(), words)
-    answer = _answer(options)
-    return answer if isinstance(answer, int) else _show(answer, options)
+    from det_jupyter.front.cli.connecting import shell_call  # imports what `--help` does not need
 
-
-def _answer(options: Any) -> Any:
-    """Return what the verb returns."""
-    from det_jupyter.front.cli.calls import shell_call
-    from det_jupyter.front.verbs.grammar import Call
-
-    call: Call = shell_call(options)
+    call = shell_call(options)
     try:
-        return options.verb.run(call)
+        result = options.verb.run(call)  # an exit status, text, or a handle
     except NotFound as error:
         from det_jupyter.front.verbs.finding import with_existing
 
         raise with_existing(error, call.client, call.reader) from None
+    if isinstance(result, int):
+        return result
+    if not isinstance(result, str):
+        from det_jupyter.front.cli.following import print_handle
 
-
-def _show(answer: Any, options: Any) -> int:
-    if not isinstance(answer, str):
-        from det_jupyter.front.cli.following import show
-
-        return show(answer, options)
-    if answer:
-        print(answer)
+        return print_handle(result, options)
+    if result:
+        print(result)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Takes secrets out of texts and documents that leave the computer. Pure.
+"""Removes secrets from texts and JSON-like documents. Pure.
 
-Taken out are known secrets, wherever they stand and also encoded; the values of what has the name
-of a secret; and what has the form of one. What is in doubt is taken out: a report that lacks a
-word can be read.
+Removed are the given secrets wherever they occur, also encoded; values whose name is that of a
+secret (`api_key`); and texts in the format of one (`ghp_...`). Doubtful texts are removed too: a
+report stays readable when it lacks a word.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 REMOVED = "<removed>"
-_SHORTEST = 4  # a known secret that is shorter would take out ordinary words
-_PLAIN = ("none", "null", "true", "false")  # no secrets, whatever their name
+_SHORTEST = 4  # shorter given secrets are not searched for: they occur in ordinary words
+_PLAIN = ("none", "null", "true", "false")  # never secrets, whatever their name
 _VARIABLES = "environment_variables"
 
-_COUNTED = r"token|[_-]key(?![a-z])"  # names of what is counted or sorted by, too
-_NAME = (  # from the word on that makes it one; a bound keeps long lines quick
+_COUNTED = r"token|[_-]key(?![a-z])"  # also in names of numbers: num_tokens, sort_key
+_NAME = (  # from the secret-like word on; bounded, as long lines would be slow
     rf"(?:{_COUNTED}|secret|passw(?:or)?d|passphrase|passcode|pwd|credential|cookie|signature|"
     r"(?:api|access|private|account|sign(?:ing)?|encryption|ssh|shared|storage)[_.-]?key|"
     r"auth(?!or(?!iz))|(?<![a-z])(?:pass|pgpass|sig|jwt|otp)(?![a-z]))[\w.-]{0,40}"
@@ -40,7 +40,7 @@ _URL_PASSWORD = re.compile(r"://[^\s/@:\"']*:([^\s\"'@]{1,400})@")
 
 
 def _named(before: str, after: str, *, flags: int = 0) -> tuple[re.Pattern[str], str]:
-    """Return a pattern that takes out what stands `after` a name of a secret."""
+    """Return a pattern and its replacement, which keep `before` and remove `after`."""
     return re.compile(rf"({before}){after}", flags | re.IGNORECASE), rf"\1{REMOVED}"
 
 
@@ -81,7 +81,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Return whether what has this name and value is a secret.
+    """Return whether a variable, key or option with this name and value is a secret.
 
     >>> [is_secret(name, "1a") for name in ("HF_TOKEN", "db-password", "lr", "author", "DB_PASS")]
     [True, True, False, False, True]
@@ -102,10 +102,10 @@ def passwords_in(text: str) -> Iterator[str]:
 
 
 class Redactor:
-    """Takes secrets out.
+    """Removes secrets.
 
     Args:
-        secrets: Known ones.
+        secrets: Values to remove wherever they occur.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -115,14 +115,14 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def text(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return `text` with each secret replaced by `REMOVED`."""
         text = self._known.sub(REMOVED, text)
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         return _ASSIGNED.sub(_without_value, text)
 
     def document(self, value: Any, name: str = "") -> Any:
-        """Return what JSON can hold without secrets; `name` is the key that leads to it."""
+        """Return a JSON-like value with secrets replaced; `name` is the key it is stored under."""
         match value:
             case None | bool():
                 return value
@@ -134,13 +134,13 @@ class Redactor:
             case Mapping():
                 named = str(value.get("name", value.get("key", "")))  # {"name": …, "value": …}
                 return {
-                    self.text(str(key)): self.document(item, _below(name, str(key), named))
+                    self.text(str(key)): self.document(item, _item_name(name, str(key), named))
                     for key, item in value.items()
                 }
             case list() | tuple() if name == _VARIABLES:
-                return [self._variable(item) for item in value]
+                return [self._without_assigned(item) for item in value]
             case list() | tuple():
-                return [self.document(item, _option(before) or name)
+                return [self.document(item, _secret_option(before) or name)
                         for before, item in zip(("", *value), value, strict=False)]  # fmt: skip
             case _ if is_secret(name, value):
                 return REMOVED
@@ -148,15 +148,21 @@ class Redactor:
                 return self.text(value)
         return value
 
-    def _variable(self, item: Any) -> Any:
+    def _without_assigned(self, item: Any) -> Any:
         if not isinstance(item, str):
             return self.document(item, _VARIABLES)
         name, sign, _ = item.partition("=")
         return f"{name}={REMOVED}" if sign else item
 
 
-def _below(name: str, key: str, named: str) -> str:
-    """Return what the name of a value is: its own, or one above it that is that of a secret."""
+def _item_name(name: str, key: str, named: str) -> str:
+    """Return the name by which a mapping's item is judged.
+
+    Args:
+        name: The key that the mapping is stored under; a secret's name holds for all items.
+        key: The item's own key.
+        named: The mapping's "name" or "key", which names its "value".
+    """
     if key == "value" and _SECRET_NAME.search(named):
         return named
     is_secret_name = _SECRET_NAME.search(name) and not name.lower().endswith("tokens")
@@ -165,14 +171,14 @@ def _below(name: str, key: str, named: str) -> str:
     return key
 
 
-def _option(before: Any) -> str:
-    """Return the name of an option whose value is the next of a list."""
+def _secret_option(before: Any) -> str:
+    """Return a list item that is a secret's option, such as `--token`; else an empty string."""
     is_option = isinstance(before, str) and re.fullmatch(r"--?[\w.-]+", before) is not None
     return before if is_option and _SECRET_NAME.search(before) else ""
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, and as logs and documents write it."""
+    """Yield a secret in plain form, and as URLs, JSON, Python and base64 write it."""
     yield from (secret, secret.strip(), quote(secret, safe=""), quote(secret), quote_plus(secret))
     yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     yield repr(secret)[1:-1]

@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.errors import NotFound
-from det_jupyter.front.cli import calls
+from det_jupyter.front.cli import connecting
 from det_jupyter.front.cli.__main__ import main
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.front.verbs.noting import noted
@@ -122,7 +122,7 @@ class Typed:
 def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     """Return the fake, which all lines ask."""
     fake = Master()
-    monkeypatch.setattr(calls, "LateClient", lambda connect: fake)
+    monkeypatch.setattr(connecting, "LazyClient", lambda connect: fake)
     monkeypatch.delenv("DET_MASTER", raising=False)
     return fake
 

@@ -14,7 +14,7 @@ import pytest
 
 from det_jupyter.contract.messages import LEVELS
 from det_jupyter.contract.messages.finding import Sort
-from det_jupyter.front.cli.table import SHELL, shell_parser
+from det_jupyter.front.cli.shell_table import SHELL, shell_parser
 from det_jupyter.front.notebook.complete.table import DET, EXPERIMENT
 from det_jupyter.front.verbs import arguments, queue_changes, table_experiments, table_others
 from det_jupyter.front.verbs.grammar import Group, Later, Verb, parse
@@ -341,10 +341,10 @@ def test_a_cluster_of_others_is_not_asked(det: Typed, monkeypatch: pytest.Monkey
 def test_tab_offers_words(
     det: Typed, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
 ) -> None:
-    from det_jupyter.front.cli import completing
+    from det_jupyter.front.cli import shell_completion
 
-    monkeypatch.setattr(completing, "connect_to_running", lambda: None)
-    monkeypatch.setattr(completing, "Client", lambda session: Master())
+    monkeypatch.setattr(shell_completion, "connect_to_running", lambda: None)
+    monkeypatch.setattr(shell_completion, "Client", lambda session: Master())
     offered = det("completion", "words", "--", *line.split(" ")).out.splitlines()
     assert set(words) <= set(offered)
     assert words or not offered

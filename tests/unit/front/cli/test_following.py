@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import AllocationState, LogLine, State
-from det_jupyter.front.cli.following import Display, _say_the_end, show
+from det_jupyter.front.cli.following import Display, _print_outcome, print_handle
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.front.verbs.cluster_samples import reason
 from tests.unit.view.view_samples import allocation, experiment, failure, trial
@@ -36,15 +36,15 @@ def test_a_line_that_is_rewritten_is_seen_while_it_is_written(
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("sys.stderr", err)
     display = Display(7)
-    display.show(line("begins"))
-    display.show(line("nested\n epoch 10%", is_open=True))
+    display.print_output(line("begins"))
+    display.print_output(line("nested\n epoch 10%", is_open=True))
     assert ("epoch 10%" in err.getvalue()) is is_terminal
-    display.show(line("epoch 50%", is_open=True))
-    display.show(line("of another rank", rank=1, is_open=True))
+    display.print_output(line("epoch 50%", is_open=True))
+    display.print_output(line("of another rank", rank=1, is_open=True))
     assert ("epoch 50%" in err.getvalue()) is is_terminal
     assert "epoch" not in out.getvalue()
-    display.show(line("epoch 100%"))
-    display.keep_open_lines()
+    display.print_output(line("epoch 100%"))
+    display.finish_open_lines()
     display.close()
     texts = [each.rpartition("| ")[2] for each in out.getvalue().splitlines() if "|" in each]
     assert texts == ["begins", "epoch 100%", "of another rank"]
@@ -54,7 +54,7 @@ def test_a_sentence_about_the_end_keeps_one_mark_before_the_metric(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ended = experiment(trial(best_metric=0.5), state=State.ERROR, message="trial 1: try less.")
-    assert _say_the_end(ended) == 1
+    assert _print_outcome(ended) == 1
     assert "trial 1: try less; " in capsys.readouterr().err
 
 
@@ -73,7 +73,7 @@ def test_names_with_magics_in_them_are_followed_as_they_are(
     assert f"Trial 1: {sentence}\n" in out
     assert "        det experiment set 5 --priority 10\n" in out
     assert "Experiment 7 “try %pip cache”: paused" in out
-    assert _say_the_end(experiment(name="try %pip cache", state=State.COMPLETED)) == 0
+    assert _print_outcome(experiment(name="try %pip cache", state=State.COMPLETED)) == 0
     assert "“try %pip cache”" in capsys.readouterr().out
 
 
@@ -89,7 +89,7 @@ def test_a_traceback_is_shown_as_it_was_printed(
     broken = trial(state=State.ERROR, failure=failure(traceback=printed), allocation=None)
     live = LiveExperiment(experiment(broken, state=State.ERROR), [], [], seq=1)
     monkeypatch.setattr("det_jupyter.front.cli.following.fetch", lambda *_: live)
-    show(Experiment(cast("Client", None), 7), SimpleNamespace())
+    print_handle(Experiment(cast("Client", None), 7), SimpleNamespace())
     out = capsys.readouterr().out
     assert "  |     !ls\n" in out
     assert "  | %det is no Python\n" in out

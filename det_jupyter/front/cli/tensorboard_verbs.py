@@ -1,6 +1,6 @@
-"""`det tensorboard`: the metrics of experiments and trials in TensorBoard.
+"""`det tensorboard`: shows metrics of experiments and trials in TensorBoard.
 
-det tensorboard start 7      starts the line below in the background, and waits until it serves
+det tensorboard start 7      runs the second line in the background; returns when it serves
 ... start 7 --foreground     writes event files, keeps them current, and runs TensorBoard
 """
 
@@ -33,9 +33,9 @@ from det_jupyter.front.verbs.finding import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.tables import Listing, written
 
-_START_S = 120.0  # writing the files of large experiments takes its time
+_START_S = 120.0  # includes writing the event files, which takes long for large experiments
 _POLL_S = 0.1
-_MOST_LINES = 10  # of the log, in a message
+_NUM_LOG_LINES = 10  # in error messages
 
 
 def start(call: Call) -> str | int:
@@ -47,20 +47,20 @@ def start(call: Call) -> str | int:
     experiments = numbers_of(call) if given.ids else []
     trials = list(given.trial_ids or ())
     for number in experiments:
-        call.client.experiment(number)  # is there one?
+        call.client.experiment(number)  # raises NotFound
     for number in trials:
         call.client.trial(number)
     if given.no_serve or given.foreground:
         return _serve(call, experiments, trials)
-    return _start(given, experiments, trials)
+    return _start_in_background(given, experiments, trials)
 
 
 def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
     """Write event files; serve them, and keep them current, until Ctrl-C or SIGTERM."""
     given = call.options
     root = Path(given.logdir or "tensorboard").expanduser().resolve()
-    with _ended_by_signals():
-        followed = list(_write(call, root, experiments, trials))
+    with _sigterm_as_ctrl_c():
+        followed = list(_write_files(call, root, experiments, trials))
         try:
             if given.no_serve:
                 return f"Wrote {root}; `tensorboard --logdir {root}` shows it."
@@ -77,33 +77,33 @@ def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
                 files.stop()
 
 
-def _write(
+def _write_files(
     call: Call, root: Path, experiments: list[int], trials: list[int]
 ) -> Iterator[EventFiles]:
     for number in experiments:
         yield write_event_files(call.client, number, None, root / f"experiment-{number}")
-    of: dict[int, list[int]] = {}
+    by_experiment: dict[int, list[int]] = {}
     for number in trials:
-        of.setdefault(call.client.trial(number).experiment_id, []).append(number)
-    for experiment, chosen in of.items():
+        by_experiment.setdefault(call.client.trial(number).experiment_id, []).append(number)
+    for experiment, chosen in by_experiment.items():
         yield write_event_files(call.client, experiment, chosen, root / f"experiment-{experiment}")
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM end the block as Ctrl-C does."""
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Make SIGTERM raise KeyboardInterrupt in the block."""
 
-    def leave(*_: Any) -> None:
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _start(given: Any, experiments: list[int], trials: list[int]) -> str:
+def _start_in_background(given: Any, experiments: list[int], trials: list[int]) -> str:
     number = new_folder()
     logdir = str(Path(given.logdir or folder_of(number) / "events").expanduser().resolve())
     port = given.port or free_port()
@@ -131,26 +131,26 @@ def _start(given: Any, experiments: list[int], trials: list[int]) -> str:
     )
     keep(board)
     try:
-        _await(process, board)
+        _await_serving(process, board)
     except BaseException:
-        process.poll()  # else it would be waited for as one that lives
+        process.poll()  # reaps it: else `end` would wait for a zombie
         board.end()
         raise
     if given.detach:
         return str(number)
     if not given.no_browser:
-        _show(url)
+        _open_in_browser(url)
     return (
         f"TensorBoard is running at: {url}\n"
         f"`det tensorboard open {number}` shows it again, `det tensorboard kill {number}` ends it."
     )
 
 
-def _await(process: subprocess.Popen[bytes], board: Board) -> None:
-    """Return when it serves.
+def _await_serving(process: subprocess.Popen[bytes], board: Board) -> None:
+    """Wait until TensorBoard answers HTTP requests.
 
     Raises:
-        DetError: It has ended, or does not serve in time; with what it printed last.
+        DetError: The process has exited, or does not answer in time; with the end of its log.
     """
     deadline = time.monotonic() + _START_S
     without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -165,12 +165,12 @@ def _await(process: subprocess.Popen[bytes], board: Board) -> None:
             time.sleep(_POLL_S)
             continue
         with open(log_of(board.id), encoding="utf-8", errors="replace") as file:
-            last = "".join(deque(file, maxlen=_MOST_LINES))
+            last = "".join(deque(file, maxlen=_NUM_LOG_LINES))
         raise DetError(f"{problem}; it printed at last:\n{last.rstrip()}")
 
 
-def _show(url: str) -> None:
-    """Open a page in a browser with windows, where there is one; never one in the terminal."""
+def _open_in_browser(url: str) -> None:
+    """Open a page in a graphical browser; do nothing where only a terminal is available."""
     has_windows = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
@@ -200,14 +200,14 @@ def list_all(call: Call) -> str:
 def open_one(call: Call) -> str:
     """Show a TensorBoard in a browser."""
     board = _find(call.options.number)
-    _show(board.url)
+    _open_in_browser(board.url)
     return f"TensorBoard is running at: {board.url}"
 
 
 def kill(call: Call) -> str:
-    """End TensorBoards, and remove the event files of those that have a folder of ours."""
+    """End TensorBoards; remove the event files of those whose folder we made."""
     given = call.options
-    said = []
+    lines = []
     for number in given.numbers:
         try:
             board = _find(number)
@@ -217,13 +217,13 @@ def kill(call: Call) -> str:
             continue
         if not board.end():
             raise DetError(f"TensorBoard {number} (pid {board.pid}) does not end")
-        said.append(f"TensorBoard {number} has ended.")
-    return "\n".join(said)
+        lines.append(f"TensorBoard {number} has ended.")
+    return "\n".join(lines)
 
 
 def _find(number: int) -> Board:
     found = {board.id: board for board in boards()}
     if number not in found:
-        known = ", ".join(map(str, found)) or "none"
-        raise NotFound(f"there is no TensorBoard {number}; there are: {known}")
+        existing = ", ".join(map(str, found)) or "none"
+        raise NotFound(f"there is no TensorBoard {number}; there are: {existing}")
     return found[number]

@@ -1,4 +1,4 @@
-"""The call of a verb from a shell: it connects to the master when the verb first asks for it."""
+"""How verbs of `det` reach the master: when they send their first request."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 START = "det master start"
 
 
-class LateClient(Client):
-    """A client whose session is opened when something is first asked."""
+class LazyClient(Client):
+    """A client that opens its session with its first request."""
 
     def __init__(self, connect: Callable[[], Session]) -> None:
         self._connect = connect
@@ -34,8 +34,8 @@ class LateClient(Client):
 
 
 def shell_call(options: argparse.Namespace) -> Call:
-    """Return the call that a line makes."""
-    client = LateClient(connect if options.verb.starts_master else connect_to_running)
+    """Return the `Call` of a parsed line, with a client that connects lazily."""
+    client = LazyClient(connect if options.verb.starts_master else connect_to_running)
 
     def experiment(number: int) -> Experiment:
         from det_jupyter.client.experiment import Experiment  # imports what few verbs need
@@ -46,6 +46,10 @@ def shell_call(options: argparse.Namespace) -> Call:
 
 
 def connect_to_running() -> Session:
-    """Return a session with the master that runs, if one does; it revives one that was killed."""
+    """Return a session with the running master; restart one that was killed.
+
+    Raises:
+        MasterUnreachable: No master runs, and none was killed.
+    """
     locate = partial(require_master, START, may_revive=True)
     return Session(require_master(START), locate=locate)

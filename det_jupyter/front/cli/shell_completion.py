@@ -1,7 +1,7 @@
-"""Completion by Tab: scripts for three shells, all of which ask `det completion words`.
+"""Tab completion: scripts for three shells, all of which run `det completion words`.
 
-A library for it (argcomplete, shtab) would not know experiments and templates, which the master is
-asked for; and the parser has all the words already.
+Libraries (argcomplete, shtab) complete only what the parser contains. Ids of experiments and names
+of templates come from the master.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from det_jupyter.client.client import Client
 from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.errors import DetError
-from det_jupyter.front.cli.calls import connect_to_running
-from det_jupyter.front.cli.table import shell_parser
+from det_jupyter.front.cli.connecting import connect_to_running
+from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.verbs.completing import words_after
 from det_jupyter.front.verbs.grammar import Call
 
-_MOST = 200  # experiments that are offered, newest first
+_MAX_OFFERED = 200  # experiments or trials, newest first
 
-# Without a word of ours, each falls back on the names of files.
+# Where `det` offers nothing, each shell completes file names.
 _SCRIPTS = {
     "bash": """\
 _det() {
@@ -44,38 +44,35 @@ complete -c det -a '(__det_words)'""",
 
 
 def script(call: Call) -> str:
-    """Return the script for a shell."""
+    """Return the completion script for the shell that the verb is named after."""
     return _SCRIPTS[call.options.verb.name]
 
 
 def words(call: Call) -> str:
-    """Return what fits at the end of a line, each on a line of its own.
+    """Return the completions of the line's last word, one per line.
 
-    Options are offered after a dash: where there is nothing else, a shell offers files.
+    Options are offered only after a dash, so that a shell completes file names elsewhere.
     """
     *given, typed = call.options.line or [""]
-    found = words_after(shell_parser(), given, _known())
+    sources = {kind: partial(_fetched, fetch) for kind, fetch in _FETCH.items()}
+    found = words_after(shell_parser(), given, sources)
     fitting = [word for word in found if word.startswith(typed)]
     return "\n".join(word for word in fitting if word[0] != "-" or typed[:1] == "-")
 
 
-def _known() -> dict[str, Callable[[], list[str]]]:
-    return {kind: partial(_asked, ask) for kind, ask in _ASKS.items()}
-
-
-def _asked(ask: Callable[[Client], list[str]]) -> list[str]:
-    """Return the answer of the master that runs; nothing if there is none: Tab starts none."""
+def _fetched(fetch: Callable[[Client], list[str]]) -> list[str]:
+    """Return names from the running master; none if no master runs, as Tab does not start one."""
     try:
-        return ask(Client(connect_to_running()))
+        return fetch(Client(connect_to_running()))
     except DetError:
         return []
 
 
-_NEWEST = ExperimentQuery(archived=True, limit=_MOST)
-_ASKS: dict[str, Callable[[Client], list[str]]] = {
+_NEWEST = ExperimentQuery(archived=True, limit=_MAX_OFFERED)
+_FETCH: dict[str, Callable[[Client], list[str]]] = {
     "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
     "templates": lambda client: [template.name for template in client.templates()],
     "agents": lambda client: [agent.id for pool in client.pools() for agent in pool.agents],
     "pools": lambda client: [pool.name for pool in client.pools()],
-    "trials": lambda client: [str(task.trial_id) for task in client.tasks(limit=_MOST)],
+    "trials": lambda client: [str(task.trial_id) for task in client.tasks(limit=_MAX_OFFERED)],
 }

@@ -1,6 +1,6 @@
-"""`det experiment create`: a configuration and a folder become an experiment.
+"""`det experiment create`: submits a configuration and a folder as an experiment.
 
-What Determined's command printed is printed here in the same words, for scripts that look for it.
+Messages that Determined's command prints have the same words here, for scripts that parse them.
 """
 
 from __future__ import annotations
@@ -40,20 +40,24 @@ def create(call: Call) -> int:
     given = call.options
     if given.local and not given.test_mode:
         raise UsageError(f"{given.words}: --local needs --test-mode: it trains one batch, here")
-    prepared = _prepared(call)
+    prepared = _prepare(call)
     for notice in prepared.notices:
         print(f"Note: {notice}", file=sys.stderr)
     if given.test_mode:
         print("Experiment configuration validation succeeded! 🎉")
-        return _try(call, prepared)
+        return _test(call, prepared)
     number = _submit(call, prepared)
     if given.paused:
         print(f"It is paused; `det e activate {number}` lets it run.", file=sys.stderr)
     return follow(call.client, number) if given.follow else 0
 
 
-def _prepared(call: Call) -> Prepared:
-    """Return what would be submitted, or raise all that is wrong with line, file and folder."""
+def _prepare(call: Call) -> Prepared:
+    """Return the request to submit.
+
+    Raises:
+        ConfigError: With all problems of the line, the file and the folder together.
+    """
     given = call.options
     file = Path(given.config_file)
     changes: dict[str, Any] = {}
@@ -62,7 +66,7 @@ def _prepared(call: Call) -> Prepared:
         changes = read_overrides(given.overrides, None)
     except ConfigError as error:
         problems += error.problems
-        for each in given.overrides:  # else keys that they give are missed
+        for each in given.overrides:  # else keys that valid ones set are reported as missing
             with suppress(ConfigError):
                 changes = merge(changes, read_overrides([each], None))
     if given.title is not None:
@@ -89,7 +93,7 @@ def _prepared(call: Call) -> Prepared:
 
 
 def _submit(call: Call, prepared: Prepared) -> int:
-    """Send it; return the experiment's number."""
+    """Submit an experiment; return its id."""
     if prepared.plan is not None:
         print(f"Preparing files to send to master... {prepared.plan}", flush=True)
     experiment = submit(call.client, prepared)
@@ -97,13 +101,16 @@ def _submit(call: Call, prepared: Prepared) -> int:
     return experiment.id
 
 
-def _try(call: Call, prepared: Prepared) -> int:
-    """Train and validate one batch, here or as an experiment that is archived after it."""
+def _test(call: Call, prepared: Prepared) -> int:
+    """Train and validate one batch, in this process or as an experiment that is archived after it.
+
+    Return the exit status.
+    """
     given = call.options
     if given.local:
-        status = try_here(prepared.config, Path(given.model_def or "."))
+        status = run_locally(prepared.config, Path(given.model_def or "."))
     else:
-        document = tried(prepared.draft.merged(), prepared.config)
+        document = one_batch_config(prepared.draft.merged(), prepared.config)
         small = prepare(
             call.client,
             yaml.safe_dump(document),
@@ -116,17 +123,17 @@ def _try(call: Call, prepared: Prepared) -> int:
         )
         number = _submit(call, small)
         status = follow(call.client, number)
-        if status in (0, 1):  # else it goes on
+        if status in (0, 1):  # else it still runs
             call.client.change(Archive(experiment_id=number))
     if status == 0:
         print("Model definition test succeeded! 🎉")
     return status
 
 
-def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
+def one_batch_config(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
     """Return a configuration that trains and validates one batch of one trial.
 
-    `document` is the configuration as it is written, `config` the same, complete.
+    `document` is the configuration as the user wrote it, `config` the same with all defaults.
     """
     searcher = config.to_document()["searcher"]
     kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
@@ -144,8 +151,8 @@ def tried(document: dict[str, Any], config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
-def try_here(config: ExperimentConfig, folder: Path) -> int:
-    """Train one batch, or run the script or command; return the exit status."""
+def run_locally(config: ExperimentConfig, folder: Path) -> int:
+    """Train one batch of a trial class, or run the script or command; return the exit status."""
     match parse_entrypoint(config.entrypoint):
         case Captured(name):
             raise ConfigError([f"entrypoint: got {name}, a name; expected module:{name}"])
@@ -170,7 +177,7 @@ def _train_one_batch(config: ExperimentConfig, folder: Path, module: str, name: 
             [f"entrypoint: {name} is a function: `python -c {shlex.quote(line)}` "
              "in its folder runs it without a master"]
         )  # fmt: skip
-    # By name: the class has torch imported, which this command has not.
+    # By name: this module does not import torch; the class just did.
     library = importlib.import_module("det_jupyter.pytorch")
     hparams = sample_hparams(config.hyperparameters, random.Random(0))
     library.try_out(found, config, hparams, batches=1)

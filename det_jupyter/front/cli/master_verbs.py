@@ -1,4 +1,4 @@
-"""`det master`: the background process, its log, and where everything is."""
+"""`det master`: start, stop and inspect the background process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_jupyter._version import __version__
 from det_jupyter.connection.autostart import announced_master, require_master
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import NotFound
-from det_jupyter.front.cli.calls import START
+from det_jupyter.front.cli.connecting import START
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.master import cli
 
@@ -24,13 +24,13 @@ _POLL_S = 0.2
 
 
 def control(call: Call) -> int:
-    """Start the master, end it, or say whether it runs, and what."""
+    """Run `det master start`, `stop` or `status`; return the exit status."""
     run = {"start": cli.start, "stop": cli.stop, "status": cli.status}[call.options.verb.name]
     return run(call.options)
 
 
 def logs(call: Call) -> str:
-    """Print the master's log; with `--follow`, what comes too."""
+    """Print the end of the master's log; with `--follow`, print new lines until Ctrl-C."""
     path = paths.log_dir() / "master.log"
     if not path.exists():
         raise NotFound(f"there is no log yet: {path}")
@@ -43,7 +43,7 @@ def logs(call: Call) -> str:
 
 
 def _follow(file: TextIO, path: Path) -> None:
-    """Print what is appended to a log, which is begun anew when it is long."""
+    """Print what is appended to a log file, also after the master has rotated it."""
     while True:
         if line := file.readline():
             sys.stdout.write(line)
@@ -56,7 +56,7 @@ def _follow(file: TextIO, path: Path) -> None:
 
 
 def config(call: Call) -> str:
-    """Return where data, logs and pools are, and the file of the pools if there is one."""
+    """Return the paths of data, logs and pools file, and the text of the pools file."""
     pools = paths.pools_file()
     lines = [f"data: {paths.data_dir()}", f"logs: {paths.log_dir()}", f"pools_file: {pools}"]
     if pools.exists():
@@ -65,7 +65,7 @@ def config(call: Call) -> str:
 
 
 def info(call: Call) -> str:
-    """Return what the master says of itself, without its token."""
+    """Return the master's version, address and process as YAML or JSON, without its token."""
     require_master(START)
     found = announced_master()
     if found is None:
@@ -77,5 +77,5 @@ def info(call: Call) -> str:
 
 
 def version(call: Call) -> str:
-    """Return the version of this command."""
+    """Return the installed version of det_jupyter."""
     return __version__

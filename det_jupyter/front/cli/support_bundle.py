@@ -1,13 +1,13 @@
-"""`det support-bundle`: what a bug report needs, in one file, without secrets.
+"""`det support-bundle`: collects what a bug report needs in a tar file, without secrets.
 
     README.txt                what is in it
-    versions.json             of det_jupyter, Python, the system and installed packages
-    variables.json            of the environment, that concern training
-    master/*.json             what the master says of itself, slots, queue and tasks
+    versions.json             of Python, the system and installed packages
+    variables.json            environment variables that affect training
+    master/*.json             the master's status, slots, queue and tasks
     logs/*                    the ends of the logs of master, agent and fork servers
-    experiments/7/*           configuration, states, checkpoints and printed lines; no code
+    experiments/7/*           configuration, states, checkpoints and output; no code
 
-It works without a master too. What cannot be collected is named in problems.txt.
+It works without a master too. What cannot be collected is listed in problems.txt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import platform
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -41,11 +41,11 @@ from det_jupyter.front.cli.redacting import Redactor, is_secret, passwords_in
 from det_jupyter.front.verbs.finding import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 
-_NEWEST = 3  # experiments, if none is named
-_LOG_BYTES = 2 * 2**20  # of the end of each log
-_TASKS = 1000
-_LINES = 2000  # that ranks printed, of each experiment
-_VARIABLES = (
+_NUM_EXPERIMENTS = 3  # the newest ones, if the line names none
+_LOG_BYTES = 2 * 2**20  # from the end of each log
+_MAX_TASKS = 1000
+_MAX_LINES = 2000  # of output, from each experiment
+_VARIABLES = (  # prefixes of names
     "DET_",
     "CUDA",
     "NCCL",
@@ -65,7 +65,7 @@ look before you send it. The code itself, data and checkpoints are not in it.
 
 
 def bundle(call: Call) -> str:
-    """Write a support bundle, and return where it is."""
+    """Write a support bundle; return a sentence with its path and size."""
     collected = _Collected()
     views = list(_experiments(call, collected))
     collected.redactor = Redactor(_secrets(call.client, views, collected))
@@ -89,7 +89,7 @@ def _json(document: Any) -> str:
 
 
 class _Collected:
-    """Files by name, and what could not be collected."""
+    """The redacted files of a bundle by name, and a line for each that could not be made."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -97,23 +97,23 @@ class _Collected:
         self.redactor = Redactor()
 
     def add(self, name: str, make: Callable[[], str]) -> None:
-        """Add a text, without secrets; or a line that says why it is not there."""
+        """Add the text that `make` returns, redacted; if it raises, add a line to `problems`."""
         try:
             self.files[name] = self.redactor.text(make())
-        except Exception as error:  # a bundle is wanted because something is wrong
+        except Exception as error:  # bundles are made when something is broken: collect the rest
             self.problems.append(f"{name}: {error_text(error)}")
 
     def add_document(
         self, name: str, make: Callable[[], Any], dump: Callable[[Any], str] = _json
     ) -> None:
-        """Add what JSON can hold, without secrets, so that it can still be parsed."""
+        """Add a JSON-like value, redacted item by item so that the file can still be parsed."""
         try:
             self.files[name] = dump(self.redactor.document(make()))
         except Exception as error:
             self.problems.append(f"{name}: {error_text(error)}")
 
     def write(self, path: Path, folder: str) -> int:
-        """Write all as a tar file that only the user can read; return its size in bytes."""
+        """Write a tar file that only the user can read; return its size in bytes."""
         if self.problems:
             lines = [*map(self.redactor.text, self.problems), ""]
             self.files["problems.txt"] = "\n".join(lines)
@@ -138,7 +138,7 @@ def _experiments(call: Call, collected: _Collected) -> Iterator[ExperimentView]:
         elif named:
             numbers = numbers_of(call)
         else:
-            query = ExperimentQuery(archived=True, limit=_NEWEST)
+            query = ExperimentQuery(archived=True, limit=_NUM_EXPERIMENTS)
             numbers = [row.id for row in call.client.find(query).rows]
         for number in numbers:
             yield call.client.experiment(number)
@@ -147,7 +147,11 @@ def _experiments(call: Call, collected: _Collected) -> Iterator[ExperimentView]:
 
 
 def _secrets(client: Client, views: list[ExperimentView], collected: _Collected) -> Iterator[str]:
-    """Yield all secrets that are known here."""
+    """Yield the values to redact wherever they occur.
+
+    These are the master's token, secrets of this environment, and the environment variables of the
+    experiments.
+    """
     with suppress(DetError):
         if (info := announced_master()) is not None:
             yield info.token
@@ -169,21 +173,24 @@ def _collect(client: Client, views: list[ExperimentView], collected: _Collected)
     about = {"version": metadata.version("det-jupyter"), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     collected.files["README.txt"] = _ABOUT.format(**about)
     collected.add_document("versions.json", _versions)
-    collected.add_document("variables.json", lambda: dict(_variables(os.environ)))
+    collected.add_document(
+        "variables.json",
+        lambda: {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)},
+    )
     for path in sorted(paths.log_dir().iterdir()):
-        collected.add(f"logs/{path.name}", partial(_end_of, path))
+        collected.add(f"logs/{path.name}", partial(_tail, path))
     if announced_master() is None:
         return
-    questions: dict[str, Callable[[], Any]] = {
+    documents: dict[str, Callable[[], Any]] = {
         "info": lambda: client.session.info.model_dump(mode="json", exclude={"token"}),
         "status": lambda: client.session.get("/status"),
         "cluster": lambda: client.cluster().model_dump(mode="json"),
         "jobs": lambda: [job.model_dump(mode="json") for job in client.jobs()],
-        "tasks": lambda: [task.model_dump(mode="json") for task in client.tasks(limit=_TASKS)],
+        "tasks": lambda: [task.model_dump(mode="json") for task in client.tasks(limit=_MAX_TASKS)],
         "problems": client.problems,
     }
-    for name, ask in questions.items():
-        collected.add_document(f"master/{name}.json", ask)
+    for name, fetch in documents.items():
+        collected.add_document(f"master/{name}.json", fetch)
     for view in views:
         _collect_experiment(client, view, collected)
 
@@ -204,7 +211,10 @@ def _collect_experiment(client: Client, view: ExperimentView, collected: _Collec
     collected.add(
         f"{folder}/output.txt",
         lambda: "\n".join(
-            map(line_text, read(lambda q: client.experiment_logs(number, q), LogQuery(), _LINES))
+            map(
+                line_text,
+                read(lambda q: client.experiment_logs(number, q), LogQuery(), _MAX_LINES),
+            )
         ),
     )
 
@@ -220,13 +230,7 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in sorted(environ.items()):
-        if name.startswith(_VARIABLES):
-            yield name, value
-
-
-def _end_of(path: Path) -> str:
+def _tail(path: Path) -> str:
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - _LOG_BYTES - 1))

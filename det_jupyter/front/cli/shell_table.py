@@ -1,4 +1,4 @@
-"""The words of `det`: the verbs that a notebook has, and those that only a shell has."""
+"""The verbs of `det`: those that notebooks have too, and those that only a shell has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FOLLOW = flag(
 )
 _CREATE = Verb(
     "create", "submit an experiment: a configuration, and the folder with its code",
-    cli.creating.create,
+    cli.create.create,
     (
         argument("config_file", metavar="CONFIG", help="file with the configuration, YAML"),
         argument("model_def", metavar="DIR", nargs="?", help="folder with the code"),
@@ -72,16 +72,16 @@ _BUNDLE = argument(
 
 
 def _with_bundle(member: Verb | Group) -> Verb | Group:
-    """Return the group of trials with Determined's way to ask for a bundle."""
+    """Add `support-bundle` to the group `trial`, where Determined has it."""
     if not isinstance(member, Group) or member.name != "trial":
         return member
     bundle = Verb("support-bundle", "collect what a bug report needs, without secrets",
-                  cli.support.bundle, (TRIAL, _BUNDLE))  # fmt: skip
+                  cli.support_bundle.bundle, (TRIAL, _BUNDLE))  # fmt: skip
     return replace(member, members=(*member.members, bundle))
 
 
 def _followable(member: Verb | Group) -> Verb | Group:
-    """Return the verbs that make experiments run with an option to follow them."""
+    """Add `--follow` to the verbs that create experiments."""
     if isinstance(member, Verb) and member.name in ("continue", "fork"):
         return replace(member, arguments=(*member.arguments, _FOLLOW))
     return member
@@ -100,17 +100,17 @@ _MASTER = Group(
     help="the background process that runs experiments",
     absent={"cluster-message": "there is one user: you"},
     members=(
-        Verb("start", "start it, if it does not run", cli.master.control),
-        Verb("stop", "end it; running trials go on", cli.master.control,
+        Verb("start", "start it, if it does not run", cli.master_verbs.control),
+        Verb("stop", "end it; running trials go on", cli.master_verbs.control,
              (flag("--everything", help="kill what runs, too"),)),
-        Verb("status", "say whether it runs (exit status 0 or 3) and what", cli.master.control,
-             (flag("--json", help="for programs"),)),
-        Verb("logs", "print its log", cli.master.logs,
+        Verb("status", "say whether it runs (exit status 0 or 3) and what",
+             cli.master_verbs.control, (flag("--json", help="for programs"),)),
+        Verb("logs", "print its log", cli.master_verbs.logs,
              (flag("-f", "--follow", help="wait for more"),
               argument("--tail", type=whole, metavar="N", help="last lines (default: all)"))),
-        Verb("config", "print where its data, logs and pools are", cli.master.config,
+        Verb("config", "print where its data, logs and pools are", cli.master_verbs.config,
              (argument("show", nargs="?", choices=("show",), help="the same"),)),
-        Verb("info", "print its version, address and process", cli.master.info,
+        Verb("info", "print its version, address and process", cli.master_verbs.info,
              (one_of(flag("--json", help="JSON"), flag("--yaml", help="YAML (default)"),
                      argument("-o", "--output", choices=("json", "yaml"), help="the same")),)),
     ),
@@ -121,10 +121,10 @@ _TENSORBOARD = Group(
     help="the metrics of experiments in TensorBoard",
     default="list",
     members=(
-        Verb("list", "a row for each that runs", cli.tensorboard.list_all, TABLE,
+        Verb("list", "a row for each that runs", cli.tensorboard_verbs.list_all, TABLE,
              aliases=("ls",)),
         Verb("start", "start it in the background, for experiments or trials",
-             cli.tensorboard.start,
+             cli.tensorboard_verbs.start,
              (_MAYBE_IDS,
               argument("-t", "--trial-ids", nargs="+", type=trial_number, metavar="N",
                        help="these trials instead"),
@@ -138,9 +138,9 @@ _TENSORBOARD = Group(
               one_of(flag("-d", "--detach", help="print its number alone; open no browser"),
                      flag("--foreground", help="serve until Ctrl-C"),
                      flag("--no-serve", help="only write the files, as they are now")))),
-        Verb("open", "show it in a browser", cli.tensorboard.open_one,
+        Verb("open", "show it in a browser", cli.tensorboard_verbs.open_one,
              (argument("number", type=whole, metavar="ID", help="its number"),)),
-        Verb("kill", "end it", cli.tensorboard.kill,
+        Verb("kill", "end it", cli.tensorboard_verbs.kill,
              (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
               flag("-f", "--force", help="pass over those that have ended"))),
     ),
@@ -151,14 +151,14 @@ _COMPLETION = Group(
     help="completion by Tab: print the script for a shell",
     members=(
         *(
-            Verb(shell, f'for {shell}: {line}', cli.completing.script)
+            Verb(shell, f'for {shell}: {line}', cli.shell_completion.script)
             for shell, line in (
                 ("bash", 'eval "$(det completion bash)" in ~/.bashrc'),
                 ("zsh", 'eval "$(det completion zsh)" in ~/.zshrc, after compinit'),
                 ("fish", "det completion fish | source in config.fish"),
             )
         ),
-        Verb("words", "what may follow the words of a line", cli.completing.words,
+        Verb("words", "what may follow the words of a line", cli.shell_completion.words,
              (argument("line", nargs="*", metavar="WORD",
                        help="its words, the last unfinished"),)),
     ),
@@ -177,10 +177,10 @@ SHELL = Group(
         Verb(
             "support-bundle",
             "collect what a bug report needs, without secrets",
-            cli.support.bundle,
+            cli.support_bundle.bundle,
             (_MAYBE_IDS, _BUNDLE),
         ),
-        Verb("version", "print the version", cli.master.version),
+        Verb("version", "print the version", cli.master_verbs.version),
         _COMPLETION,
     ),
     examples="""examples:
