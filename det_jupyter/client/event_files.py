@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from det_jupyter.client.client import Client
 from det_jupyter.contract.messages import Curve, Series, SeriesQuery, TrialView
-from det_jupyter.contract.messages.series import MAX_COLUMNS
+from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)

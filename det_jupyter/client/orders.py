@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import (
     TrialChangeView,
     TrialView,
 )
-from det_jupyter.contract.messages.orders import MAX_TRACE_BYTES, to_text
+from det_jupyter.contract.messages.rank_orders import MAX_TRACE_BYTES, to_text
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import ConfigError, Conflict
 

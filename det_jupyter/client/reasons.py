@@ -23,7 +23,7 @@ from det_jupyter.contract.messages import (
     TrialView,
     Verdict,
 )
-from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.messages.resources import lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
 from det_jupyter.errors import Conflict

@@ -29,7 +29,7 @@ from det_jupyter.contract.messages import (
     TimingsView,
     TrialView,
 )
-from det_jupyter.contract.messages.series import MAX_COLUMNS
+from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, DetError
 

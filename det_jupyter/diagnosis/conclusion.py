@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
-from det_jupyter.contract.messages.verdict import Cause, Verdict
+from det_jupyter.contract.messages.views import Cause, Verdict
 from det_jupyter.diagnosis.gains import LEAST_GAIN, Ratio, Sign
 from det_jupyter.diagnosis.outcome import KINDS, OPTIMIZER, Found, Row, best_first, percent
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, REPLAY

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from det_jupyter.contract.messages.verdict import CauseKind
+from det_jupyter.contract.messages.views import CauseKind
 
 # A part that is not named (callbacks, the rest, a newer program's) is residual.
 KIND_OF: Mapping[str, CauseKind] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from det_jupyter.contract.messages.gangs import SystemSample
-from det_jupyter.contract.messages.verdict import Verdict
+from det_jupyter.contract.messages.views import Verdict
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.facts import Setting
 from det_jupyter.diagnosis.rules import NOTABLE, find

@@ -2,7 +2,7 @@
 
 The store is a file: a `TCPStore` answers every user of the computer; only its owner can open this.
 
-The agent draws a secret for every gang, which only the ranks get (messages/ranks.py). A gloo
+The agent draws a secret for every gang, which only the ranks get (messages/gang_specs.py). A gloo
 group is used after every two ranks have proved to each other that they know it. Then all that
 arrives on their connections comes from a rank. Python objects do not go over such groups
 (core/ranks/).

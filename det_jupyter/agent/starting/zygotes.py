@@ -1,7 +1,7 @@
 """Connections to the fork servers (zygotes): requests for gangs, and exits of ranks.
 
 There is one fork server per interpreter, started at the first need and again after it has died.
-The messages and their order are in messages/ranks.py.
+The messages and their order are in messages/gang_specs.py.
 """
 
 from __future__ import annotations

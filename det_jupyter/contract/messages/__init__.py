@@ -9,7 +9,6 @@
 Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would misunderstand.
 """
 
-from det_jupyter.contract.messages.capsule import Capsule, CapturedName, CodeView, ContextRef
 from det_jupyter.contract.messages.changes import (
     LIFE,
     Activate,
@@ -38,28 +37,20 @@ from det_jupyter.contract.messages.changes import (
     SwitchSlots,
     Unarchive,
 )
-from det_jupyter.contract.messages.cluster import (
-    AgentStatus,
-    ClusterView,
-    DeviceProcess,
-    Estimate,
-    HolderView,
-    JobEntry,
-    PoolStatus,
-    QueueEntry,
-    Reason,
-    Remedy,
-    RemedyVerb,
-    SlotStatus,
-    TaskEntry,
-)
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
-from det_jupyter.contract.messages.finding import (
-    ExperimentQuery,
-    ExperimentRow,
-    ExperimentRows,
-    ListedExperiment,
-    Sort,
+from det_jupyter.contract.messages.gang_specs import (
+    CheckpointRef,
+    ForkGang,
+    ForkRefused,
+    GangForked,
+    GangPlan,
+    GangSpec,
+    RankExited,
+    RankPlace,
+    RankSpec,
+    ZygoteFailed,
+    ZygoteReady,
+    ZygoteReport,
 )
 from det_jupyter.contract.messages.gangs import (
     AgentCommand,
@@ -87,16 +78,24 @@ from det_jupyter.contract.messages.gangs import (
     TakeSamples,
     Unreadable,
 )
-from det_jupyter.contract.messages.logs import (
+from det_jupyter.contract.messages.queries import (
     LEVELS,
     MAX_LINES,
     MAX_WAIT_S,
+    ExperimentQuery,
+    ExperimentRow,
+    ExperimentRows,
     Level,
+    ListedExperiment,
     LogLine,
     LogPage,
     LogQuery,
+    Series,
+    SeriesPage,
+    SeriesQuery,
+    Sort,
 )
-from det_jupyter.contract.messages.orders import (
+from det_jupyter.contract.messages.rank_orders import (
     Change,
     ChangeOrder,
     Order,
@@ -106,21 +105,12 @@ from det_jupyter.contract.messages.orders import (
     TraceView,
     TrialChangeView,
 )
-from det_jupyter.contract.messages.plan import CheckpointRef, GangPlan
-from det_jupyter.contract.messages.ranks import (
-    ForkGang,
-    ForkRefused,
-    GangForked,
-    GangSpec,
-    RankExited,
-    RankPlace,
-    RankSpec,
-    ZygoteFailed,
-    ZygoteReady,
-    ZygoteReport,
-)
 from det_jupyter.contract.messages.requests import (
+    Capsule,
+    CapturedName,
+    CodeView,
     ConfigText,
+    ContextRef,
     ContinueExperiment,
     ContinueTrial,
     CreateExperiment,
@@ -137,13 +127,27 @@ from det_jupyter.contract.messages.requests import (
     Submission,
     TemplateView,
 )
-from det_jupyter.contract.messages.series import Series, SeriesPage, SeriesQuery
-from det_jupyter.contract.messages.states import PROTOCOL, AllocationState, State, Wire
-from det_jupyter.contract.messages.verdict import Cause, Verdict
+from det_jupyter.contract.messages.resources import (
+    AgentStatus,
+    ClusterView,
+    DeviceProcess,
+    Estimate,
+    HolderView,
+    JobEntry,
+    PoolStatus,
+    QueueEntry,
+    Reason,
+    Remedy,
+    RemedyVerb,
+    SlotStatus,
+    TaskEntry,
+)
+from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.views import (
     AgentView,
     AllocationView,
     BracketView,
+    Cause,
     CheckpointView,
     Divergence,
     ExperimentView,
@@ -160,4 +164,6 @@ from det_jupyter.contract.messages.views import (
     Target,
     TimingsView,
     TrialView,
+    Verdict,
 )
+from det_jupyter.contract.messages.wire import PROTOCOL, Wire

@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool
 
-from det_jupyter.contract.messages.cluster import AgentStatus, PoolStatus
-from det_jupyter.contract.messages.orders import Change, Profile
-from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.messages.rank_orders import Change, Profile
+from det_jupyter.contract.messages.resources import AgentStatus, PoolStatus
 from det_jupyter.contract.messages.views import CheckpointView, ExperimentView, TrialView
+from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import StrictCount, StrictWhole, Whole
 from det_jupyter.contract.values.lengths import Length
 

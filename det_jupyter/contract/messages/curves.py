@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.json_numbers import to_finite
 
 BATCHES = "batches"  # the group of per-batch training metrics

@@ -13,11 +13,11 @@ from pydantic import (
     WrapValidator,
 )
 
-from det_jupyter.contract.messages.cluster import DeviceProcess
-from det_jupyter.contract.messages.orders import Order
-from det_jupyter.contract.messages.plan import GangPlan
-from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.messages.gang_specs import GangPlan
+from det_jupyter.contract.messages.rank_orders import Order
+from det_jupyter.contract.messages.resources import DeviceProcess
 from det_jupyter.contract.messages.views import SlotView
+from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import (
     MAX_COUNT,
     Count,

@@ -19,9 +19,45 @@ TypeScript's words are generated from here (view/model/__main__.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Literal, get_args
 
-from det_jupyter.contract.messages.states import AllocationState, State
+
+class State(StrEnum):
+    """States of experiments and trials."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+    DELETING = "DELETING"  # its files are being deleted; then it is gone
+    DELETE_FAILED = "DELETE_FAILED"
+
+    def __repr__(self) -> str:
+        return self.value  # what `experiment.wait()` shows as a cell's result
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is over: only a user's request can change it."""
+        return self in (
+            State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
+        )  # fmt: skip
+
+
+class AllocationState(StrEnum):
+    """States of an allocation: one period in which a trial waits for, or holds, slots."""
+
+    QUEUED = "QUEUED"  # waits for slots
+    STARTING = "STARTING"  # holds slots; its ranks are not up yet
+    RUNNING = "RUNNING"  # its ranks are up
+    STOPPING = "STOPPING"  # was asked to leave and still holds its slots
+    ENDED = "ENDED"
+
 
 Status = Literal[
     "queued",

@@ -1,4 +1,4 @@
-"""Views of experiments, trials, slots and the master."""
+"""What the master answers about experiments, trials, slots, agents and itself."""
 
 from __future__ import annotations
 
@@ -7,12 +7,45 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages.orders import ProfileView, TrialChangeView
+from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
-from det_jupyter.contract.messages.states import AllocationState, State, Wire
-from det_jupyter.contract.messages.verdict import Verdict
+from det_jupyter.contract.messages.status import AllocationState, State
+from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.values.bounds import Fraction, Moment, Rank
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
+
+CauseKind = Literal[
+    "compute", "input", "transfer", "communication", "checkpoint", "validation", "straggler",
+    "uneven", "memory", "residual",
+]  # fmt: skip
+VerdictKind = Literal[CauseKind, "healthy", "unknown"]
+
+
+class Cause(Wire):
+    """Something that takes a trial's time."""
+
+    kind: CauseKind
+    share: Fraction  # of the time; of memory that grows: 0
+    rank: Rank | None = None  # whose it is, where it is one rank's
+    # Of a straggler: what makes it slow.
+    because: Literal["data", "compute", "machine"] | None = None
+    evidence: list[str] = []  # the numbers that say so, in sentences
+    advice: list[str] = []  # what to try, in sentences, the most promising first
+
+
+class Verdict(Wire):
+    """What limits a trial, in one sentence."""
+
+    # Of the first cause; `healthy`: nothing to gain; `unknown`: not enough seen yet.
+    kind: VerdictKind
+    sentence: str  # all of it, for people, with share, rank, and the next thing to try
+    # Those that are worth a word, the one that names the verdict first. Two or more: they mix.
+    causes: list[Cause] = []
+    shares: dict[CauseKind, Fraction] = {}  # of all the time, by what took it; they sum to 1
+    at: Moment  # when it was found
+    batches: int  # how many batches it is based on
+
 
 # None: there is none yet; what an earlier version stored has {} for it.
 Target = Annotated[Length | None, BeforeValidator(lambda value: value or None)]

@@ -223,7 +223,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSaved:
-    """This rank has recorded a profile that was ordered, or could not (messages/orders.py).
+    """This rank has recorded a profile that was ordered, or could not (messages/rank_orders.py).
 
     Args:
         first: Batches completed before the first that is in the trace.

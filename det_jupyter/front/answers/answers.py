@@ -27,7 +27,7 @@ from det_jupyter.contract.messages import (
     SeriesQuery,
     Wire,
 )
-from det_jupyter.contract.messages.answers import (
+from det_jupyter.contract.messages.pages import (
     ChangeAnswer,
     CheckpointsAnswer,
     KeptAnswer,

@@ -17,7 +17,7 @@ from contextlib import closing
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import ClusterView, ExperimentQuery, ExperimentRow, State
-from det_jupyter.contract.messages.finding import MAX_IDS
+from det_jupyter.contract.messages.queries import MAX_IDS
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master import MasterLine

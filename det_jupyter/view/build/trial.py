@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages import Verdict as FoundVerdict
-from det_jupyter.contract.messages.orders import to_text
+from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.values.text import named
 from det_jupyter.view.build.facts import (
     fraction,

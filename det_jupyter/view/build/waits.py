@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     Reason,
     TrialView,
 )
-from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.messages.resources import lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import clock, count, moment, named, shortened
 from det_jupyter.view.build.facts import trial_status

@@ -23,16 +23,18 @@ from det_jupyter.contract.messages import (
     TrialView,
     Wire,
 )
-from det_jupyter.contract.messages.answers import (
+from det_jupyter.contract.messages.pages import (
     ChangeAnswer,
     CheckpointsAnswer,
+    FirstConfiguration,
+    Handshake,
+    Hello,
     KeptAnswer,
     ProfileAnswer,
     SeriesAnswer,
     StacksAnswer,
     TabsAnswer,
 )
-from det_jupyter.contract.messages.pages import FirstConfiguration, Handshake, Hello
 from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.view.model import (
     cluster,

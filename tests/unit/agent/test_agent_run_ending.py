@@ -13,7 +13,7 @@ from det_jupyter.agent.runs.streams import MAX_RECORD_BYTES
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import CheckpointRef, GangExited
-from det_jupyter.contract.messages.capsule import ContextRef
+from det_jupyter.contract.messages.requests import ContextRef
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from det_jupyter.contract.run.journal import (
     MetricsReported,

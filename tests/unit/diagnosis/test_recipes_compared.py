@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from det_jupyter.contract.messages.verdict import Cause, Verdict
+from det_jupyter.contract.messages.views import Cause, Verdict
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.outcome import Found, Row, build_rows, not_worth_it, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes

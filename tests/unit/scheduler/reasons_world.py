@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
 from det_jupyter.contract.messages import Estimate, Reason, Remedy
-from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.messages.resources import lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.scheduler.model import (
     AgentPart,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages.capsule import ContextRef
+from det_jupyter.contract.messages.requests import ContextRef
 from det_jupyter.contract.trial.context_dir.planning import MAX_BYTES, ContextPlan
 from det_jupyter.contract.trial.context_dir.walking import Entry
 from det_jupyter.contract.values.text import size

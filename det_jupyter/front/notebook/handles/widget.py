@@ -20,7 +20,7 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
-from det_jupyter.contract.messages.answers import TabsAnswer
+from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
 from det_jupyter.front.answers import answers

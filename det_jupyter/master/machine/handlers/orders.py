@@ -12,7 +12,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialChangeView,
 )
-from det_jupyter.contract.messages.orders import to_text
+from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.state import Allocation, Trial

@@ -52,7 +52,7 @@ from det_jupyter.contract.messages import (
     Unarchive,
     Verdict,
 )
-from det_jupyter.contract.messages.orders import Change
+from det_jupyter.contract.messages.rank_orders import Change
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.grammar import Call, Group, LineParser, make_parser, parse

@@ -7,8 +7,7 @@ from typing import get_args
 import pytest
 
 from det_jupyter.contract.messages import Remedy
-from det_jupyter.contract.messages.cluster import RemedyVerb
-from det_jupyter.contract.messages.remedy_lines import lines_of
+from det_jupyter.contract.messages.resources import RemedyVerb, lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.notebook.complete.table import DET, EXPERIMENT, det_parser, line_parser

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages.capsule import ContextRef
+from det_jupyter.contract.messages.requests import ContextRef
 from det_jupyter.contract.trial.context_dir import (
     context_files,
     pack_context,

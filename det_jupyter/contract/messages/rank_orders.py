@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from det_jupyter.contract.messages.states import Wire
+from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, Moment, Rank, StrictCount, Words
 from det_jupyter.contract.values.lengths import Length
 
