@@ -1,6 +1,6 @@
 """Handles on what the master has: experiments, trials, ranks, checkpoints.
 
-Each is imported when it is first asked for: `det` in a shell is to start quickly.
+Each is imported when it is first used, so that `det` in a shell starts quickly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from det_jupyter.client.checkpoint import Checkpoint as Checkpoint
     from det_jupyter.client.client import Client as Client
     from det_jupyter.client.compare import Comparison as Comparison
-    from det_jupyter.client.diagnosed import Diagnosis as Diagnosis
+    from det_jupyter.client.diagnosis_result import Diagnosis as Diagnosis
     from det_jupyter.client.experiment import Experiment as Experiment
     from det_jupyter.client.follow import Follower as Follower
     from det_jupyter.client.rank import ExecutionError as ExecutionError
@@ -23,7 +23,7 @@ _MODULES = {
     "Checkpoint": "checkpoint",
     "Client": "client",
     "Comparison": "compare",
-    "Diagnosis": "diagnosed",
+    "Diagnosis": "diagnosis_result",
     "ExecutionError": "rank",
     "Experiment": "experiment",
     "Follower": "follow",

@@ -1,18 +1,19 @@
-"""A handle on one checkpoint."""
+"""A handle on one checkpoint; the checkpoints of an experiment."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.shown import checkpoint_line
-from det_jupyter.contract.messages import CheckpointView
-from det_jupyter.errors import CheckpointError
+from det_jupyter.client.client import Client
+from det_jupyter.client.handle_text import checkpoint_line
+from det_jupyter.contract.messages import CheckpointView, ExperimentView
+from det_jupyter.errors import CheckpointError, NotFound
 from det_jupyter.storage import METADATA_FILE, find_checkpoint
 
 POLICY = "checkpoint_storage.save_*"
@@ -135,3 +136,38 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return checkpoint_line(self.view, self.hparams)
+
+
+def fetch_checkpoints(client: Client, experiment_id: int) -> list[Checkpoint]:
+    """Return handles on the checkpoints of an experiment, oldest first."""
+    return checkpoints_from(client, experiment_id, client.checkpoints(experiment_id))
+
+
+def checkpoints_from(
+    client: Client, experiment_id: int, views: Sequence[CheckpointView]
+) -> list[Checkpoint]:
+    """Return handles on checkpoints of an experiment, with their trials' hyperparameters."""
+    data_dir = Path(client.session.info.data_dir)
+    if not views:
+        return []
+    hparams = {trial.id: trial.hparams for trial in client.experiment(experiment_id).trials}
+    return [Checkpoint(view, data_dir, hparams.get(view.trial_id)) for view in views]
+
+
+def find_best_checkpoint(client: Client, view: ExperimentView) -> Checkpoint:
+    """Return an experiment's best checkpoint; see `Experiment.best_checkpoint`."""
+    measured = [c for c in fetch_checkpoints(client, view.id) if c.searcher_metric is not None]
+    kept = [c for c in measured if c.view.state == "COMPLETED"]
+    if kept:
+        loss = view.direction.loss
+        return min(kept, key=lambda c: (loss(c.searcher_metric), c.steps_completed))
+    if not measured:
+        raise NotFound(
+            f"experiment {view.id} has no checkpoint with a validation yet; "
+            "one is saved when a validation is the best so far, and at the end"
+        )
+    deleted = "its only checkpoint" if len(measured) == 1 else f"all {len(measured)} checkpoints"
+    raise NotFound(
+        f"experiment {view.id}: its policy ({POLICY}) deleted {deleted} with a validation; "
+        "checkpoints() shows what is left"
+    )

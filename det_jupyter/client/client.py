@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from det_jupyter.client.asking import ask_for
+from det_jupyter.client.requests import make_request
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.messages import (
     AgentView,
@@ -260,7 +260,7 @@ class Client:
 
     def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
         """Keep a template, instead of what had its name."""
-        body = ask_for(SetTemplate, config=config).model_dump(mode="json")
+        body = make_request(SetTemplate, config=config).model_dump(mode="json")
         return TemplateView.model_validate(self.session.put(_template_path(name), body))
 
     def delete_template(self, name: str) -> TemplateView:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.shown import ranked, state_name
+from det_jupyter.client.handle_text import ranked, state_name
 from det_jupyter.client.tables import Row, Rows
-from det_jupyter.client.taking_out import TabledExperiment
-from det_jupyter.client.trial import Trial
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, TrialView
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slot_seconds
@@ -114,53 +112,6 @@ class ShownImportance(ImportanceView):
         return "\n".join([*lines, self.sentence or compared])
 
     __str__ = __repr__
-
-
-class ComparedExperiment(TabledExperiment):
-    """The part of a handle that compares experiments, trials and hyperparameters."""
-
-    _comparison = Comparison
-
-    def compare(self, *others: int | ComparedExperiment) -> Comparison:
-        """Return how it differs from other experiments: curves, results, configuration, code.
-
-        Args:
-            others: Their numbers, or handles.
-
-        Raises:
-            UsageError: There are none, too many, or one twice.
-            NotFound: There is no such experiment.
-        """
-        return self._comparison(
-            fetch_experiments(self._client, [self.id, *map(number_of, others)])
-        )
-
-    def importance(self) -> ShownImportance:
-        """Return how much each hyperparameter sets the best quarter of its trials apart.
-
-        Optuna's PED-ANOVA evaluates it, from 20 ended trials on; `sentence` says why there is
-        nothing yet.
-        """
-        return ShownImportance(**dict(self._client.importance(self.id)))
-
-    def compare_trials(self, *trials: int | Trial) -> Comparison:
-        """Return how some of its trials differ: curves, results and hyperparameters.
-
-        Args:
-            trials: Their numbers, or handles; without any, the best trials are compared.
-
-        Raises:
-            UsageError: It has one trial only, or one is given twice.
-            NotFound: It has no such trial.
-        """
-        view = self._client.experiment(self.id)
-        chosen = [*map(number_of, trials)]
-        return self._comparison(*fetch_trials(self._client, view, chosen))
-
-
-def number_of(which: int | ComparedExperiment | Trial) -> int:
-    """Return the number of an experiment or a trial that may be given as a handle."""
-    return which.id if isinstance(which, ComparedExperiment | Trial) else which
 
 
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
+from det_jupyter.client.handle_text import ranked
+from det_jupyter.client.trial import Trial
 from det_jupyter.config import merge_variables
-from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State
+from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State, TrialView
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
 
@@ -62,6 +64,24 @@ def _trains_class(meaning: Program | Command) -> bool:
         and meaning.target.startswith(_LAUNCHERS)
         and "--trial" in meaning.args
     )
+
+
+def choose_trial(view: ExperimentView, trial: Trial | None) -> TrialView:
+    """Return the trial whose hyperparameters to use: `trial`, else the best, else the first.
+
+    Raises:
+        ConfigError: `trial` is no handle on a trial of the experiment.
+        NotFound: The experiment has no trial yet.
+    """
+    own = [one.id for one in view.trials]
+    if trial is not None and getattr(trial, "id", None) not in own:
+        raise ConfigError(
+            [f"trial: got {trial!r}, expected a handle of one of experiment {view.id}: {own}"]
+        )
+    chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
+    if chosen is None:
+        raise NotFound(f"experiment {view.id} has no trial yet")
+    return chosen
 
 
 def derive(

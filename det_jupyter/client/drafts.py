@@ -12,8 +12,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.requests import make_request
 from det_jupyter.config import (
     ExperimentConfig,
     Reading,
@@ -181,7 +181,7 @@ def preview_draft(client: Client, draft: Draft, seconds_per_batch: float | None)
     _, problems = draft.parse(default_seed=0)
     if problems:
         raise draft.located(problems)
-    request = ask_for(
+    request = make_request(
         PreviewRequest,
         config=draft.document,
         template=draft.template_name,

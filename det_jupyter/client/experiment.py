@@ -1,30 +1,69 @@
-"""A handle on one experiment."""
+"""A handle on one experiment; longer work stands in the modules that it imports."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, Unpack, overload
 
-from det_jupyter.client.checkpoint import POLICY, Checkpoint
+from det_jupyter.client.checkpoint import Checkpoint, fetch_checkpoints, find_best_checkpoint
 from det_jupyter.client.client import Client
-from det_jupyter.client.examined import ExaminedExperiment
-from det_jupyter.client.follow import Follower, call_at_end
-from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict, telling
-from det_jupyter.client.shown import describe_choice, experiment_line, ranked, state_word
+from det_jupyter.client.compare import (
+    Comparison,
+    ShownImportance,
+    fetch_experiments,
+    fetch_trials,
+)
+from det_jupyter.client.derived import choose_trial
+from det_jupyter.client.diagnosis_plan import plan_diagnosis
+from det_jupyter.client.diagnosis_result import Diagnosis
+from det_jupyter.client.diagnosis_runs import Diagnosing
+from det_jupyter.client.event_files import EventFiles, write_event_files
+from det_jupyter.client.exports import Code, metric_columns, trial_rows
+from det_jupyter.client.follow import call_at_end, wait_for_end
+from det_jupyter.client.handle_text import describe_choice, experiment_line, ranked
+from det_jupyter.client.log_lines import TAIL, LogLines, Which, follow_lines, query_of, read
+from det_jupyter.client.reasons import (
+    ShownReason,
+    ShownVerdict,
+    experiment_reason,
+    experiment_verdict,
+)
+from det_jupyter.client.requests import When, make_request, number_of
+from det_jupyter.client.steering import (
+    apply_retention,
+    change_limits,
+    continue_experiment,
+    submit_fork,
+)
+from det_jupyter.client.tables import Rows, to_frame
 from det_jupyter.client.trial import Trial
+from det_jupyter.client.verify import Verification, plan_trying, verify
 from det_jupyter.contract.messages import (
+    Activate,
+    Archive,
+    Cancel,
+    ChangeDetails,
+    ChangeResources,
     ContinueTrial,
+    Curve,
+    Delete,
     EffectiveConfig,
     ExperimentView,
+    Kill,
+    LogLine,
+    MoveInQueue,
+    OfExperiment,
+    Pause,
     SearchChangeView,
     State,
     TrialView,
+    Unarchive,
 )
-from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.view.live import LiveExperiment
-
-_TICK_S = 0.2
 
 
 class ShownConfig(EffectiveConfig):
@@ -34,8 +73,12 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment(ExaminedExperiment):
+class Experiment:
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
+
+    def __init__(self, client: Client, experiment_id: int) -> None:
+        self._client = client
+        self.id = experiment_id
 
     @property
     def view(self) -> ExperimentView:
@@ -114,13 +157,7 @@ class Experiment(ExaminedExperiment):
         Raises:
             NotFound: It has no trial yet.
         """
-        view = self.view
-        trials = ranked(view)
-        if not trials:
-            raise NotFound(f"experiment {self.id} has no trial yet")
-        verdicts = (trial.verdict for trial in trials)
-        known = next((v for v in verdicts if v is not None and v.kind != "unknown"), None)
-        return shown_verdict(known or trials[0].verdict, view.config)
+        return experiment_verdict(self.view)
 
     def why(self) -> ShownReason:
         """Return why it does not run, for the trial of it that is next; prints as a sentence.
@@ -128,11 +165,7 @@ class Experiment(ExaminedExperiment):
         Raises:
             NotFound: It has no trial yet.
         """
-        view = self.view
-        if not view.trials:
-            raise NotFound(f"experiment {self.id} has no trial yet")
-        trial = telling(view.trials)
-        return ShownReason(**dict(self._client.reason(trial.id)))
+        return experiment_reason(self._client, self.view)
 
     def train_to_the_end(self) -> Self:
         """Train its best trial to the search's full length, as an experiment of its own.
@@ -143,15 +176,9 @@ class Experiment(ExaminedExperiment):
         """
         return self._handle(self._client.train_on(self.best_trial().id, ContinueTrial()).id)
 
-    def _handle(self, experiment_id: int) -> Self:
-        return type(self)(self._client, experiment_id)
-
-    def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
-        return [Trial(self._client, view.id, self._handle) for view in views]
-
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""
-        return self._checkpoints(self._client.checkpoints(self.id))
+        return fetch_checkpoints(self._client, self.id)
 
     def best_checkpoint(self) -> Checkpoint:
         """Return the checkpoint with the best value of the searcher's metric, of those kept.
@@ -160,24 +187,7 @@ class Experiment(ExaminedExperiment):
             NotFound: No checkpoint was saved together with a validation yet, or none of these
                 is kept.
         """
-        measured = [c for c in self.checkpoints() if c.searcher_metric is not None]
-        kept = [c for c in measured if c.view.state == "COMPLETED"]
-        if not kept:
-            raise NotFound(self._no_best(len(measured)))
-        loss = self.view.direction.loss
-        return min(kept, key=lambda c: (loss(c.searcher_metric), c.steps_completed))
-
-    def _no_best(self, num_deleted: int) -> str:
-        if not num_deleted:
-            return (
-                f"experiment {self.id} has no checkpoint with a validation yet; "
-                "one is saved when a validation is the best so far, and at the end"
-            )
-        them = "its only checkpoint" if num_deleted == 1 else f"all {num_deleted} checkpoints"
-        return (
-            f"experiment {self.id}: its policy ({POLICY}) deleted {them} with a validation; "
-            "checkpoints() shows what is left"
-        )
+        return find_best_checkpoint(self._client, self.view)
 
     def wait(
         self,
@@ -196,20 +206,7 @@ class Experiment(ExaminedExperiment):
             Conflict: It was paused, so it would not end by itself.
             WaitTimeout: It has not ended after `timeout` seconds.
         """
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        follower = Follower(self._client, self.id).start()
-        try:
-            while follower.thread.is_alive() and time.monotonic() < deadline:
-                follower.thread.join(_TICK_S)
-                if follower.live is not None:
-                    on_tick(follower.live)
-                    if _is_at_rest(follower.live.experiment):
-                        break
-        finally:
-            follower.stop()
-        if follower.error is not None:
-            raise follower.error
-        return self._outcome(self.view, timeout)
+        return wait_for_end(self._client, self.id, timeout, on_tick)
 
     def on_end(self, callback: Callable[[Self], object]) -> None:
         """Have `callback(experiment)` called once when it has ended, at once if it has already.
@@ -220,45 +217,396 @@ class Experiment(ExaminedExperiment):
         """
         call_at_end(self._following_client(), self.id, lambda: callback(self))
 
-    def _following_client(self) -> Client:
-        """Return the client with which something in the background follows it."""
-        return self._client
+    def pause(self) -> None:
+        """Ask all ranks to save their state at the same batch and give their slots back."""
+        self._client.change(Pause(experiment_id=self.id))
 
-    def _plain(self, experiment_id: int) -> Experiment:
+    def activate(self) -> None:
+        """Go on from where `pause` left off."""
+        self._client.change(Activate(experiment_id=self.id))
+
+    def cancel(self) -> None:
+        """End it: ranks save their state first."""
+        self._client.change(Cancel(experiment_id=self.id))
+
+    def kill(self) -> None:
+        """End it now; what was not saved is lost."""
+        self._client.change(Kill(experiment_id=self.id))
+
+    def archive(self) -> None:
+        """Hide it from lists.
+
+        Raises:
+            Conflict: It is not over, or archived already.
+        """
+        self._client.change(Archive(experiment_id=self.id))
+
+    def unarchive(self) -> None:
+        """Show it in lists again."""
+        self._client.change(Unarchive(experiment_id=self.id))
+
+    def delete(self) -> None:
+        """Delete it, with its checkpoints, metrics and logs, for ever.
+
+        Raises:
+            Conflict: It is not over, or another experiment still needs one of its checkpoints.
+        """
+        self._client.change(Delete(experiment_id=self.id))
+
+    def set_name(self, name: str) -> None:
+        """Give it another name."""
+        self._change(ChangeDetails, name=name)
+
+    def set_description(self, description: str) -> None:
+        """Write what it is about, or what came out: text of any number of lines."""
+        self._change(ChangeDetails, description=description)
+
+    def add_label(self, *labels: str) -> None:
+        """Give it labels, by which it can be found; those that it has already stay."""
+        self._change(ChangeDetails, add_labels=list(labels))
+
+    def remove_label(self, *labels: str) -> None:
+        """Take labels away from it."""
+        self._change(ChangeDetails, remove_labels=list(labels))
+
+    def _change(self, kind: type[OfExperiment], **given: Any) -> Any:
+        return self._client.change(make_request(kind, experiment_id=self.id, **given))
+
+    def set_priority(self, priority: int) -> None:
+        """Have it go before, or after, others: 1 to 99, a lower number is more urgent."""
+        self._change(ChangeResources, priority=priority)
+
+    def set_weight(self, weight: float) -> None:
+        """Give it another share of the slots, in pools with fair share."""
+        self._change(ChangeResources, weight=weight)
+
+    def set_max_slots(self, max_slots: int | None) -> None:
+        """Limit the slots that its trials hold together; None: no limit."""
+        self._change(ChangeResources, max_slots="none" if max_slots is None else max_slots)
+
+    def set_pool(self, name: str) -> None:
+        """Have its trials wait for slots of another pool; those that run go there too."""
+        self._change(ChangeResources, resource_pool=name)
+
+    def move_ahead_of(self, other: Experiment | int) -> None:
+        """Have it stand right ahead of another experiment in the queue, with its priority."""
+        self._change(MoveInQueue, ahead_of=number_of(other))
+
+    def move_behind(self, other: Experiment | int) -> None:
+        """Have it stand right behind another experiment in the queue, with its priority."""
+        self._change(MoveInQueue, behind=number_of(other))
+
+    def change_search(
+        self,
+        *,
+        max_trials: int | None = None,
+        max_length: dict[str, int] | int | None = None,
+        max_concurrent_trials: int | None = None,
+        hyperparameters: dict[str, Any] | None = None,
+    ) -> None:
+        """Give a running search other limits; what is not given stays as it is.
+
+        Args:
+            max_trials: More trials than before.
+            max_length: A longer training, such as {"epochs": 12}.
+            max_concurrent_trials: Number of trials that train at once from now on.
+            hyperparameters: Narrower ranges for the trials that are still to come.
+
+        Raises:
+            ConfigError: All reasons why it cannot be changed so; nothing has changed.
+            Conflict: It is over.
+        """
+        change_limits(
+            self._client,
+            self.id,
+            max_trials=max_trials,
+            max_length=max_length,
+            max_concurrent_trials=max_concurrent_trials,
+            hyperparameters=hyperparameters,
+        )
+
+    def continue_(self, config: Mapping[str, Any] | None = None) -> None:
+        """Go on with it after its end, under its own number: trials that did not finish do.
+
+        Args:
+            config: Laid over its configuration, such as {"searcher.max_length.epochs": 12}; only
+                for the searcher `single`.
+
+        Raises:
+            ConfigError: Everything that is wrong with the configuration.
+            Conflict: It is not over, or nothing of it is left to do.
+        """
+        continue_experiment(self._client, self.id, config)
+
+    def fork(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        trial: Trial | int | None = None,
+        checkpoint: Checkpoint | str | None = None,
+        queue_anyway: bool = False,
+    ) -> Self:
+        """Submit it anew as an experiment of its own, with the code that it was made with.
+
+        Args:
+            config: Laid over its configuration, such as {"hyperparameters.lr": 0.1}.
+            trial: The trials start from the latest checkpoint of this one.
+            checkpoint: The trials start from this one.
+            queue_anyway: Submit it though no pool can run it now: slots may come.
+
+        Raises:
+            ConfigError: Everything that is wrong with the configuration.
+            Conflict: It is archived.
+        """
+        child_id = submit_fork(
+            self._client,
+            self.id,
+            config,
+            trial=trial,
+            checkpoint=checkpoint,
+            queue_anyway=queue_anyway,
+        )
+        return self._handle(child_id)
+
+    def set_retention(
+        self,
+        *,
+        save_experiment_best: int,
+        save_trial_best: int,
+        save_trial_latest: int,
+        dry_run: bool = False,
+    ) -> list[Checkpoint]:
+        """Keep only these checkpoints: the best of all, the best and the latest of each trial.
+
+        Args:
+            dry_run: Delete nothing; return those that would be.
+
+        Returns:
+            The checkpoints that are deleted.
+        """
+        return apply_retention(
+            self._client,
+            self.id,
+            save_experiment_best=save_experiment_best,
+            save_trial_best=save_trial_best,
+            save_trial_latest=save_trial_latest,
+            dry_run=dry_run,
+        )
+
+    def curves(self, *, max_points: int | None = None) -> list[Curve]:
+        """Return every metric, each with its steps and values."""
+        return self._client.curves(self.id, max_points=max_points)
+
+    def metrics(self) -> Any:
+        """Return every value of every metric as a tidy pandas DataFrame.
+
+        Columns: `trial`, `group` ("training", "validation", "batches" for each batch's, or your
+        own), `steps`, `epoch` (a fraction), `time`, `metric`, `value`.
+
+        Raises:
+            DetError: pandas is not installed; `curves()` needs none.
+        """
+        return to_frame(metric_columns(self.curves()))
+
+    def tensorboard(self, folder: str | Path | None = None) -> EventFiles:
+        """Write TensorBoard files of metrics, timings and system metrics, and keep them current.
+
+        What is returned prints the lines that show them: `%tensorboard --logdir FOLDER`. While the
+        experiment is not over, new points are appended every 10 s, until `stop()`. Written again,
+        a folder gets only what is new.
+
+        Args:
+            folder: By default `tensorboard/experiment-7` in the present folder.
+
+        Raises:
+            DetError: The package tensorboard is not installed.
+        """
+        folder = Path(folder or f"tensorboard/experiment-{self.id}")
+        return write_event_files(self._client, self.id, None, folder)
+
+    def trials_table(self) -> Rows:
+        """Return a row for each trial, best first; `.to_frame()` makes a DataFrame of it.
+
+        Columns: `trial`, `state`, the best value of the searcher's metric under its name, `steps`,
+        `duration_s` from the trial's creation to its end, `restarts`, `rungs` that it reached, and
+        each hyperparameter as `hparams.lr`, nested ones as `hparams.optimizer.lr`.
+        """
+        return trial_rows(self._client.experiment(self.id), time.time())
+
+    def code(self) -> Code:
+        """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path.
+
+        Raises:
+            NotFound: The code is not readable any more.
+        """
+        return Code(self._client.code(self.id))
+
+    @overload
+    def logs(
+        self, *, trial: Trial | int | None = None, follow: Literal[False] = False,
+        **which: Unpack[Which],
+    ) -> LogLines: ...  # fmt: skip
+
+    @overload
+    def logs(
+        self, *, trial: Trial | int | None = None, follow: Literal[True], **which: Unpack[Which]
+    ) -> Iterator[LogLine]: ...
+
+    def logs(
+        self,
+        *,
+        trial: Trial | int | None = None,
+        rank: int | None = None,
+        since: When = None,
+        level: str | None = None,
+        search: str | None = None,
+        tail: int | None = TAIL,
+        follow: bool = False,
+    ) -> LogLines | Iterator[LogLine]:
+        """Return the last `tail` lines that the ranks of its trials printed; with None, all.
+
+        Args:
+            trial: Only of this trial, or the one with this number.
+            rank: Only of this rank.
+            since: Only since then: an age such as "10m", a date, or a time.
+            level: Only of this level or a higher one: debug, info, warning, error, critical. It
+                is recognised in the line; a traceback is an error.
+            search: Only with this text, upper or lower case; as "/.../" a regular expression.
+            tail: How many lines; the result's `total` says how many fit.
+            follow: Return an iterator that waits for more lines until the experiment has ended.
+        """
+        query = query_of(rank=rank, since=since, level=level, search=search)
+        fetch = partial(self._client.experiment_logs, self.id, trial_id=number_of(trial))
+        return (follow_lines if follow else read)(fetch, query, tail)
+
+    _comparison = Comparison
+
+    def compare(self, *others: int | Experiment) -> Comparison:
+        """Return how it differs from other experiments: curves, results, configuration, code.
+
+        Args:
+            others: Their numbers, or handles.
+
+        Raises:
+            UsageError: There are none, too many, or one twice.
+            NotFound: There is no such experiment.
+        """
+        return self._comparison(
+            fetch_experiments(self._client, [self.id, *map(number_of, others)])
+        )
+
+    def importance(self) -> ShownImportance:
+        """Return how much each hyperparameter sets the best quarter of its trials apart.
+
+        Optuna's PED-ANOVA evaluates it, from 20 ended trials on; `sentence` says why there is
+        nothing yet.
+        """
+        return ShownImportance(**dict(self._client.importance(self.id)))
+
+    def compare_trials(self, *trials: int | Trial) -> Comparison:
+        """Return how some of its trials differ: curves, results and hyperparameters.
+
+        Args:
+            trials: Their numbers, or handles; without any, the best trials are compared.
+
+        Raises:
+            UsageError: It has one trial only, or one is given twice.
+            NotFound: It has no such trial.
+        """
+        view = self._client.experiment(self.id)
+        chosen = [*map(number_of, trials)]
+        return self._comparison(*fetch_trials(self._client, view, chosen))
+
+    def verify_resume(
+        self,
+        trial: Trial | None = None,
+        batches: int | None = None,
+        pause_at: int | None = None,
+        kill_at: int | None = None,
+        timeout: float | None = None,
+        *,
+        keep: bool = False,
+    ) -> Verification:
+        """Prove that interruptions change nothing: train straight and interrupted, and compare.
+
+        Its code and configuration are submitted twice, as two experiments with the same seed. One
+        trains straight through; the other is paused after one batch, killed after another, and
+        goes on each time. Every bit of their last checkpoints is compared. Both are deleted,
+        unless something differs.
+
+        Args:
+            trial: Whose hyperparameters are used; by default the best one's, or the first's.
+            batches: How many to train; by default the length in the configuration.
+            pause_at: Pause after this batch. If neither is given, a third of the batches.
+            kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
+            timeout: Give up waiting for one of them after so many seconds.
+            keep: Do not delete them.
+
+        Raises:
+            ConfigError: It cannot be tried so; that of a function cannot at all.
+            RankFailed: One of the two ended with an error.
+            WaitTimeout: They took too long.
+        """
+        view = self._client.experiment(self.id)
+        chosen = choose_trial(view, trial)
+        trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
+        return verify(self._client, view, trying, self._plain_handle, timeout_s=timeout, keep=keep)
+
+    def diagnose(
+        self,
+        trial: Trial | None = None,
+        recipes: Sequence[str] | None = None,
+        seconds: float = 5.0,
+        rounds: int = 3,
+        timeout: float | None = None,
+        *,
+        keep: bool = False,
+    ) -> Diagnosis:
+        """Find out what limits it, by trying: run it briefly with one thing changed at a time.
+
+        As it is; with recorded batches; with gradients that are hardly exchanged; on one slot;
+        and, where these find a cost, with what may lower it: more loader workers, other bucket
+        sizes, compressed gradients. Each run is an experiment of the lowest priority, labelled
+        `diagnose`, that saves nothing; it waits for slots like any other. The experiment itself is
+        left alone, whatever its state.
+
+        Args:
+            trial: Whose hyperparameters are used; by default the best one's, or the first's.
+            recipes: Only these, by name; the table has the names.
+            seconds: How long each run measures, after its warm-up.
+            rounds: How often each recipe runs, in turns with the others: at least 2.
+            timeout: Give up after so many seconds in all.
+            keep: Do not delete the runs.
+
+        Raises:
+            ConfigError: It cannot be diagnosed so; a function cannot at all.
+            RankFailed: As it is, it fails.
+            Conflict: Its run was killed, or sent away by more urgent work again and again.
+            WaitTimeout: It took too long.
+        """
+        view = self._client.experiment(self.id)
+        chosen = choose_trial(view, trial)
+        plan = plan_diagnosis(view, chosen, recipes=recipes, seconds=seconds, rounds=rounds)
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        runs = Diagnosing(self._client, plan, self._plain_handle, deadline=deadline, keep=keep)
+        return runs.run()
+
+    def _handle(self, experiment_id: int) -> Self:
+        return type(self)(self._client, experiment_id)
+
+    def _plain_handle(self, experiment_id: int) -> Experiment:
         """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""
         return Experiment(self._client, experiment_id)
 
-    def _outcome(self, view: ExperimentView, timeout: float | None) -> State:
-        if view.state is State.ERROR:
-            raise _failure(view)
-        if view.state.is_terminal:
-            return view.state
-        if _is_at_rest(view):
-            raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
-        raise WaitTimeout(
-            f"experiment {self.id} is {state_word(view)} after {timeout or 0:g} s and goes on"
-        )
+    def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
+        return [Trial(self._client, view.id, self._handle) for view in views]
+
+    def _following_client(self) -> Client:
+        """Return the client with which something in the background follows it."""
+        return self._client
 
     def __repr__(self) -> str:
         try:
             return experiment_line(self.view)
         except DetError as error:
             return f"Experiment {self.id} ({error})"
-
-
-def _is_at_rest(view: ExperimentView) -> bool:
-    return view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
-
-
-def _failure(view: ExperimentView) -> RankFailed:
-    failures = [trial.failure for trial in view.trials if trial.failure is not None]
-    first = failures[0] if failures else None
-    # A traceback shows the place itself.
-    place = f" (at {first.where})" if first and first.where and not first.traceback else ""
-    return RankFailed(
-        f"{view.message}{place}",
-        run=f"experiment {view.id}",
-        rank=first.rank if first else None,
-        exit_code=first.exit_code if first else None,
-        remote_traceback=first.traceback if first else "",
-    )

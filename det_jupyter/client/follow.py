@@ -1,8 +1,8 @@
-"""A thread that keeps a copy of an experiment (`view/live.py`) current from the master's feed.
+"""Follows an experiment: a thread keeps a copy of it (`view/live.py`) current from the feed.
 
-It fetches the copy once, then applies items, and reconnects from the last number. Of slots and
-queue the feed says only that they have changed: they are fetched again after that, a few times a
-second at most.
+The thread fetches the copy once, then applies the feed's items, and reconnects from the last
+item's number. Items about slots and the queue have no data: these are fetched again after such an
+item, a few times a second at most. `wait_for_end` and `call_at_end` wait for that thread.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections.abc import Callable
 from contextlib import closing
 
 from det_jupyter.client.client import Client
-from det_jupyter.contract.messages import ClusterView, FeedItem
+from det_jupyter.client.handle_text import state_word
+from det_jupyter.contract.messages import ClusterView, ExperimentView, FeedItem, State
 from det_jupyter.contract.messages.curves import most_points
-from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
 
 logger = logging.getLogger(__name__)
 
 QUEUE_FRONT = 8  # entries of each pool's queue that are fetched, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
+_TICK_S = 0.2
 _AGAIN_S = 0.5  # pause while a master is being restarted
 _CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
 _CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
@@ -169,6 +171,69 @@ class Follower:
     def _show(self, live: LiveExperiment) -> None:
         self.live = live
         self._on_change(live)
+
+
+def follow_until(
+    client: Client,
+    experiment_id: int,
+    timeout: float | None = None,
+    *,
+    on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+    is_enough: Callable[[ExperimentView], bool] = lambda view: False,
+) -> None:
+    """Block until an experiment has ended, `is_enough` of it, or `timeout` seconds have passed."""
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    follower = Follower(client, experiment_id).start()
+    try:
+        while follower.thread.is_alive() and time.monotonic() < deadline:
+            follower.thread.join(_TICK_S)
+            if follower.live is not None:
+                on_tick(follower.live)
+                if is_enough(follower.live.experiment):
+                    break
+    finally:
+        follower.stop()
+    if follower.error is not None:
+        raise follower.error
+
+
+def wait_for_end(
+    client: Client,
+    experiment_id: int,
+    timeout: float | None,
+    on_tick: Callable[[LiveExperiment], None],
+) -> State:
+    """Block until an experiment has ended, and return its state; see `Experiment.wait`."""
+    follow_until(client, experiment_id, timeout, on_tick=on_tick, is_enough=_is_paused)
+    view = client.experiment(experiment_id)
+    if view.state is State.ERROR:
+        raise _rank_failed(view)
+    if view.state.is_terminal:
+        return view.state
+    if _is_paused(view):
+        raise Conflict(f"experiment {experiment_id} is paused; activate() lets it go on")
+    raise WaitTimeout(
+        f"experiment {experiment_id} is {state_word(view)} after {timeout or 0:g} s and goes on"
+    )
+
+
+def _is_paused(view: ExperimentView) -> bool:
+    """Return whether an experiment is paused, and its ranks have left their slots."""
+    return view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
+
+
+def _rank_failed(view: ExperimentView) -> RankFailed:
+    failures = [trial.failure for trial in view.trials if trial.failure is not None]
+    first = failures[0] if failures else None
+    # A traceback contains the place.
+    place = f" (at {first.where})" if first and first.where and not first.traceback else ""
+    return RankFailed(
+        f"{view.message}{place}",
+        run=f"experiment {view.id}",
+        rank=first.rank if first else None,
+        exit_code=first.exit_code if first else None,
+        remote_traceback=first.traceback if first else "",
+    )
 
 
 def call_at_end(client: Client, experiment_id: int, call: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from det_jupyter.client.orders import Trace, Traces
+from det_jupyter.client.trial_orders import Trace, Traces
 from det_jupyter.contract.messages import RankView
 from det_jupyter.errors import Conflict, DetError
 

@@ -5,16 +5,18 @@ The remedies of a reason can be carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.handle_text import ranked
+from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     ChangeResources,
+    ExperimentView,
     MoveInQueue,
     Pause,
     Reason,
@@ -26,7 +28,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.resources import lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
-from det_jupyter.errors import Conflict
+from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.view.build.trial import build_verdict
 from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 
@@ -85,23 +87,27 @@ def _expected(reason: Reason) -> str:
     return f"When it starts is not known: {reason.why_unknown}." if reason.why_unknown else ""
 
 
-def telling(trials: Sequence[TrialView]) -> TrialView:
-    """Return the trial whose reason is the experiment's: the first that waits.
+def experiment_reason(client: Client, view: ExperimentView) -> ShownReason:
+    """Return why an experiment's next trial does not run; see `Experiment.why`."""
+    if not view.trials:
+        raise NotFound(f"experiment {view.id} has no trial yet")
+    return ShownReason(**dict(client.reason(next_trial(view.trials).id)))
 
-    If none waits, one that is not over; if all are over, the last.
+
+def next_trial(trials: Sequence[TrialView]) -> TrialView:
+    """Return the trial whose reason is the experiment's: the first that waits for slots.
+
+    If none waits, one that has not ended, preferably not resting; if all have ended, the last.
     """
     open_trials = [trial for trial in trials if not trial.state.is_terminal]
-    waiting = (t for t in open_trials if is_queued(t))
-    return next(waiting, next(iter(_not_resting(open_trials)), trials[-1]))
+    waiting = (trial for trial in open_trials if is_queued(trial))
+    active_first = sorted(open_trials, key=lambda trial: trial.is_resting)
+    return next(waiting, next(iter(active_first), trials[-1]))
 
 
 def is_queued(trial: TrialView) -> bool:
     """Whether a trial waits for slots."""
     return trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
-
-
-def _not_resting(trials: Iterable[TrialView]) -> list[TrialView]:
-    return sorted(trials, key=lambda trial: trial.is_resting)
 
 
 def carry_out(client: Client, remedy: Remedy) -> None:
@@ -119,12 +125,12 @@ def _do(client: Client, remedy: Remedy, target: Any) -> None:
         case "set":
             if "pool" in values:
                 values["resource_pool"] = values.pop("pool")
-            client.change(ask_for(ChangeResources, experiment_id=target, **values))
+            client.change(make_request(ChangeResources, experiment_id=target, **values))
         case "move":
-            client.change(ask_for(MoveInQueue, experiment_id=target, **values))
+            client.change(make_request(MoveInQueue, experiment_id=target, **values))
         case "enable_slots":
             slots = values["slot_ids"]
-            client.change(ask_for(SwitchSlots, agent_id=target, slots=slots, enabled=True))
+            client.change(make_request(SwitchSlots, agent_id=target, slots=slots, enabled=True))
         case _:
             raise Conflict(f"{remedy.text}: this has to be typed, or done by hand")
 
@@ -153,3 +159,13 @@ def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVe
         else TOO_EARLY.format(missing="no times of its ranks")
     )
     return ShownVerdict(kind="unknown", sentence=sentence, at=0.0, batches=0)
+
+
+def experiment_verdict(view: ExperimentView) -> ShownVerdict:
+    """Return the verdict of the best trial that has a known one; see `Experiment.verdict`."""
+    trials = ranked(view)
+    if not trials:
+        raise NotFound(f"experiment {view.id} has no trial yet")
+    verdicts = (trial.verdict for trial in trials)
+    known = next((v for v in verdicts if v is not None and v.kind != "unknown"), None)
+    return shown_verdict(known or trials[0].verdict, view.config)

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
 from det_jupyter.client.event_files import EventFiles, write_event_files
-from det_jupyter.client.logs import TAIL, LogLines, Which, follow_lines, query_of, read
-from det_jupyter.client.measured import STATISTICS, step_columns, system_columns, timing_columns
-from det_jupyter.client.orders import OrderedTrial
+from det_jupyter.client.exports import (
+    STATISTICS,
+    step_columns,
+    system_columns,
+    timing_columns,
+)
+from det_jupyter.client.handle_text import trial_line
+from det_jupyter.client.log_lines import TAIL, LogLines, Which, follow_lines, query_of, read
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict
-from det_jupyter.client.shown import trial_line
+from det_jupyter.client.requests import When, make_request, to_moment
 from det_jupyter.client.tables import Columns
+from det_jupyter.client.trial_orders import (
+    Trace,
+    Traces,
+    TrialChange,
+    change_live,
+    record_profile,
+)
 from det_jupyter.contract.messages import (
     AllocationView,
     ContinueTrial,
     KillTrial,
     LogLine,
+    ProfileTrial,
     SeriesQuery,
     State,
     TimingsView,
     TrialView,
 )
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
+from det_jupyter.contract.messages.rank_orders import MAX_TRACE_BYTES
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, DetError
 
 
-class Trial(OrderedTrial):
+class Trial:
     """One trial of an experiment."""
 
     def __init__(
@@ -106,6 +119,92 @@ class Trial(OrderedTrial):
         query = query_of(rank=rank, since=since, level=level, search=search)
         fetch = partial(self._client.logs, self.id)
         return (follow_lines if follow else read)(fetch, query, tail)
+
+    def profile(
+        self,
+        steps: int = 10,
+        ranks: Iterable[int] = (0,),
+        *,
+        max_bytes: int = MAX_TRACE_BYTES,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        timeout: float = 300.0,
+    ) -> Traces:
+        """Record the next batches with torch.profiler while it trains, and return the traces.
+
+        Args:
+            steps: Batches to record, at most 1000; fewer are recorded if `max_bytes` requires it.
+            ranks: On which ranks.
+            max_bytes: Limit of each trace, compressed.
+            record_shapes, profile_memory, with_stack: As in torch.profiler.profile.
+            timeout: Seconds to wait for the traces.
+
+        Raises:
+            Conflict: It does not train, is being profiled, or there is no trace in time.
+            ConfigError: An argument cannot be used.
+        """
+        request = make_request(
+            ProfileTrial,
+            trial_id=self.id,
+            steps=steps,
+            ranks=list(ranks),
+            max_bytes=max_bytes,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+        )
+        return record_profile(self._client, request, timeout)
+
+    def profiles(self) -> list[Traces]:
+        """Return the traces of its latest profiles, oldest first."""
+        views = self._client.trial(self.id).profiles
+        return [Traces(Trace(trace) for trace in view.traces) for view in views]
+
+    def change(
+        self,
+        *,
+        lr: float | None = None,
+        lr_factor: float | None = None,
+        optimizer: int | None = None,
+        min_validation_period: dict[str, int] | int | None = None,
+        priority: int | None = None,
+        timeout: float = 60.0,
+    ) -> TrialChange | None:
+        """Change it while it trains, on all ranks after the same batch.
+
+        Later runs repeat the change at that batch, so a trial that is paused and continued trains
+        as if it had not been.
+
+        Args:
+            lr: The learning rate from now on. What schedulers compute later changes in proportion.
+            lr_factor: Multiplies all learning rates, and what schedulers compute, instead.
+            optimizer: Only of this optimizer, counted from 0; with `lr` if there are several.
+            min_validation_period: As in the configuration, such as {"batches": 50}.
+            priority: Of its experiment.
+            timeout: Seconds to wait until it has taken effect.
+
+        Returns:
+            The change; None if only the priority was changed.
+
+        Raises:
+            Conflict: It is not active, or its ranks refuse the change.
+            ConfigError: An argument cannot be used.
+        """
+        return change_live(
+            self._client,
+            self.id,
+            timeout,
+            priority=priority,
+            lr=lr,
+            lr_factor=lr_factor,
+            optimizer=optimizer,
+            min_validation_period=min_validation_period,
+        )
+
+    def changes(self) -> list[TrialChange]:
+        """Return its changes while it trained, oldest first."""
+        return [TrialChange(view) for view in self._client.trial(self.id).changes]
 
     def timings(self) -> dict[str, list[float | None]]:
         """Return how long the parts of its batches took, if `profiling.enabled` recorded that.
@@ -182,7 +281,7 @@ class Trial(OrderedTrial):
             ConfigError: It has no checkpoint.
             Conflict: It trains now.
         """
-        view = self._client.train_on(self.id, ask_for(ContinueTrial, length=length))
+        view = self._client.train_on(self.id, make_request(ContinueTrial, length=length))
         if self._experiment_of is not None:
             return self._experiment_of(view.id)
         from det_jupyter.client.experiment import Experiment
@@ -216,7 +315,7 @@ class Stacks(dict[int, str]):
 
 def _series_query(of: str, since: When, until: When) -> SeriesQuery:
     now = time.time()
-    return ask_for(
+    return make_request(
         SeriesQuery,
         of=of,
         since=to_moment("since", since, now),

@@ -3,7 +3,7 @@
     StepTimes, SystemSamples ──► Window ──► Facts ──► rules ──► sentences ──► Verdict
 
 Pure: the master feeds it. rules.py has its theory. What the runs of a bottleneck experiment say
-(client/diagnose.py) is in recipes.py, gains.py and outcome.py.
+(client/diagnosis_runs.py) is in recipes.py, gains.py and outcome.py.
 """
 
 from __future__ import annotations

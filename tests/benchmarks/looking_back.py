@@ -17,9 +17,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from det_jupyter.client.finding import to_rows
+from det_jupyter.client.exports import metric_columns
+from det_jupyter.client.queries import to_rows
 from det_jupyter.client.tables import to_frame
-from det_jupyter.client.taking_out import metric_columns
 from det_jupyter.contract.messages import (
     Curve,
     ExperimentQuery,

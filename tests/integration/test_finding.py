@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.finding import find_by_name, make_query
+from det_jupyter.client.queries import find_by_name, make_query
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.values.reader import NOTEBOOK

@@ -15,9 +15,9 @@ from typing import Any
 from jupyter_core.utils import ensure_event_loop
 
 from det_jupyter.client import Client, Experiment, Trial
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.follow import fetch
 from det_jupyter.client.rank import Rank
+from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import (
     ConfigText,
     LogLine,
@@ -83,7 +83,7 @@ def checkpoints_answer(
 def log_answer(client: Client, experiment_id: int, question: Question) -> LogPage:
     """Return the lines that fit; of these the `first`, if the question says so."""
     given = {name: question.get(name) for name in _LOG_FILTERS}
-    query = ask_for(LogQuery, **given, search=question.get("search") or None)
+    query = make_request(LogQuery, **given, search=question.get("search") or None)
     page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
     return page.model_copy(update={"lines": _bounded(page.lines[: question.get("first")])})
 
@@ -117,10 +117,10 @@ def series_answer(
 
     What is asked for is `trial_id`, `agent_id`, or `trial_ids`.
     """
-    which = ask_for(
+    which = make_request(
         _Which, **{name: question[name] for name in _Which.model_fields & question.keys()}
     )
-    query = ask_for(SeriesQuery, **which.query)
+    query = make_request(SeriesQuery, **which.query)
     if which.agent_id is not None:
         return SeriesAnswer(page=_fitting(partial(client.agent_series, which.agent_id), query))
     if which.trial_id is not None:
@@ -163,7 +163,7 @@ def stack_answer(client: Client, experiment_id: int, question: Question) -> Stac
     Raises:
         Conflict: The trial does not run now.
     """
-    asked = ask_for(_WhichRank, trial_id=question.get("trial_id"), rank=question.get("rank"))
+    asked = make_request(_WhichRank, trial_id=question.get("trial_id"), rank=question.get("rank"))
     trial = Trial(client, asked.trial_id)
     ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
     with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:

@@ -18,9 +18,9 @@ from tqdm import tqdm
 from det_jupyter.client.client import Client
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower, fetch
-from det_jupyter.client.logs import follow_pages, line_text
+from det_jupyter.client.handle_text import best_text, ranked, state_word
+from det_jupyter.client.log_lines import follow_pages, line_text
 from det_jupyter.client.reasons import reason_text
-from det_jupyter.client.shown import best_text, ranked, state_word
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number

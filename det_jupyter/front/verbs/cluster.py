@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence, Set
 
 from det_jupyter.client import Client
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.drafts import located
+from det_jupyter.client.requests import make_request
 from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.messages import AgentStatus, SetPools, SwitchSlots
@@ -128,7 +128,7 @@ def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> s
     is_enabled = call.options.verb.name == "enable"
     drain = not is_enabled and call.options.drain
     given = {"slots": slots, "enabled": is_enabled, "drain": drain}
-    requests = [ask_for(SwitchSlots, agent_id=name, **given) for name in agents]
+    requests = [make_request(SwitchSlots, agent_id=name, **given) for name in agents]
     switched = [call.client.change(request) for request in requests]
     return "\n".join(_describe_agent(agent, is_enabled=is_enabled) for agent in switched)
 
@@ -169,7 +169,7 @@ def _set_pools(client: Client, text: str) -> str:
         raise ConfigError(["expected the key pools with a list: pools: [{pool_name: default}]"])
     try:
         parse_pools(document)
-        pools = client.change(ask_for(SetPools, pools=document["pools"] or []))
+        pools = client.change(make_request(SetPools, pools=document["pools"] or []))
     except ConfigError as error:
         raise located(error.problems, read_yaml(text)) from None
     lines = [pool_line(pool) for pool in pools]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.shown import state_name
+from det_jupyter.client.handle_text import state_name
 from det_jupyter.contract.messages import CheckpointView, Curve, ExperimentView, State, TrialView
 from det_jupyter.contract.values.text import date, one_line
 from det_jupyter.errors import DetError

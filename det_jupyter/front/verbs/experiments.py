@@ -7,9 +7,8 @@ from typing import Any
 
 from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.client import Client
-from det_jupyter.client.follow import Follower
-from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.client.shown import (
+from det_jupyter.client.follow import follow_until
+from det_jupyter.client.handle_text import (
     describe_trial,
     flattened,
     ranked,
@@ -17,6 +16,7 @@ from det_jupyter.client.shown import (
     state_word,
     varying,
 )
+from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
@@ -141,9 +141,6 @@ def explain_key(call: Call) -> str:
     return explain(call.options.path, call.reader)
 
 
-_TICK_S = 0.2
-
-
 def wait(call: Call) -> str:
     """Wait until an experiment has ended; raise if it did not complete."""
     call.client.experiment(call.options.id)  # is there one?
@@ -152,14 +149,7 @@ def wait(call: Call) -> str:
 
 def until_over(client: Client, experiment_id: int) -> ExperimentView:
     """Return an experiment when it has ended; a paused one is waited for too."""
-    follower = Follower(client, experiment_id).start()
-    try:
-        while follower.thread.is_alive():
-            follower.thread.join(_TICK_S)
-    finally:
-        follower.stop()
-    if follower.error is not None:
-        raise follower.error
+    follow_until(client, experiment_id)
     return client.experiment(experiment_id)
 
 

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from shutil import get_terminal_size
 
-from det_jupyter.client.asking import to_moment
-from det_jupyter.client.logs import (
+from det_jupyter.client.log_lines import (
     TAIL,
     Fetch,
     LogLines,
@@ -24,6 +23,7 @@ from det_jupyter.client.logs import (
     query_of,
     read,
 )
+from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import LogLine, LogPage, LogQuery
 from det_jupyter.errors import UsageError
 from det_jupyter.front.verbs.grammar import Call, reading

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.client.asking import ask_for
+from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import (
     ChangeQueue,
     ChangeResources,
@@ -42,7 +42,7 @@ def move(call: Call) -> str:
     given = call.options
     anchor = {"ahead_of": given.ahead_of, "behind": given.behind}
     return describe_place(
-        call.client.change(ask_for(MoveInQueue, experiment_id=given.id, **anchor))
+        call.client.change(make_request(MoveInQueue, experiment_id=given.id, **anchor))
     )
 
 
@@ -103,8 +103,8 @@ def read_operation(text: str) -> QueueChange:
 def _request(number: int, word: str, value: Any) -> ChangeResources | MoveInQueue:
     given = {"experiment_id": number, OPERATIONS[word]: value}
     if OPERATIONS[word] in MoveInQueue.model_fields:
-        return ask_for(MoveInQueue, **given)
-    return ask_for(ChangeResources, **given)
+        return make_request(MoveInQueue, **given)
+    return make_request(ChangeResources, **given)
 
 
 def _read_number(text: str) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Checkpoint, Experiment, Trial
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.drafts import read_file
-from det_jupyter.client.shown import describe_trial
+from det_jupyter.client.handle_text import describe_trial
+from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import ChangeDetails, ChangeResources, ExperimentView, KillTrial
 from det_jupyter.contract.values.text import count, length, size
 from det_jupyter.errors import UsageError
@@ -27,13 +27,13 @@ def set_values(call: Call) -> str:
     """Change the name or description of an experiment, or its place and share."""
     given = call.options
     with reading(given):
-        details = ask_for(
+        details = make_request(
             ChangeDetails,
             experiment_id=given.id,
             name=given.title,
             description=given.description,
         )
-        change = ask_for(
+        change = make_request(
             ChangeResources,
             experiment_id=given.id,
             priority=given.priority,
@@ -60,10 +60,10 @@ def set_value(call: Call) -> str:
     name = given.verb.name.replace("-", "_")
     if name in ("name", "description"):
         with reading(given):
-            details = ask_for(ChangeDetails, experiment_id=given.id, **{name: given.value})
+            details = make_request(ChangeDetails, experiment_id=given.id, **{name: given.value})
         return _change_details(call, details)
     with reading(given):
-        change = ask_for(ChangeResources, experiment_id=given.id, **{name: given.value})
+        change = make_request(ChangeResources, experiment_id=given.id, **{name: given.value})
     return describe_place(call.client.change(change))
 
 
@@ -71,7 +71,7 @@ def change_labels(call: Call) -> str:
     """Give an experiment labels, or take them away from it."""
     with reading(call.options):
         labels = {f"{call.options.verb.name}_labels": call.options.labels}
-        change = ask_for(ChangeDetails, experiment_id=call.options.id, **labels)
+        change = make_request(ChangeDetails, experiment_id=call.options.id, **labels)
     return _change_details(call, change)
 
 

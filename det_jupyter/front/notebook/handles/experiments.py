@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
-from det_jupyter.client.asking import When
-from det_jupyter.client.compare import fetch_experiments, number_of
-from det_jupyter.client.finding import Words, find_by_name, make_query, to_rows
+from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.queries import Words, find_by_name, make_query, to_rows
+from det_jupyter.client.requests import When, number_of
 from det_jupyter.client.tables import Rows
 from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, State
 from det_jupyter.contract.values.reader import NOTEBOOK

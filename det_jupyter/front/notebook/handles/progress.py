@@ -10,8 +10,8 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
+from det_jupyter.client.handle_text import describe_trial, ranked, state_word
 from det_jupyter.client.reasons import reason_text
-from det_jupyter.client.shown import describe_trial, ranked, state_word
 from det_jupyter.contract.messages import ExperimentView, SearchView, State, TrialView
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.live import display_forms

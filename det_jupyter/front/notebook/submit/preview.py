@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.drafts import preview_draft
+from det_jupyter.client.requests import make_request
 from det_jupyter.config import parse_part
 from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.front.notebook.capture.capture import traps_of
@@ -37,7 +37,7 @@ def preview(
         NotFound: There is no such template.
     """
     document = parse_part(config) if isinstance(config, str) else dict(config)
-    request = ask_for(
+    request = make_request(
         PreviewRequest, config=document, template=template, seconds_per_batch=seconds_per_batch
     )
     return preview_shown(connection.client().preview(request), time.time())

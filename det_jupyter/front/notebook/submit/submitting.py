@@ -14,15 +14,15 @@ from typing import Any
 
 from det_jupyter.client import Client
 from det_jupyter.client.code_checks import find_code_problems
-from det_jupyter.client.creating import (
+from det_jupyter.client.drafts import Draft, below_magic, with_template
+from det_jupyter.client.environment import assigned_variables, find_unset, take_along
+from det_jupyter.client.submission import (
     capsule_of,
     find_open_storage,
     find_slot_problems,
     live_notice,
     with_context,
 )
-from det_jupyter.client.drafts import Draft, below_magic, with_template
-from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, CreateExperiment

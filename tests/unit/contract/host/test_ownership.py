@@ -294,7 +294,7 @@ runpy.run_module("det_jupyter.master", run_name="__main__")
 
 
 def test_a_folder_for_checkpoints_that_every_user_can_change_is_named(tmp_path: Path) -> None:
-    from det_jupyter.client.creating import find_open_storage
+    from det_jupyter.client.submission import find_open_storage
 
     lab = tmp_path / "lab"
     lab.mkdir()

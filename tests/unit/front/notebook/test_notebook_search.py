@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.drafts import located
-from det_jupyter.client.shown import ranked
+from det_jupyter.client.handle_text import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.contract.messages import (
     AllocationState,

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Trial
-from det_jupyter.client.creating import find_slot_problems
 from det_jupyter.client.experiment import Experiment
+from det_jupyter.client.submission import find_slot_problems
 from det_jupyter.contract.messages import (
     MAX_LINES,
     AgentStatus,

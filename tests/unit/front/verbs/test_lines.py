@@ -14,7 +14,7 @@ from IPython.core.error import UsageError as LineError
 
 import det_jupyter
 from det_jupyter.client import Client
-from det_jupyter.client.shown import state_word
+from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import (
     AllocationState,
     Archive,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.client.startup_hook import find_unrun_hook
+from det_jupyter.client.context_notices import find_unrun_hook
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.trial.context_dir import (
     context_files,

@@ -1,21 +1,28 @@
-"""Metrics and trials as tables: tidy columns, DataFrames, CSV and Parquet."""
+"""Metrics, trials, series and timings as tables; captured source as text and files."""
 
 from __future__ import annotations
 
-import builtins
-import csv
-import importlib
-import sys
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.tables import Columns, Rows, to_frame, write
-from det_jupyter.client.taking_out import metric_columns, trial_rows
-from det_jupyter.contract.messages import Curve, Curves, ExperimentView, State, TrialView
-from det_jupyter.errors import DetError
+from det_jupyter.client.exports import Code, by_trial, metric_columns, trial_rows
+from det_jupyter.client.tables import to_frame
+from det_jupyter.client.trial import Trial
+from det_jupyter.contract.messages import (
+    Curve,
+    Curves,
+    ExperimentView,
+    Series,
+    SeriesPage,
+    SeriesQuery,
+    State,
+    TrialView,
+)
+from det_jupyter.errors import ConfigError, Conflict, DetError
+from tests.unit.client.absent_libraries import without
 from tests.unit.view.view_samples import experiment, trial
 
 BATCHES = {"kind": "batch_metrics", "at": 10.0, "first": 1, "values": {"loss": [0.5, 0.4]}}
@@ -56,18 +63,6 @@ def searched() -> ExperimentView:
                      allocation=None, created_at=100.0, ended_at=130.5, **changes)  # fmt: skip
 
     return experiment(ended(1, 0.25), ended(2, 0.5, restarts=1, rung_metrics=[0.3, 0.25]))
-
-
-def without(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
-    """Have these libraries not be installed."""
-    real = importlib.import_module
-
-    def import_module(name: str, *args: Any) -> Any:
-        if name.partition(".")[0] in libraries:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *args)
-
-    monkeypatch.setattr(importlib, "import_module", import_module)
 
 
 def test_every_value_is_a_row_with_its_epoch_from_the_trials_own_reports() -> None:
@@ -134,53 +129,96 @@ def test_without_pandas_a_sentence_says_what_to_install(monkeypatch: pytest.Monk
     assert len(handle.trials_table()) == 2
 
 
-def test_csv_needs_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "pandas", "pyarrow")
-    columns: Columns = {
-        "time": [0.5, None], "name": ["a, “b”", "c"], "value": [0.1, None], "flag": [True, False],
-        "shape": [[1, 2], {"x": 1}],
-    }  # fmt: skip
-    path = write(columns, tmp_path / "table.csv")
-    with path.open(encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["time", "name", "value", "flag", "shape"],
-            ["1970-01-01T00:00:00.500000+00:00", "a, “b”", "0.1", "true", "[1, 2]"],
-            ["", "c", "", "false", '{"x": 1}'],
-        ]
+def series(source: str, name: str, mid: list[float], unit: str = "s") -> Series:
+    return Series(
+        source=source, name=name, title="", unit=unit, mid=mid,
+        x=[float(i) for i in range(len(mid))], low=mid, high=[10 * value for value in mid],
+    )  # fmt: skip
 
 
-def test_parquet_keeps_numbers_times_and_columns_of_several_types(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns: Columns = {
-        "time": [0.5, None], "value": [0.1, None], "hparams.depth": [3, "auto"],
-    }  # fmt: skip
-    path = write(columns, str(tmp_path / "table.parquet"))
-    table = parquet.read_table(path).to_pydict()
-    assert table["value"] == [0.1, None]
-    assert table["hparams.depth"] == ["3", "auto"]
-    assert table["time"][0].isoformat() == "1970-01-01T00:00:00.500000+00:00"
+class SeriesMaster:
+    """Has some series, of which it answers those that are named."""
+
+    def __init__(self, *series: Series) -> None:
+        self._series = series
+
+    def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
+        def is_asked(name: str) -> bool:
+            return name in query.names if query.names else "." not in name
+
+        return SeriesPage(series=[s for s in self._series if is_asked(s.name)], began_at=0.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("table.xlsx", r"table\.xlsx: got a file \.xlsx, expected \.csv or \.parquet"),
-        ("table", r"table: got a file without a suffix, expected \.csv or \.parquet"),
-        ("no/table.csv", "the folder .*/no does not exist; make it first"),
-        ("table.parquet", "a Parquet file needs pyarrow.*install pyarrow with pip"),
-        ("folder.csv", "cannot be written: Is a directory"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
-) -> None:
-    without(monkeypatch, "pyarrow")
-    (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DetError, match=words):
-        write({"value": [1]}, tmp_path / name)
+def trial_with(*series: Series) -> Trial:
+    return Trial(cast("Client", SeriesMaster(*series)), 1)
 
 
-def test_no_trials_are_an_empty_table() -> None:
-    assert Rows().to_columns() == {}
-    assert builtins.list(Rows()) == []
-    assert "pandas" not in vars(sys.modules["det_jupyter.client.tables"])
+def test_system_metrics_are_a_row_for_each_point() -> None:
+    columns = trial_with(
+        series("host", "memory_free", [1.0, 2.0], unit="bytes"), series("rank:0", "cpu", [3.0])
+    ).system_metrics()
+    assert list(zip(*columns.values(), strict=True)) == [
+        (0.0, "host", "memory_free", "bytes", 1.0, 1.0, 10.0),
+        (1.0, "host", "memory_free", "bytes", 2.0, 2.0, 20.0),
+        (0.0, "rank:0", "cpu", "s", 3.0, 3.0, 30.0),
+    ]
+
+
+def test_step_times_have_the_statistics_of_their_part() -> None:
+    columns = trial_with(
+        series("rank:1", "forward", [0.1, 0.2]),
+        series("rank:1", "forward.p50", [0.1]),
+        series("rank:1", "forward.max", [0.3, 0.4]),
+        series("rank:1", "samples_per_second", [5.0], unit="1/s"),
+    ).step_times()
+    assert list(zip(*columns.values(), strict=True)) == [
+        (0.0, 1, "forward", 0.1, 0.1, None, 0.3),
+        (1.0, 1, "forward", 0.2, None, None, 0.4),
+    ]
+
+
+def test_rows_of_several_trials_say_whose_they_are() -> None:
+    one, other = (trial_with(series("rank:0", "forward", [x])).step_times() for x in (0.1, 0.2))
+    columns = by_trial({3: one, 5: other})
+    assert (columns["trial"], columns["per_batch"]) == ([3, 5], [0.1, 0.2])
+    assert list(columns)[:3] == ["trial", "time", "rank"]
+    assert by_trial({}) == {"trial": []}
+
+
+def test_without_timings_there_are_columns_without_rows() -> None:
+    assert set(map(tuple, trial_with().step_times().values())) == {()}
+    assert "per_batch" in trial_with().step_times()
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="since: got 'soon'"):
+        trial_with().system_metrics(since="soon")
+
+
+CODE = Code({"Cell In[5]": "class T: ...\n", "nets/wide.py": "WIDTH = 8\n"})
+
+
+def test_it_prints_as_text_and_is_a_dictionary() -> None:
+    assert repr(CODE) == "# ── Cell In[5]\nclass T: ...\n\n# ── nets/wide.py\nWIDTH = 8"
+    assert CODE["nets/wide.py"] == "WIDTH = 8\n"
+
+
+def test_cells_and_modules_are_files_of_a_folder(tmp_path: Path) -> None:
+    written = CODE.write(tmp_path / "code")
+    assert written == [tmp_path / "code/cell_5.py", tmp_path / "code/nets/wide.py"]
+    assert [path.read_text(encoding="utf-8") for path in written] == list(CODE.values())
+    assert CODE.write(tmp_path / "code") == written  # the same again changes nothing
+
+
+def test_a_file_with_other_content_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets/wide.py").write_text("mine")
+    with pytest.raises(Conflict, match=r"wide\.py: a file with other content is there; give"):
+        CODE.write(tmp_path)
+    assert not (tmp_path / "cell_5.py").exists()
+
+
+def test_nothing_is_written_outside_of_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(DetError, match="would lie outside of the folder"):
+        Code({"../up.py": ""}).write(tmp_path / "code")
+    assert Code({"/home/a/else.py": "x"}).write(tmp_path) == [tmp_path / "else.py"]

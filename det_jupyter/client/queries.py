@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from det_jupyter.client.asking import When, ask_for, to_moment
 from det_jupyter.client.client import Client
-from det_jupyter.client.shown import flattened
+from det_jupyter.client.handle_text import flattened
+from det_jupyter.client.requests import When, make_request, to_moment
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow
 from det_jupyter.contract.messages.status import STATUS_WORDS, api_name
@@ -33,7 +33,7 @@ def make_query(
 ) -> ExperimentQuery:
     """Return the query, or raise what is wrong with it; `others` are its fields."""
     now = time.time()
-    return ask_for(
+    return make_request(
         ExperimentQuery,
         text=text,
         label=_listed(label),

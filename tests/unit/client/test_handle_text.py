@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from det_jupyter.client import Client, Experiment, Trial
-from det_jupyter.client.shown import checkpoint_line, experiment_line, trial_line
+from det_jupyter.client.handle_text import checkpoint_line, experiment_line, trial_line
 from det_jupyter.contract.messages import State, TrialView
 from det_jupyter.errors import MasterUnreachable
 from tests.unit.view.view_samples import checkpoint, experiment, trial

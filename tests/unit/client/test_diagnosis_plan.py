@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import Plan, plan_diagnosis, request_for
+from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.outcome import Found, build_rows

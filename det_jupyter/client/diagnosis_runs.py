@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.derived import Line, Watched, remove
-from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
+from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.contract.messages import CreateExperiment, Curve, SeriesQuery, State
 from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.contract.values.text import count, length, shortened

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.asking import to_moment
-from det_jupyter.client.logs import LogLines, query_of
+from det_jupyter.client.log_lines import LogLines, query_of
+from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import LogLine, LogPage, LogQuery
 from det_jupyter.errors import ConfigError, MasterUnreachable, UsageError
 from det_jupyter.front.notebook.complete.table import line_parser
@@ -91,7 +91,7 @@ def test_silence_is_told(run: Run) -> None:
 def test_following_prints_new_lines_and_survives_a_restart_of_the_master(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.client.logs._AGAIN_S", 0.0)
+    monkeypatch.setattr("det_jupyter.client.log_lines._AGAIN_S", 0.0)
     printed, master = run(
         "logs 7 --follow --tail 1",
         page(line(1, "one"), total=9),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
-from det_jupyter.client.reasons import telling
+from det_jupyter.client.reasons import next_trial
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.messages import (
     PROTOCOL,
@@ -261,9 +261,9 @@ def test_an_experiment_says_why_its_next_trial_waits() -> None:
 def test_without_a_waiting_trial_one_that_is_not_over_tells() -> None:
     over = trial(id=1, state=State.COMPLETED, allocation=None)
     resting = trial(id=2, allocation=None, is_resting=True)
-    assert telling([over, resting, trial(id=3)]).id == 3
-    assert telling([over, resting]).id == 2
-    assert telling([over]).id == 1
+    assert next_trial([over, resting, trial(id=3)]).id == 3
+    assert next_trial([over, resting]).id == 2
+    assert next_trial([over]).id == 1
 
 
 def test_the_cluster_is_asked_for_as_it_is_told() -> None:

@@ -62,7 +62,7 @@ _EXPECTED = {
 }
 
 
-def ask_for(kind: type[Request], **given: Any) -> Request:
+def make_request(kind: type[Request], **given: Any) -> Request:
     """Return the request.
 
     Raises:
@@ -85,6 +85,11 @@ def ask_for(kind: type[Request], **given: Any) -> Request:
 
 def _problem(name: str, value: Any) -> Problem:
     return Problem(name, f"got {value!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}")
+
+
+def number_of(handle: Any) -> Any:
+    """Return the id of a handle on an experiment or trial; anything else unchanged."""
+    return getattr(handle, "id", handle)
 
 
 When = str | date | float | None  # a datetime is a date

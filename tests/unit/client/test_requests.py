@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.asking import ask_for
+from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import ChangeSearch, ContinueTrial, SetTemplate, Wire
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError
@@ -32,18 +32,20 @@ def test_a_value_of_the_wrong_kind_is_named(
     kind: type[Wire], given: dict[str, Any], problems: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        ask_for(kind, **({"experiment_id": 3} if kind is ChangeSearch else {}), **given)
+        make_request(kind, **({"experiment_id": 3} if kind is ChangeSearch else {}), **given)
     assert said(caught.value.problems) == problems
 
 
 @pytest.mark.parametrize("value", [math.nan, object()])
 def test_what_json_has_no_word_for_cannot_be_sent(value: Any) -> None:
     with pytest.raises(ConfigError, match="hyperparameters: cannot be sent"):
-        ask_for(ChangeSearch, experiment_id=3, hyperparameters={"lr": value})
+        make_request(ChangeSearch, experiment_id=3, hyperparameters={"lr": value})
 
 
 def test_what_is_right_is_passed_on() -> None:
     new = {"lr": 0.1}
-    request = ask_for(ChangeSearch, experiment_id=3, max_length={"epochs": 3}, hyperparameters=new)
+    request = make_request(
+        ChangeSearch, experiment_id=3, max_length={"epochs": 3}, hyperparameters=new
+    )
     longer = Length("epochs", 3)
     assert request == ChangeSearch(experiment_id=3, max_length=longer, hyperparameters=new)

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.diagnose import Diagnosing
-from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
+from det_jupyter.client.diagnosis_result import Diagnosis
+from det_jupyter.client.diagnosis_runs import Diagnosing
 from det_jupyter.contract.messages import (
     CreateExperiment,
     Curve,
@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
-from tests.unit.client.test_client_diagnose import experiment, trial
+from tests.unit.client.test_diagnosis_plan import experiment, trial
 
 Outcome = float | State | Exception  # records per second, or another end
 

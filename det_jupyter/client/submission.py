@@ -20,10 +20,10 @@ from det_jupyter.client.code_checks import (
     find_code_problems,
     find_shadowing,
 )
+from det_jupyter.client.context_notices import find_unrun_hook
 from det_jupyter.client.drafts import Draft, lay_over, with_template
 from det_jupyter.client.environment import assigned_variables, find_unset, take_along
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.client.startup_hook import find_unrun_hook
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.storages import location_of, with_storage

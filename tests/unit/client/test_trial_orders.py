@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client
-from det_jupyter.client.orders import OrderedTrial
+from det_jupyter.client import Client, Trial
 from det_jupyter.contract.messages import ChangeTrial
 from det_jupyter.errors import ConfigError, Conflict
 from tests.unit.view.view_samples import trial
@@ -28,10 +27,8 @@ class Master:
         self.sent.append("priority")
 
 
-def ordered(master: Master) -> OrderedTrial:
-    handle = OrderedTrial()
-    handle._client, handle.id = cast("Client", master), 3
-    return handle
+def ordered(master: Master) -> Trial:
+    return Trial(cast("Client", master), 3)
 
 
 @pytest.mark.parametrize("lr", [-1.0, 0.1])

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TypedDict
 
-from det_jupyter.client.asking import When, ask_for, to_moment
+from det_jupyter.client.requests import When, make_request, to_moment
 from det_jupyter.contract.messages import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
 from det_jupyter.errors import MasterUnreachable
 
@@ -71,7 +71,7 @@ def query_of(
 ) -> LogQuery:
     """Return the request for the lines that fit; the arguments are those of `Trial.logs`."""
     level = level.lower() if isinstance(level, str) else level
-    return ask_for(
+    return make_request(
         LogQuery,
         rank=rank,
         since=to_moment("since", since, time.time()),

@@ -1,0 +1,65 @@
+"""Tables as CSV and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client.tables import Columns, Rows, write
+from det_jupyter.errors import DetError
+from tests.unit.client.absent_libraries import without
+
+
+def test_csv_needs_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "pandas", "pyarrow")
+    columns: Columns = {
+        "time": [0.5, None], "name": ["a, “b”", "c"], "value": [0.1, None], "flag": [True, False],
+        "shape": [[1, 2], {"x": 1}],
+    }  # fmt: skip
+    path = write(columns, tmp_path / "table.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["time", "name", "value", "flag", "shape"],
+            ["1970-01-01T00:00:00.500000+00:00", "a, “b”", "0.1", "true", "[1, 2]"],
+            ["", "c", "", "false", '{"x": 1}'],
+        ]
+
+
+def test_parquet_keeps_numbers_times_and_columns_of_several_types(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns: Columns = {
+        "time": [0.5, None], "value": [0.1, None], "hparams.depth": [3, "auto"],
+    }  # fmt: skip
+    path = write(columns, str(tmp_path / "table.parquet"))
+    table = parquet.read_table(path).to_pydict()
+    assert table["value"] == [0.1, None]
+    assert table["hparams.depth"] == ["3", "auto"]
+    assert table["time"][0].isoformat() == "1970-01-01T00:00:00.500000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("table.xlsx", r"table\.xlsx: got a file \.xlsx, expected \.csv or \.parquet"),
+        ("table", r"table: got a file without a suffix, expected \.csv or \.parquet"),
+        ("no/table.csv", "the folder .*/no does not exist; make it first"),
+        ("table.parquet", "a Parquet file needs pyarrow.*install pyarrow with pip"),
+        ("folder.csv", "cannot be written: Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    without(monkeypatch, "pyarrow")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(DetError, match=words):
+        write({"value": [1]}, tmp_path / name)
+
+
+def test_no_trials_are_an_empty_table() -> None:
+    assert Rows().to_columns() == {}
+    assert list(Rows()) == []
+    assert "pandas" not in vars(sys.modules["det_jupyter.client.tables"])
