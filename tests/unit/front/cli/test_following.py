@@ -66,7 +66,7 @@ def test_names_with_magics_in_them_are_followed_as_they_are(
     sentence = "needs 4 slots; experiment 3 “%det_experiment !ls” holds 4"
     live.reasons = {1: reason(trial_id=1, sentence=sentence)}
     display = Display(7)
-    monkeypatch.setattr(display, "_from", 0.0)
+    monkeypatch.setattr(display, "_quiet_until", 0.0)
     display.update(live)
     display.update(live_with(live, State.PAUSED))
     out = capsys.readouterr().out
