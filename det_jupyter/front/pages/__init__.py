@@ -1,6 +1,7 @@
-"""Makes what pages show: a program that the server extension starts, one per Jupyter Server.
+"""The feeder: a program that sends JupyterLab's pages what they show; one per Jupyter Server.
 
-It follows the master, builds states for views (`view/`), answers their questions (`live/`), and
-sends both over the sockets of the browser's tabs, which the server extension passes on. It is a
-process of its own because building a state takes milliseconds that the server's loop cannot spare.
+The server extension starts it. It follows the master, builds the states of views (`view/`),
+answers questions (`front/answers/`), and sends both over the sockets of the browser's tabs, which
+the server extension relays. It is a process of its own because building a state takes milliseconds
+for which the server's event loop would stand still.
 """

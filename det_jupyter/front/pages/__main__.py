@@ -1,4 +1,4 @@
-"""`python -m det_jupyter.front.pages`: started by the server extension, ends with its input.
+"""`python -m det_jupyter.front.pages`: the feeder's program, started by the server extension.
 
 stdin     one line of JSON: {"token": ..., "start_master": true}; its end ends the program
 stdout    one line of JSON: {"port": ...}
@@ -20,39 +20,40 @@ from tornado.netutil import bind_sockets
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import remove_lock, take_lock
 from det_jupyter.errors import DetError
-from det_jupyter.front.pages.listening import BoundedServer
-from det_jupyter.front.pages.master import MasterLine
-from det_jupyter.front.pages.server import Feeder, make_application
+from det_jupyter.front.pages.master_connection import MasterConnection
+from det_jupyter.front.pages.server import BoundedServer, Feeder, make_application
 
-_BACKLOG = 2048  # connections that the system makes for us until we come to them
-_LOCK_S = 1.0  # others hold it for an instant, to see whether we do
-_FIRST_LOOK_S = 2.0  # the folder may be on a drive that is slow or gone
+_BACKLOG = 2048  # connections that the kernel accepts before the program does
+_LOCK_S = 1.0  # programs that look for feeders hold the lock for an instant
+_FIRST_CHECK_S = 2.0  # the folder may be on a drive that is slow or gone
 
 
 def main() -> int:
     """Run until standard input ends."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C of a terminal: the server ends this program
     try:
-        asked = json.loads(sys.stdin.readline())
-        token, may_start = str(asked["token"]), bool(asked["start_master"])
+        settings = json.loads(sys.stdin.readline())
+        token, may_start = str(settings["token"]), bool(settings["start_master"])
     except (ValueError, KeyError, TypeError):
         print('expected {"token": ..., "start_master": ...} on standard input', file=sys.stderr)
         return 2
     asyncio.run(_serve(token, may_start=may_start))
-    # Threads may wait for an answer of the master for seconds: nothing of them is needed.
+    # Does not join threads, which may wait for the master for seconds.
     logging.shutdown()
     os._exit(0)
 
 
 async def _serve(token: str, *, may_start: bool) -> None:
-    feeder = Feeder(token, MasterLine(may_start=may_start))
+    feeder = Feeder(token, MasterConnection(may_start=may_start))
     sockets = bind_sockets(0, "127.0.0.1", backlog=_BACKLOG)
     server = BoundedServer(make_application(feeder), waiting=feeder.waiting)
     server.add_sockets(sockets)
     with suppress(TimeoutError):  # else the first frame says `starting`
-        await asyncio.wait_for(feeder.look(), _FIRST_LOOK_S)
-    watching = asyncio.create_task(feeder.watch())
+        await asyncio.wait_for(feeder.check_master(), _FIRST_CHECK_S)
+    watching = asyncio.create_task(feeder.watch_master())
     holding = asyncio.create_task(asyncio.to_thread(_hold_lock))
     print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
     await _end_of_input()
@@ -63,7 +64,10 @@ async def _serve(token: str, *, may_start: bool) -> None:
 
 
 def _hold_lock() -> None:
-    """Be found by `det master stop --everything`; blocks as long as the folder does."""
+    """Take the lock by which `det master stop --everything` finds this process.
+
+    Blocks while the file system does.
+    """
     with suppress(DetError, OSError):
         for path in paths.feeder_locks():
             remove_lock(path, timeout_s=0)  # of a feeder that was killed
@@ -71,7 +75,7 @@ def _hold_lock() -> None:
 
 
 async def _end_of_input() -> None:
-    """Return at SIGTERM, or when standard input has ended; what comes there before is ignored."""
+    """Wait for SIGTERM or the end of standard input; input before it is ignored."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -84,7 +88,7 @@ async def _end_of_input() -> None:
 
     try:
         loop.add_reader(fd, read)
-    except (PermissionError, OSError):  # a file, which has ended already
+    except (PermissionError, OSError):  # stdin is a file, which epoll does not take
         return
     await ended.wait()
 

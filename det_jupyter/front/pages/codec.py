@@ -1,8 +1,8 @@
-"""Frames as bytes: JSON, and float64 columns for what is long (messages/pages.py).
+"""Encodes frames: JSON, with long lists of numbers as float64 columns (messages/pages.py).
 
-The data of news is packed once and sent to several pages, each with an id of its own:
+The data of news is encoded once and sent to several pages, each with its own id:
 
-    pack(data)  ->  Packed        the costly part, the same for all
+    pack(data)  ->  Packed        the costly part, the same for all pages
     Packed.frame(op, id, ...)     text, or bytes where there are columns
 """
 
@@ -19,20 +19,20 @@ from typing import Any
 from pydantic import BaseModel
 
 COLUMN = "$f64"
-MIN_LENGTH = 8  # of a list that becomes a column; for shorter ones JSON is as good
+MIN_LENGTH = 8  # of lists that become columns
 _NUMBERS = {int, float, type(None)}
-_MOST_WHOLE = 2.0**53  # larger ones are not exact in a float64
+_MOST_WHOLE = 2.0**53  # larger integers are not exact in a float64
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Data as JSON, in which columns stand for its long lists of numbers."""
+    """Data as JSON text, in which references to `columns` replace long lists of numbers."""
 
     text: str
     columns: bytes = b""
 
     def frame(self, **fields: Any) -> str | bytes:
-        """Return the frame that has these fields, and the data."""
+        """Return a frame of these fields and the data: text, or bytes if there are columns."""
         head = _json(fields)
         text = f'{head[:-1]}{"," if fields else ""}"data":{self.text}}}'
         if not self.columns:
@@ -43,51 +43,54 @@ class Packed:
 
 
 def pack(data: Any) -> Packed:
-    """Return data in the form that frames have it.
+    """Return encoded data.
 
-    Numbers that are not finite become null. Data in which somebody's own key is named as a
-    column's stays JSON, as it would be taken for one.
+    Numbers that are not finite become null. Data with a key "$f64" of its own is encoded without
+    columns, as a page would decode that key as one.
     """
     columns = array("d")
     try:
-        text = _json(_packed(data, columns))
-    except _TakenName:
-        return Packed(_json(_packed(data, None)))
+        text = _json(_encoded(data, columns))
+    except _HasColumnKey:
+        return Packed(_json(_encoded(data, None)))
     if sys.byteorder == "big":
         columns.byteswap()
     return Packed(text, columns.tobytes())
 
 
 def to_text(**fields: Any) -> str:
-    """Return a frame without data."""
+    """Return a frame without data as JSON text."""
     return _json(fields)
 
 
-class _TakenName(Exception):
-    pass
+class _HasColumnKey(Exception):
+    """The data has a key "$f64" of its own."""
 
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Half a character, which JSON may hold, cannot be sent.
+    # A lone surrogate, which JSON may contain, cannot be encoded.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _packed(value: Any, columns: array[float] | None) -> Any:
-    """Return data as JSON takes it, long lists of numbers as columns if there are any."""
+def _encoded(value: Any, columns: array[float] | None) -> Any:
+    """Return data as JSON-compatible values; append long lists of numbers to `columns`.
+
+    With `columns` None, all lists stay lists.
+    """
     kind = type(value)
     if kind is dict:
         if COLUMN in value and columns is not None:
-            raise _TakenName
-        return {name: _packed(part, columns) for name, part in value.items()}
+            raise _HasColumnKey
+        return {name: _encoded(part, columns) for name, part in value.items()}
     if kind is list or kind is tuple:
         if columns is not None and len(value) >= MIN_LENGTH and _is_column(value):
             first = len(columns)
             columns.extend([math.nan if number is None else number for number in value])
             return {COLUMN: [first, len(value)]}
-        return [_packed(part, columns) for part in value]
+        return [_encoded(part, columns) for part in value]
     if isinstance(value, BaseModel):
-        return _packed(vars(value), columns)
+        return _encoded(vars(value), columns)
     return value if kind is not float or math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""What pages send, checked; messages/pages.py explains the frames."""
+"""Parses and validates the frames that pages send; messages/pages.py documents them."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pydantic import Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 from det_jupyter.contract.messages import Wire
 from det_jupyter.errors import UsageError
 
-MAX_COMPARED = 50  # of which the comparison itself refuses most
+MAX_COMPARED = 50  # the comparison itself has a lower limit
 MIN_PERIOD_S = 0.1
 
 Number = Annotated[StrictInt, Field(ge=0, le=2**53)]
 
 
 class NoArgs(Wire):
-    """The topic is one for all."""
+    """A topic without arguments."""
 
 
 class UsageArgs(Wire):
-    """How often samples are asked for."""
+    """The period at which a page gets samples."""
 
     period_s: Annotated[StrictFloat | StrictInt, Field(ge=MIN_PERIOD_S, le=3600)] = 1.0
 
 
 class ExperimentArgs(Wire):
-    """An experiment, and the trial of it that is chosen."""
+    """An experiment, and the id of the trial whose details are shown."""
 
     experiment_id: Number
     chosen: Number | None = None
 
 
 class ComparisonArgs(Wire):
-    """Experiments side by side."""
+    """ExperimentsSource side by side."""
 
     experiment_ids: Annotated[list[Number], Field(max_length=MAX_COMPARED)]
 
@@ -50,7 +50,7 @@ TOPICS: dict[str, type[Args]] = {
 
 
 class Follow(Wire):
-    """Follow a topic; `since` is the number of the last news that was seen."""
+    """Follow a topic; `since` is the number of the last news that the page received."""
 
     op: Literal["follow"]
     id: Number
@@ -60,7 +60,7 @@ class Follow(Wire):
 
 
 class Ack(Wire):
-    """These news, and those before, have arrived."""
+    """News `seq` of a topic, and all before, have been received."""
 
     op: Literal["ack"]
     id: Number
@@ -68,7 +68,7 @@ class Ack(Wire):
 
 
 class Leave(Wire):
-    """Follow it no more."""
+    """Stop following a topic."""
 
     op: Literal["leave"]
     id: Number
@@ -84,7 +84,7 @@ class Ask(Wire):
 
 
 class Ping(Wire):
-    """Is anybody there?"""
+    """Check that the connection works."""
 
     op: Literal["ping"]
 
@@ -94,10 +94,10 @@ _FRAMES: TypeAdapter[Frame] = TypeAdapter(Annotated[Frame, Field(discriminator="
 
 
 def parse(message: str | bytes) -> Frame:
-    """Return the frame that a page sent.
+    """Return the frame in a page's message.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The message is not a valid frame.
     """
     try:
         return _FRAMES.validate_json(message)
@@ -106,10 +106,10 @@ def parse(message: str | bytes) -> Frame:
 
 
 def args_of(frame: Follow) -> Args:
-    """Return the arguments of a topic.
+    """Return the validated arguments of a topic.
 
     Raises:
-        UsageError: There is no such topic, or it has others.
+        UsageError: The topic does not exist, or the arguments are invalid.
     """
     if frame.topic not in TOPICS:
         raise UsageError(f"there is no topic {frame.topic!r}; those are: {', '.join(TOPICS)}")

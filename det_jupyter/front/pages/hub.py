@@ -1,10 +1,10 @@
-"""What there is to follow: topics by name and arguments, each one for all tabs that follow it.
+"""Topics by name and arguments; all tabs that follow the same one share it.
 
-    tab -> topic -> overview             all experiments and slots
-                 -> followed             an experiment: one copy, whichever trial is chosen
-                 -> samples              what devices do
+    tab -> topic -> source -> Overview          all experiments and slots
+                           -> SharedFollower    one experiment, whichever trial is chosen
+                           -> DeviceSamples     utilization of devices
 
-A topic that no tab follows is kept for a moment, as a page that is loaded again asks for the same.
+A topic that no tab follows is kept for some seconds: a page that is reloaded follows it again.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from det_jupyter.errors import UsageError
-from det_jupyter.front.pages.experiment import Experiment, Followed
-from det_jupyter.front.pages.experiments import (
-    Experiments,
-    cluster_topic,
-    comparison_topic,
-    trials_topic,
-)
+from det_jupyter.front.pages.experiment_source import ExperimentSource, SharedFollower
 from det_jupyter.front.pages.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
-from det_jupyter.front.pages.samples import Samples, UsageTopic
-from det_jupyter.front.pages.topic import Maker, Topic
+from det_jupyter.front.pages.overview_sources import (
+    ExperimentsSource,
+    cluster_source,
+    comparison_source,
+    trials_source,
+)
+from det_jupyter.front.pages.topic import Source, Topic
+from det_jupyter.front.pages.usage_source import DeviceSamples, UsageSource
 
 T = TypeVar("T")
 
@@ -36,38 +36,38 @@ _LINGER_S = 30.0
 
 
 class Hub:
-    """All topics, for the loop's thread; one that no tab follows is kept for `linger_s`."""
+    """All topics. Not thread-safe; a topic that no tab follows is kept for `linger_s`."""
 
-    def __init__(self, line: MasterLine, *, linger_s: float = _LINGER_S) -> None:
-        self._line = line
+    def __init__(self, connection: MasterConnection, *, linger_s: float = _LINGER_S) -> None:
+        self._connection = connection
         self._linger_s = linger_s
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-topic")
-        self._overview = Overview(line)
-        self._samples = Samples(line, self._overview)
-        self._followed: dict[int, Followed] = {}
+        self._overview = Overview(connection)
+        self._samples = DeviceSamples(connection, self._overview)
+        self._followed: dict[int, SharedFollower] = {}
         self._topics: dict[str, Topic] = {}
 
     def topic(self, name: str, args: Args) -> Topic:
-        """Return the topic of this name with these arguments.
+        """Return the topic of this name and arguments; make it if it does not exist.
 
         Raises:
-            UsageError: There are too many.
+            UsageError: Too many experiments are followed.
         """
         key = f"{name} {args.model_dump_json()}"
         if key not in self._topics:
 
-            def forget() -> None:
+            def remove() -> None:
                 self._topics.pop(key, None)
 
-            self._topics[key] = Topic(self._maker(name, args), self.in_thread, forget)
+            self._topics[key] = Topic(self._source(name, args), self._in_thread, remove)
         return self._topics[key]
 
     def leave(self, topic: Topic) -> None:
-        """Note that a tab has left a topic; it ends when none is left."""
+        """Stop a topic after a delay if the tab that has left it was the last."""
         if topic.is_idle:
             asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, topic)
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
+    async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
@@ -81,25 +81,29 @@ class Hub:
             self._topics = {key: kept for key, kept in self._topics.items() if kept is not topic}
             topic.stop()
 
-    def _follow(self, number: int) -> Followed:
+    def _shared_follower(self, number: int) -> SharedFollower:
         if number not in self._followed:
-            living = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
-            if len(living) >= _MOST_FOLLOWED:
+            active = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
+            if len(active) >= _MOST_FOLLOWED:
                 raise UsageError(
                     f"{_MOST_FOLLOWED} experiments are open already; close some pages"
                 )
-            self._followed = living | {number: Followed(self._line, self._overview, number)}
+            self._followed = active | {
+                number: SharedFollower(self._connection, self._overview, number)
+            }
         return self._followed[number]
 
-    def _maker(self, name: str, args: Args) -> Maker:
-        overview, line = self._overview, self._line
+    def _source(self, name: str, args: Args) -> Source:
+        overview, connection = self._overview, self._connection
         match args:
             case UsageArgs():
-                return UsageTopic(self._samples, float(args.period_s))
+                return UsageSource(self._samples, float(args.period_s))
             case ExperimentArgs():
-                return Experiment(self._follow(args.experiment_id), args.chosen)
+                return ExperimentSource(self._shared_follower(args.experiment_id), args.chosen)
             case ComparisonArgs():
-                return comparison_topic(overview, line, args.experiment_ids)
+                return comparison_source(overview, connection, args.experiment_ids)
         if name == "experiments":
-            return Experiments(overview)
-        return cluster_topic(overview) if name == "cluster" else trials_topic(overview, line)
+            return ExperimentsSource(overview)
+        return (
+            cluster_source(overview) if name == "cluster" else trials_source(overview, connection)
+        )

@@ -1,21 +1,20 @@
-"""Who wants to hear of something: the first one starts it, the last one stops it."""
+"""Callbacks of something that runs only while it has at least one."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
 
 
 class Listeners(Generic[P]):
-    """Functions to be called; for any thread.
+    """A set of callbacks. Thread-safe.
 
     Args:
-        start: Called before the first one is there; what it returns is called after the last
-            one has left.
+        start: Called when the first callback is added. It returns a function that is called when
+            the last one is removed.
     """
 
     def __init__(self, start: Callable[[], Callable[[], None]]) -> None:
@@ -24,24 +23,26 @@ class Listeners(Generic[P]):
         self._all: list[Callable[P, None]] = []
 
     def add(self, listener: Callable[P, None]) -> Callable[[], None]:
-        """Call it from now on; return what ends that, which is safe to call twice."""
+        """Add a callback; return a function that removes it. That function is idempotent."""
         with self._lock:
             self._all = [*self._all, listener]
             if len(self._all) == 1:
                 self._stop = self._start()
-        return partial(self._remove, listener)
 
-    def _remove(self, listener: Callable[P, None]) -> None:
-        with self._lock:
-            if listener in self._all:
-                self._all = [other for other in self._all if other != listener]
-                if not self._all:
-                    self._stop()
+        def remove() -> None:
+            with self._lock:
+                if listener in self._all:
+                    self._all = [other for other in self._all if other != listener]
+                    if not self._all:
+                        self._stop()
+
+        return remove
 
     @property
     def is_idle(self) -> bool:
         return not self._all
 
-    def tell(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call all callbacks, in the caller's thread."""
         for listener in self._all:
             listener(*args, **kwargs)

@@ -1,10 +1,10 @@
-"""All experiments and all slots, kept current from the master; one for all tabs.
+"""The rows of all experiments, and all slots, kept up to date; one copy for all tabs.
 
-    reader       the whole list once, then the feed without its data: which have changed
-    refresher    rows of those alone, and slots and queues, a few times a second at most
+    reader       fetches the whole list once, then reads from the feed which rows change
+    refresher    fetches those rows, slots and queues, a few times a second at most
 
-So a list of thousands costs what changes in it. An experiment that is being deleted is asked for
-until it is gone: the feed says nothing of what is no more.
+So the cost for a list of thousands depends only on what changes in it. An experiment that is being
+deleted is polled until it is gone, because the feed has no item for that.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from det_jupyter.contract.messages import ClusterView, ExperimentQuery, Experime
 from det_jupyter.contract.messages.queries import MAX_IDS
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.front.pages.listeners import Listeners
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 
 logger = logging.getLogger(__name__)
 
-QUEUE_FRONT = 16  # waiting trials of each pool whose reasons are known: each costs the master time
+QUEUE_FRONT = 16  # waiting trials per pool whose reasons are fetched; the master computes each
 _PERIOD_S = 0.1
 _CLUSTER_PERIOD_S = 0.35
-_ESTIMATES_S = 5.0  # reasons get better estimates without an item in the feed
-_SHARE = 5  # of the time, asking may take one part in so many
-_AGAIN_S = 0.5
+_ESTIMATES_S = 5.0  # estimates in reasons change without an item in the feed
+_SHARE = 5  # a pause after a request is at least so many times its duration
+_RETRY_S = 0.5
 
-Numbers = Collection[int]
+Ids = Collection[int]
 
 
 class Overview:
-    """Rows of all experiments by number, and slots and queues.
+    """Rows of all experiments by id, and slots and queues.
 
-    Listeners are called with the numbers of experiments that have changed and of those that are
-    gone; with none of both when slots or queues have changed.
+    Listeners are called with the ids of changed and of deleted experiments; with neither when
+    slots or queues have changed.
     """
 
-    def __init__(self, line: MasterLine) -> None:
-        self._line = line
+    def __init__(self, connection: MasterConnection) -> None:
+        self._connection = connection
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._dirty: set[int] = set()
@@ -51,7 +51,7 @@ class Overview:
         self.rows: dict[int, ExperimentRow] = {}  # replaced, never changed
         self.is_ready = False
         self.cluster: ClusterView | None = None
-        self.listeners: Listeners[[Numbers, Numbers]] = Listeners(self._start)
+        self.listeners: Listeners[[Ids, Ids]] = Listeners(self._start)
 
     def _start(self) -> Callable[[], None]:
         stopped = threading.Event()
@@ -69,17 +69,17 @@ class Overview:
     def _until(
         self, target: Callable[[Client, threading.Event], None], stopped: threading.Event
     ) -> None:
-        """Go on through restarts of the master, and through errors of it."""
+        """Run `target` again after each error, until `stopped` is set."""
         while not stopped.is_set():
             try:
-                target(self._line.client(), stopped)
+                target(self._connection.client(), stopped)
             except MasterUnreachable as error:
                 logger.debug("%s", error)
             except DetError as error:  # such as a master of another version
                 logger.warning("%s", error)
-            except Exception:  # the thread's boundary: what is shown would stand still
+            except Exception:  # the thread's boundary: without it, pages show nothing new
                 logger.exception("following all experiments")
-            stopped.wait(_AGAIN_S)
+            stopped.wait(_RETRY_S)
 
     def _read(self, client: Client, stopped: threading.Event) -> None:
         found = client.find(ExperimentQuery(archived=True, sort="oldest"))
@@ -107,40 +107,40 @@ class Overview:
         changed = [number for number, row in self.rows.items() if before.get(number) != row]
         gone = [number for number in before if number not in self.rows]
         self._changed.set()
-        self.listeners.tell(changed, gone)
+        self.listeners.notify(changed, gone)
 
     def _refresh(self, client: Client, stopped: threading.Event) -> None:
         while not stopped.is_set():
-            self._changed.wait(self._pause())
+            self._changed.wait(self._timeout_s())
             self._changed.clear()
             started = time.monotonic()
             self._refresh_rows(client)
             self._refresh_cluster(client)
             stopped.wait(max(_PERIOD_S, _SHARE * (time.monotonic() - started)))
 
-    def _pause(self) -> float:
+    def _timeout_s(self) -> float:
         if any(row.state is State.DELETING for row in self.rows.values()):
-            return _AGAIN_S
+            return _RETRY_S
         if self._is_cluster_due:
             return max(0.0, self._cluster_not_before - time.monotonic())
         return _ESTIMATES_S
 
     def _refresh_rows(self, client: Client) -> None:
         with self._lock:
-            asked, self._dirty = self._dirty, set()
-        asked |= {number for number, row in self.rows.items() if row.state is State.DELETING}
+            ids, self._dirty = self._dirty, set()
+        ids |= {number for number, row in self.rows.items() if row.state is State.DELETING}
         try:
-            found = _find(client, sorted(asked))
+            found = _find(client, sorted(ids))
         except BaseException:
             with self._lock:
-                self._dirty |= asked
+                self._dirty |= ids
             raise
-        gone = [number for number in asked if number not in found and number in self.rows]
+        gone = [number for number in ids if number not in found and number in self.rows]
         with self._lock:
             rows = {**self.rows, **found}
             self.rows = {number: row for number, row in rows.items() if number not in gone}
-        if asked:
-            self.listeners.tell(found.keys(), gone)
+        if ids:
+            self.listeners.notify(found.keys(), gone)
 
     def _refresh_cluster(self, client: Client) -> None:
         now = time.monotonic()
@@ -157,7 +157,7 @@ class Overview:
         cost_s = time.monotonic() - now
         self._cluster_at = time.monotonic()
         self._cluster_not_before = self._cluster_at + max(_CLUSTER_PERIOD_S, _SHARE * cost_s)
-        self.listeners.tell((), ())
+        self.listeners.notify((), ())
 
 
 def _find(client: Client, numbers: list[int]) -> dict[int, ExperimentRow]:

@@ -1,47 +1,65 @@
-"""The feeder's WebSocket server: `/socket` on the loopback, for those who have the token."""
+"""The feeder's WebSocket server: `/socket` on the loopback interface, with a token.
+
+Other users of the computer can connect to its port too, so connections are bounded: one waits
+(`host/waiting.py`) until it has sent a request with the token. When no file descriptor is left for
+another connection, the server pauses for a second: tornado would retry at once and log each time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
+import socket
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tornado.http1connection import HTTP1Connection
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.host.programs import raise_file_limit
+from det_jupyter.contract.host.waiting import HEAD_BYTES, MOST_WAITING, Waiting
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, Hello, MasterState
 from det_jupyter.front.pages.codec import to_text
 from det_jupyter.front.pages.hub import Hub
-from det_jupyter.front.pages.listening import make_waiting
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import Questions, Tab
 
 logger = logging.getLogger(__name__)
 
-_MOST_FRAME_BYTES = 1 << 20  # of a page: follows and questions are short
-_LOOK_S = 0.5
+_MOST_FRAME_BYTES = 1 << 20  # from pages, whose requests are short
+_CHECK_MASTER_S = 0.5
 _PING_S = 30
+_ACCEPTED_AT_ONCE = 32
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S = 1.0
+_COMPLAIN_S = 60.0
 
 
 class Feeder:
-    """What all sockets share."""
+    """The state that all sockets share."""
 
-    def __init__(self, token: str, line: MasterLine) -> None:
+    def __init__(self, token: str, connection: MasterConnection) -> None:
         self._token = token
-        self._line = line
-        self.tabs: set[Callable[[str], None]] = set()  # are told what becomes of the master
-        self.waiting = make_waiting()
+        self._connection = connection
+        self.tabs: set[Callable[[str], None]] = set()  # senders, for the frame `master`
+        most_files, _ = raise_file_limit()
+        self.waiting = Waiting(IOStream.close, most=min(MOST_WAITING, most_files // 4))
         self.instance = uuid.uuid4().hex
-        self.hub = Hub(line)
-        self.questions = Questions(line)
+        self.hub = Hub(connection)
+        self.questions = Questions(connection)
         self.master = MasterState(state="starting")
 
-    def is_known(self, authorization: str) -> bool:
-        """Return whether a header has the token."""
+    def is_authorized(self, authorization: str) -> bool:
+        """Return whether an Authorization header contains the token."""
         return hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode())
 
     def hello(self) -> str:
@@ -54,11 +72,11 @@ class Feeder:
         )
         return to_text(**hello.model_dump())
 
-    async def look(self) -> None:
-        """Look for the master, and tell all tabs if its state is another one."""
+    async def check_master(self) -> None:
+        """Look for the master; send its state to all tabs if it has changed."""
         try:
-            master = await asyncio.to_thread(self._line.look)
-        except Exception:  # the boundary of the task: pages would not hear of the master again
+            master = await asyncio.to_thread(self._connection.check)
+        except Exception:  # the task's boundary: without it, pages get no more states
             logger.exception("looking for the master")
             return
         if master != self.master:
@@ -67,11 +85,11 @@ class Feeder:
             for send in list(self.tabs):
                 send(frame)
 
-    async def watch(self) -> None:
-        """Look for the master, without end."""
+    async def watch_master(self) -> None:
+        """Look for the master periodically, until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(_LOOK_S)
+            await self.check_master()
+            await asyncio.sleep(_CHECK_MASTER_S)
 
     def close(self) -> None:
         self.hub.close()
@@ -79,16 +97,16 @@ class Feeder:
 
 
 class Socket(WebSocketHandler):
-    """The socket of a tab, as the server extension passes it on."""
+    """The socket of a tab, relayed by the server extension."""
 
     def initialize(self, feeder: Feeder) -> None:
         self._feeder = feeder
         self._tab: Tab | None = None
 
     def prepare(self) -> None:
-        """Refuse those without the token before anything else; browsers cannot send one."""
-        is_known = self._feeder.is_known(self.request.headers.get("Authorization", ""))
-        if not is_known or "Origin" in self.request.headers:
+        """Refuse requests without the token, and those of browsers, which send an Origin."""
+        is_authorized = self._feeder.is_authorized(self.request.headers.get("Authorization", ""))
+        if not is_authorized or "Origin" in self.request.headers:
             self.set_status(403)
             self.finish()
         elif isinstance(connection := self.request.connection, HTTP1Connection):
@@ -104,7 +122,7 @@ class Socket(WebSocketHandler):
 
     def on_message(self, message: str | bytes) -> None:
         if self._tab is not None:
-            self._tab.take(message)
+            self._tab.handle(message)
 
     def on_close(self) -> None:
         self._feeder.tabs.discard(self._send)
@@ -116,11 +134,13 @@ class Socket(WebSocketHandler):
             sent = self.write_message(frame, binary=isinstance(frame, bytes))
         except WebSocketClosedError:
             return
-        sent.add_done_callback(lambda future: future.exception())  # it is closed meanwhile
+        sent.add_done_callback(
+            lambda future: future.exception()
+        )  # retrieves it: the socket was closed meanwhile
 
 
-class Absent(RequestHandler):
-    """There is nothing else here."""
+class NotFoundHandler(RequestHandler):
+    """Answers all other paths with 404."""
 
     def prepare(self) -> None:
         self.set_status(404)
@@ -128,10 +148,76 @@ class Absent(RequestHandler):
 
 
 def make_application(feeder: Feeder) -> Application:
+    """Return the tornado application of the feeder."""
     return Application(
         [("/socket", Socket, {"feeder": feeder})],
-        default_handler_class=Absent,
+        default_handler_class=NotFoundHandler,
         websocket_max_message_size=_MOST_FRAME_BYTES,
         websocket_ping_interval=_PING_S,
         log_function=lambda handler: None,
     )
+
+
+class BoundedServer(HTTPServer):
+    """An HTTP server that bounds the connections which have sent no request yet.
+
+    Args:
+        waiting: The connections without a request with the token; it drops the oldest.
+    """
+
+    def initialize(self, app: Application, waiting: Waiting[IOStream]) -> None:  # type: ignore[override]
+        """See HTTPServer."""
+        super().initialize(app, max_header_size=HEAD_BYTES, max_body_size=HEAD_BYTES)
+        self._waiting = waiting
+        self._listeners: list[socket.socket] = []
+        self._complained_at = -_COMPLAIN_S
+
+    def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
+        """Start accepting connections."""
+        for listener in sockets:
+            self._listeners.append(listener)
+            self._resume(listener)
+
+    def stop(self) -> None:
+        """Close the listening sockets."""
+        while self._listeners:
+            listener = self._listeners.pop()
+            IOLoop.current().remove_handler(listener)
+            listener.close()
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        """Serve a new connection; called by tornado."""
+        self._waiting.add(stream)
+        super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: Any) -> None:
+        """Remove a closed connection from `waiting`; called by tornado."""
+        self._waiting.remove(server_conn.stream)
+        super().on_close(server_conn)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            IOLoop.current().add_handler(listener, self._accept, IOLoop.READ)
+
+    def _accept(self, listener: socket.socket, events: int) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                connection, address = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(listener, error)
+                return
+            self._handle_connection(connection, address)
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        loop = IOLoop.current()
+        loop.remove_handler(listener)
+        loop.call_later(_PAUSE_S, self._resume, listener)
+        if (now := time.monotonic()) - self._complained_at >= _COMPLAIN_S:
+            self._complained_at = now
+            logger.warning("no more connections can be accepted for now: %s", error.strerror)

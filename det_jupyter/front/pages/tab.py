@@ -1,6 +1,6 @@
-"""One tab's socket: what it follows and asks. Frames that make no sense are answered as errors.
+"""One browser tab: its subscriptions and questions. Invalid frames are answered with errors.
 
-Questions are those of answers/answers.py, and buttons.
+Questions are those of answers/answers.py, and two more: `command` (a button) and `kept`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from det_jupyter.front.answers.commands import carry_out_command
 from det_jupyter.front.pages.codec import pack, to_text
 from det_jupyter.front.pages.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
 from det_jupyter.front.pages.hub import Hub
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.topic import Following, Topic
 
 logger = logging.getLogger(__name__)
 
 MOST_TOPICS = 100
 CHANGING = frozenset({"change", "command", "profile"})
-MOST_OF_TAB = 12  # questions at a time
-_NUM_THREADS = 16  # a profile takes one for as long as it takes
+MOST_OF_TAB = 12  # questions at the same time
+_NUM_THREADS = 16  # a profile occupies one until it is recorded
 
 READ_ONLY = "you may look at experiments on this server, and not change them"
 TOO_MANY = "too many questions at once; ask again when some are answered"
 
 
 def command_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> None:
-    """Carry out the button `command`: a verb, or a remedy by its id."""
+    """Carry out the button `command`: a verb, or the id of a remedy."""
     queue = fetch_cluster(client, experiment_id).queue
     reasons = [entry.reason for entry in queue if entry.experiment_id == experiment_id]
     carry_out_command(client, experiment_id, str(question.get("command")), reasons)
@@ -49,16 +49,16 @@ ANSWERERS_HERE: Mapping[str, Answerer] = {
 
 
 class Questions:
-    """Answers questions in threads."""
+    """Answers the questions of all tabs, in a pool of threads."""
 
-    def __init__(self, line: MasterLine) -> None:
-        self._line = line
+    def __init__(self, connection: MasterConnection) -> None:
+        self._connection = connection
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
 
     async def answer(
         self, experiment_id: int, question: Mapping[str, Any], *, may_write: bool
     ) -> dict[str, Any]:
-        """Return the answer; its `error` says why there is none."""
+        """Return the answer, or `{"error": ...}`."""
         if str(question.get("type")) in CHANGING and not may_write:
             return {"error": READ_ONLY}
         loop = asyncio.get_running_loop()
@@ -69,14 +69,19 @@ class Questions:
 
     def _answer(self, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            client = self._line.client()
+            client = self._connection.client()
         except DetError as error:
             return {"error": str(error)}
         return answer(client, experiment_id, question, ANSWERERS_HERE)
 
 
 class Tab:
-    """A tab."""
+    """A tab's end of a socket.
+
+    Args:
+        send: Sends a frame to the tab.
+        may_write: Whether its user may change experiments.
+    """
 
     def __init__(
         self,
@@ -93,7 +98,8 @@ class Tab:
         self._followed: dict[int, tuple[Topic, Following]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def take(self, message: str | bytes) -> None:
+    def handle(self, message: str | bytes) -> None:
+        """Handle a frame from the tab."""
         try:
             frame = parse(message)
         except UsageError as error:
@@ -114,7 +120,7 @@ class Tab:
                 assert_never(frame)
 
     def close(self) -> None:
-        """Leave all topics; answers that come are not sent."""
+        """Leave all topics and cancel questions."""
         for number in list(self._followed):
             self._leave(number)
         for task in self._asking:
@@ -151,20 +157,20 @@ class Tab:
         if len(self._asking) >= MOST_OF_TAB:
             self._answer(frame.id, {"error": TOO_MANY})
             return
-        task = asyncio.create_task(self._ask_and_answer(frame))
+        task = asyncio.create_task(self._send_answer_to(frame))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask_and_answer(self, frame: Ask) -> None:
+    async def _send_answer_to(self, frame: Ask) -> None:
         try:
-            said = await self._questions.answer(
+            answer = await self._questions.answer(
                 frame.experiment_id, frame.question, may_write=self._may_write
             )
-            self._answer(frame.id, said)
+            self._answer(frame.id, answer)
         except Exception as error:  # the boundary to the browser
             logger.exception("a question about experiment %d", frame.experiment_id)
             self._answer(frame.id, {"error": error_text(error)})
 
-    def _answer(self, number: int, said: dict[str, Any]) -> None:
-        data = {name: value for name, value in said.items() if name not in ("error", "request")}
-        self._send(pack(data).frame(op="answer", id=number, error=said.get("error", "")))
+    def _answer(self, number: int, answer: dict[str, Any]) -> None:
+        data = {name: value for name, value in answer.items() if name not in ("error", "request")}
+        self._send(pack(data).frame(op="answer", id=number, error=answer.get("error", "")))

@@ -12,13 +12,13 @@ from det_jupyter.front.pages import hub as hubs
 from det_jupyter.front.pages import tab as tabs
 from det_jupyter.front.pages.frames import NoArgs, UsageArgs
 from det_jupyter.front.pages.hub import Hub
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import MOST_OF_TAB, Questions, Tab
 from tests.frames import unpack
 
 
-class Nobody(MasterLine):
-    """A line to no master."""
+class Nobody(MasterConnection):
+    """A connection to no master."""
 
     def __init__(self) -> None:
         super().__init__(may_start=False)
@@ -27,8 +27,8 @@ class Nobody(MasterLine):
         raise MasterUnreachable("no master")
 
 
-class Refusing(MasterLine):
-    """A line to a master that has not what is asked for."""
+class Refusing(MasterConnection):
+    """A connection to a master that has not what is asked for."""
 
     def __init__(self) -> None:
         super().__init__(may_start=False)
@@ -48,9 +48,11 @@ class Slow(Questions):
         return {"error": "", "type": "config", "yaml": "a: 1"}
 
 
-def run(test: Callable[[Hub], Coroutine[Any, Any, None]], line: MasterLine | None = None) -> None:
+def run(
+    test: Callable[[Hub], Coroutine[Any, Any, None]], connection: MasterConnection | None = None
+) -> None:
     async def act() -> None:
-        hub = Hub(line or Nobody(), linger_s=0.01)
+        hub = Hub(connection or Nobody(), linger_s=0.01)
         await test(hub)
         hub.close()
 
@@ -69,8 +71,8 @@ def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
         assert hub.topic("usage", UsageArgs(period_s=2)) is not hub.topic("usage", UsageArgs())
         one, other = (Tab(hub, Slow(), lambda frame: None, may_write=True) for _ in range(2))
         for tab in (one, other):
-            tab.take('{"op": "follow", "id": 1, "topic": "cluster"}')
-            tab.take('{"op": "follow", "id": 2, "topic": "usage"}')
+            tab.handle('{"op": "follow", "id": 1, "topic": "cluster"}')
+            tab.handle('{"op": "follow", "id": 2, "topic": "usage"}')
         assert threads() == {"det-read", "det-refresh", "det-samples"}
         one.close()
         await asyncio.sleep(0.05)
@@ -92,7 +94,7 @@ def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: An
         slow = Slow()
         tab = Tab(hub, slow, lambda frame: said.append(unpack(frame)), may_write=True)
         for number in range(1, 4):
-            tab.take(
+            tab.handle(
                 f'{{"op": "follow", "id": {number}, "topic": "experiment", '
                 f'"args": {{"experiment_id": {number}}}}}'
             )
@@ -100,10 +102,10 @@ def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: An
             (3, "2 experiments are open already; close some pages")
         ]
         for number in (4, 5):
-            tab.take(f'{{"op": "follow", "id": {number}, "topic": "cluster"}}')
+            tab.handle(f'{{"op": "follow", "id": {number}, "topic": "cluster"}}')
         assert (said[-1]["id"], said[-1]["error"]) == (5, "a tab can follow 3 topics at a time")
         for number in range(MOST_OF_TAB + 1):
-            tab.take(
+            tab.handle(
                 f'{{"op": "ask", "id": {number}, "experiment_id": 1, "question": '
                 '{"type": "config"}}'
             )
@@ -130,7 +132,7 @@ def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
         said: list[dict[str, Any]] = []
         tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
         for number in (1, 2):
-            tab.take(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
+            tab.handle(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
             async with asyncio.timeout(60):
                 while len(said) < number:
                     await asyncio.sleep(0.01)

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import Questions
 
 
-class Line(MasterLine):
-    """A line to a master that is not asked."""
+class Line(MasterConnection):
+    """A connection to a master that is not asked."""
 
     def __init__(self) -> None:
         super().__init__(may_start=False)

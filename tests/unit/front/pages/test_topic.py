@@ -25,10 +25,10 @@ def _making_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counter:
-    """A maker whose state is how often something happened."""
+    """A source whose state is how often something happened."""
 
     period_s = 0.0
-    beat_s: float | None = None
+    max_age_s: float | None = None
 
     def __init__(self) -> None:
         self.num = 0
@@ -37,7 +37,7 @@ class Counter:
         self.errors: list[Exception] = []
         self.mark: Callable[[], None] = lambda: None
 
-    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
+    def start(self, mark: Callable[[], None]) -> Callable[[], None]:
         self.mark = mark
         self.num_begun += 1
         return self.end
@@ -45,7 +45,7 @@ class Counter:
     def end(self) -> None:
         self.num_ended += 1
 
-    def make(self, version: int) -> bool:
+    def update(self, version: int) -> bool:
         if self.errors:
             raise self.errors.pop()
         is_new = not self.made or self.made[-1] != self.num
@@ -85,26 +85,26 @@ async def settle() -> None:
 
 
 def run(test: Callable[[Counter, Topic], Awaitable[None]]) -> Counter:
-    maker = Counter()
+    source = Counter()
 
     async def act() -> None:
         over: list[str] = []
-        topic = Topic(maker, in_thread, lambda: over.append("over"))
-        await test(maker, topic)
+        topic = Topic(source, in_thread, lambda: over.append("over"))
+        await test(source, topic)
         topic.stop()
 
     asyncio.run(act())
-    return maker
+    return source
 
 
 def test_news_are_numbered_upwards_and_a_state_that_is_the_same_is_none() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         tab = Tab()
         topic.add(tab.following)
         await settle()
-        maker.happen()
+        source.happen()
         await settle()
-        maker.mark()
+        source.mark()
         await settle()
         assert tab.nums == [0, 1]
         assert tab.frames[0]["seq"] < tab.frames[1]["seq"]
@@ -114,12 +114,12 @@ def test_news_are_numbered_upwards_and_a_state_that_is_the_same_is_none() -> Non
 
 
 def test_a_tab_that_does_not_acknowledge_is_sent_no_more_and_then_the_newest() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         slow, quick = Tab(), Tab()
         topic.add(slow.following)
         topic.add(quick.following)
         for _ in range(50):
-            maker.happen()
+            source.happen()
             await settle()
             quick.ack()
             topic.wake()
@@ -135,13 +135,13 @@ def test_a_tab_that_does_not_acknowledge_is_sent_no_more_and_then_the_newest() -
 
 
 def test_nothing_is_made_while_no_tab_can_take_it() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         hidden = Tab()
         topic.add(hidden.following)
         for _ in range(30):
-            maker.happen()
+            source.happen()
             await settle()
-        assert len(maker.made) == MOST_UNACKED
+        assert len(source.made) == MOST_UNACKED
 
     run(act)
 
@@ -153,20 +153,20 @@ def test_a_version_that_was_costly_to_make_is_followed_by_a_pause_three_times_as
     monkeypatch.setattr(topics, "_COST_SHARE", COST_SHARE)
     monkeypatch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    async def act(maker: Counter, topic: Topic) -> None:
-        make = maker.make
+    async def act(source: Counter, topic: Topic) -> None:
+        make = source.update
 
         def make_for_a_second(version: int) -> bool:
             now[0] += 1.0
             return make(version)
 
-        maker.make = make_for_a_second  # type: ignore[method-assign]  # a fake's
+        source.update = make_for_a_second  # type: ignore[method-assign]  # a fake's
         tab = Tab()
         topic.add(tab.following)
         await settle()
         for after_s, nums in ((0.0, [0]), (2.75, [0]), (0.25, [0, 3])):
             now[0] += after_s
-            maker.happen()
+            source.happen()
             topic.wake()  # for the real clock goes on slowly
             await settle()
             assert tab.nums == nums
@@ -175,7 +175,7 @@ def test_a_version_that_was_costly_to_make_is_followed_by_a_pause_three_times_as
 
 
 def test_a_tab_that_comes_again_is_sent_what_it_lacks_alone() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         first = Tab()
         topic.add(first.following)
         await settle()
@@ -185,7 +185,7 @@ def test_a_tab_that_comes_again_is_sent_what_it_lacks_alone() -> None:
         topic.add(again.following)
         await settle()
         assert again.frames == []
-        maker.happen()
+        source.happen()
         await settle()
         assert [frame["data"] for frame in again.frames] == [{"num": 1, "is_whole": False}]
 
@@ -193,7 +193,7 @@ def test_a_tab_that_comes_again_is_sent_what_it_lacks_alone() -> None:
 
 
 def test_a_number_of_another_life_means_nothing() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         for since in (topic._first - 1, 1, 2**53):
             tab = Tab(since=since)
             topic.add(tab.following)
@@ -204,10 +204,10 @@ def test_a_number_of_another_life_means_nothing() -> None:
 
 
 def test_without_a_master_it_is_tried_again_until_it_works() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
-        topics._AGAIN_S, before = 0.0, topics._AGAIN_S
+    async def act(source: Counter, topic: Topic) -> None:
+        topics._RETRY_S, before = 0.0, topics._RETRY_S
         try:
-            maker.errors = [MasterUnreachable("gone"), MasterUnreachable("gone")]
+            source.errors = [MasterUnreachable("gone"), MasterUnreachable("gone")]
             tab = Tab()
             topic.add(tab.following)
             async with asyncio.timeout(60):
@@ -215,18 +215,18 @@ def test_without_a_master_it_is_tried_again_until_it_works() -> None:
                     await asyncio.sleep(0.001)
             assert tab.nums == [0]
         finally:
-            topics._AGAIN_S = before
+            topics._RETRY_S = before
 
     run(act)
 
 
 def test_what_is_gone_ends_with_a_sentence() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
         tab = Tab()
         topic.add(tab.following)
         await settle()
-        maker.errors = [NotFound("experiment 7 was deleted")]
-        maker.happen()
+        source.errors = [NotFound("experiment 7 was deleted")]
+        source.happen()
         await settle()
         assert tab.frames[-1] == {"op": "error", "id": 7, "error": "experiment 7 was deleted"}
         assert topic.is_idle
@@ -235,8 +235,8 @@ def test_what_is_gone_ends_with_a_sentence() -> None:
 
 
 def test_a_mistake_of_ours_ends_the_topic_and_not_the_feeder() -> None:
-    async def act(maker: Counter, topic: Topic) -> None:
-        maker.errors = [ZeroDivisionError("oh")]
+    async def act(source: Counter, topic: Topic) -> None:
+        source.errors = [ZeroDivisionError("oh")]
         tab = Tab()
         topic.add(tab.following)
         await settle()

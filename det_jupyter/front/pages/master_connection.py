@@ -1,9 +1,8 @@
-"""The feeder's line to the master: finds it, says what is wrong with it, and never starts one
-that was stopped.
+"""The feeder's connection to the master: finds it and reports its state to pages.
 
-A master that was killed has left its file behind: it is started again, as every program that
-watches does (`autostart.require_master`). Whether one is started at first is for the Jupyter
-server's administrator to say.
+A master that was killed has left its file behind and is restarted, as by every program that
+watches it (`autostart.require_master`). One that was stopped is not. Whether one is started when
+the feeder starts is a setting of the Jupyter Server's administrator.
 """
 
 from __future__ import annotations
@@ -22,8 +21,12 @@ from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 logger = logging.getLogger(__name__)
 
 
-class MasterLine:
-    """The line to the user's master; for any thread. The first `look` starts one, if it may."""
+class MasterConnection:
+    """The connection to the user's master. Thread-safe.
+
+    Args:
+        may_start: Whether the first `check` starts a master if none runs.
+    """
 
     def __init__(self, *, may_start: bool) -> None:
         self._may_start = may_start
@@ -33,18 +36,18 @@ class MasterLine:
         self._starting: threading.Thread | None = None
 
     def client(self) -> Client:
-        """Return what talks to the master.
+        """Return the client of the master.
 
         Raises:
-            MasterUnreachable: There is none that could be talked to.
+            MasterUnreachable: No master of this protocol runs.
         """
         with self._lock:
             if self._client is None:
                 self._client = Client(Session(_locate(), locate=_locate))
             return self._client
 
-    def look(self) -> MasterState:
-        """Return the state of the master; starts it in the background where that is due."""
+    def check(self) -> MasterState:
+        """Return the state of the master; start it in the background where that is due."""
         try:
             info = find_master()
             if info is None:
@@ -55,7 +58,7 @@ class MasterLine:
             return MasterState(state="mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
             return MasterState(state="silent", problem=str(error), command=error.command)
-        except (DetError, OSError) as error:  # its folder cannot be used
+        except (DetError, OSError) as error:  # its folder cannot be read
             return MasterState(state="stopped", problem=f"the master cannot be found: {error}")
         self._may_start, self._start_problem = False, ""
         return MasterState(state="running", version=info.version)
@@ -63,9 +66,9 @@ class MasterLine:
     def _absent(self) -> MasterState:
         if self._starting is not None and self._starting.is_alive():
             return MasterState(state="starting")
-        # A master that is stopped takes its file away; ours was killed if the file is there.
-        is_ours_gone = self._client is not None and not self._start_problem
-        if self._may_start or (is_ours_gone and paths.master_file().exists()):
+        # A master that stops removes its file; ours was killed if the file is there.
+        was_connected = self._client is not None and not self._start_problem
+        if self._may_start or (was_connected and paths.master_file().exists()):
             self._may_start = False
             self._starting = threading.Thread(target=self._start, name="det-start", daemon=True)
             self._starting.start()
@@ -81,11 +84,10 @@ class MasterLine:
 
 
 def _locate() -> MasterInfo:
-    """Return where the master is.
+    """Return the running master's address.
 
     Raises:
-        MasterUnreachable: There is none that could be talked to: what follows it waits for another
-            one, or for its folder to come back.
+        MasterUnreachable: None runs, or its folder cannot be read: callers retry.
     """
     try:
         info = find_master()

@@ -11,8 +11,8 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import birth_of
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.front.pages import master as masters
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages import master_connection as masters
+from det_jupyter.front.pages.master_connection import MasterConnection
 
 
 @pytest.fixture(autouse=True)
@@ -46,27 +46,27 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_master_that_is_not_there_is_not_started(starts: list[str]) -> None:
-    line = MasterLine(may_start=False)
-    assert line.look().state == "stopped"
-    assert line.look().problem == ""
+    connection = MasterConnection(may_start=False)
+    assert connection.check().state == "stopped"
+    assert connection.check().problem == ""
     with pytest.raises(MasterUnreachable, match="start it"):
-        line.client()
+        connection.client()
     assert starts == []
 
 
 def test_one_that_may_be_started_is_tried_once_and_the_problem_is_said(starts: list[str]) -> None:
-    line = MasterLine(may_start=True)
-    assert line.look().state == "starting"
-    assert line._starting is not None
-    line._starting.join(10)
-    said = line.look()
+    connection = MasterConnection(may_start=True)
+    assert connection.check().state == "starting"
+    assert connection._starting is not None
+    connection._starting.join(10)
+    said = connection.check()
     assert (said.state, said.problem) == ("stopped", "the master did not start (exit status 1)")
     assert starts == ["start"]
 
 
 def test_a_running_master_is_said_with_its_version() -> None:
     announce()
-    said = MasterLine(may_start=False).look()
+    said = MasterConnection(may_start=False).check()
     assert said.model_dump() == {
         "state": "running",
         "version": "0.0.9",
@@ -77,7 +77,7 @@ def test_a_running_master_is_said_with_its_version() -> None:
 
 def test_another_version_is_said_with_the_command_that_stops_it() -> None:
     announce(protocol=PROTOCOL + 1)
-    said = MasterLine(may_start=True).look()
+    said = MasterConnection(may_start=True).check()
     assert said.state == "mismatch"
     assert said.command.endswith("-m det_jupyter.master stop")
     assert said.command in said.problem
@@ -87,35 +87,35 @@ def test_one_that_was_killed_is_started_again_and_one_that_was_stopped_is_not(
     starts: list[str],
 ) -> None:
     announce()
-    line = MasterLine(may_start=False)
-    assert line.look().state == "running"
+    connection = MasterConnection(may_start=False)
+    assert connection.check().state == "running"
     announce(pid=2**22 - 7, birth="gone")
-    assert line.look().state == "starting"
-    other = MasterLine(may_start=False)
+    assert connection.check().state == "starting"
+    other = MasterConnection(may_start=False)
     announce()
-    assert other.look().state == "running"
+    assert other.check().state == "running"
     paths.master_file().unlink()
-    assert other.look().state == "stopped"
+    assert other.check().state == "stopped"
     assert starts == ["start"]
 
 
 def test_a_folder_that_cannot_be_read_is_said(home: Path) -> None:
     paths.master_file().parent.mkdir(parents=True, exist_ok=True)
     paths.master_file().mkdir()
-    said = MasterLine(may_start=True).look()
+    said = MasterConnection(may_start=True).check()
     assert said.state == "stopped"
     assert said.problem.startswith("the master cannot be found: ")
 
 
 def test_topics_wait_for_a_master_of_our_version_and_for_a_folder() -> None:
     announce(protocol=PROTOCOL + 1)
-    line = MasterLine(may_start=False)
+    connection = MasterConnection(may_start=False)
     with pytest.raises(MasterUnreachable, match=f"protocol {PROTOCOL + 1}"):
-        line.client()
+        connection.client()
     paths.master_file().unlink()
     paths.master_file().mkdir()
     with pytest.raises(MasterUnreachable):
-        line.client()
+        connection.client()
     paths.master_file().rmdir()
     announce()
-    line.client().session.close()
+    connection.client().session.close()

@@ -1,7 +1,7 @@
-"""The topic `usage`: what the devices of all agents do; asked for once, for all tabs.
+"""The topic `usage`: utilization of the devices of all agents; fetched once for all tabs.
 
-A tab says how often it wants to hear of it; the agents are asked as often as the most eager tab
-wants. Each tab is sent all samples since its last news, as many as are kept.
+Each tab follows it with a period; samples are fetched at the shortest of these. A tab is sent all
+samples since its last news, up to `MAX_SAMPLES` per agent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from det_jupyter.contract.messages import AgentStatus, SeriesQuery
 from det_jupyter.errors import DetError, MasterUnreachable, NotFound
 from det_jupyter.front.pages.listeners import Listeners
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
 from det_jupyter.front.pages.topic import next_number
 from det_jupyter.view.build.usage import NAMES, build_usage
@@ -25,16 +25,16 @@ from det_jupyter.view.model.sidebar import Usage, UsageNews
 
 logger = logging.getLogger(__name__)
 
-MAX_SAMPLES = 600  # of an agent, that are kept for tabs
-_MOST_COUNTED = 10 * MAX_SAMPLES  # of those that are not kept any more
-_PAST_S = 120.0  # the first news go back so far
+MAX_SAMPLES = 600  # kept per agent
+_MAX_COUNTED = 10 * MAX_SAMPLES  # dropped samples per agent that are counted
+_PAST_S = 120.0  # covered by the first news
 _COLUMNS = 2400
-_LEAST_PERIOD_S = 0.25  # agents send what they have once a second
-_AGAIN_S = 0.5
+_LEAST_PERIOD_S = 0.25  # agents report once a second
+_RETRY_S = 0.5
 
 
 class Sample(NamedTuple):
-    """What an agent's devices did at a moment; `version` is that of the news it came with."""
+    """The utilization of an agent's devices at a time; `version` is that of its fetch."""
 
     version: int
     at: float
@@ -44,21 +44,21 @@ class Sample(NamedTuple):
 
 
 @dataclass(slots=True)
-class Kept:
-    """The newest samples of an agent, and what is said of its slots."""
+class AgentSamples:
+    """The newest samples of an agent, and the facts of its slots."""
 
     slots: Usage | None = None  # without samples
-    changed: int = 0  # the version in which that was new
+    changed: int = 0  # the version in which `slots` changed
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
-    dropped: deque[int] = field(default_factory=lambda: deque(maxlen=_MOST_COUNTED))  # versions
+    dropped: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_COUNTED))  # versions
 
     @property
     def after(self) -> float:
-        """The moment of the newest sample."""
+        """The time of the newest sample, 0 without one."""
         return self.samples[-1].at if self.samples else 0.0
 
     def add(self, usage: Usage, version: int) -> bool:
-        """Add samples, forget the oldest; return whether anything is new."""
+        """Add samples, drop the oldest; return whether anything has changed."""
         slots: Usage = {**usage, "at": [], "utilization": [], "memory_used": [], "cpu": []}
         if slots != self.slots:
             if self.slots is not None and self.slots["slot_ids"] != slots["slot_ids"]:
@@ -79,7 +79,7 @@ class Kept:
         return bool(usage["at"]) or self.changed == version
 
     def between(self, since: int, upto: int) -> Usage | None:
-        """Return the samples after a version, up to another one; None if nothing is new."""
+        """Return the samples of versions after `since` up to `upto`; None if nothing changed."""
         samples = [sample for sample in self.samples if since < sample.version <= upto]
         if self.slots is None or not (samples or since < self.changed <= upto):
             return None
@@ -94,20 +94,23 @@ class Kept:
         }
 
 
-class Samples:
+class DeviceSamples:
     """The samples of all agents, fetched while there are listeners."""
 
-    def __init__(self, line: MasterLine, overview: Overview) -> None:
-        self._line = line
+    def __init__(self, connection: MasterConnection, overview: Overview) -> None:
+        self._connection = connection
         self._overview = overview
         self._lock = threading.Lock()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, AgentSamples] = {}
         self._periods: list[float] = []
         self.newest = 0  # the version of the newest samples
         self.listeners: Listeners[[]] = Listeners(self._start)
 
     def listen(self, listener: Callable[[], None], period_s: float) -> Callable[[], None]:
-        """Fetch them so often, and call it when there are new ones; return what ends that."""
+        """Call `listener` on new samples, fetched at least every `period_s`.
+
+        Return a function that ends that.
+        """
 
         def end() -> None:
             leave()
@@ -120,13 +123,13 @@ class Samples:
         return end
 
     def between(self, since: int, upto: int) -> list[Usage]:
-        """Return the samples after a version, up to another one."""
+        """Return the samples of the versions after `since` up to `upto`, of each changed agent."""
         with self._lock:
             found = [kept.between(since, upto) for kept in self._kept.values()]
         return [usage for usage in found if usage is not None]
 
     def _start(self) -> Callable[[], None]:
-        # It knows the agents only while it has listeners; it is asked for them each time.
+        # The overview lists agents only while it has a listener.
         leave = self._overview.listeners.add(lambda changed, gone: None)
         stopped = threading.Event()
         threading.Thread(
@@ -144,13 +147,13 @@ class Samples:
             started = time.monotonic()
             try:
                 if self._fetch():
-                    self.listeners.tell()
+                    self.listeners.notify()
             except MasterUnreachable as error:
                 logger.debug("%s", error)
-                stopped.wait(_AGAIN_S)
-            except Exception:  # the thread's boundary: the meters would stand still
+                stopped.wait(_RETRY_S)
+            except Exception:  # the thread's boundary: without it, meters show nothing new
                 logger.exception("fetching samples")
-                stopped.wait(_AGAIN_S)
+                stopped.wait(_RETRY_S)
             period_s = max(_LEAST_PERIOD_S, min(self._periods, default=1.0))
             stopped.wait(max(0.05, started + period_s - time.monotonic()))
 
@@ -162,7 +165,7 @@ class Samples:
         fetched = [(agent, self._usage(agent)) for agent in agents]
         with self._lock:
             version = next_number()
-            self._kept = {agent.id: self._kept.get(agent.id, Kept()) for agent in agents}
+            self._kept = {agent.id: self._kept.get(agent.id, AgentSamples()) for agent in agents}
             news = [
                 self._kept[agent.id].add(usage, version)
                 for agent, usage in fetched
@@ -178,8 +181,8 @@ class Samples:
         since = after or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=max(0.0, since), columns=_COLUMNS)
         try:
-            page = self._line.client().agent_series(agent.id, query)
-        except NotFound:  # it has left
+            page = self._connection.client().agent_series(agent.id, query)
+        except NotFound:  # the agent has left
             return None
         except MasterUnreachable:
             raise
@@ -189,20 +192,20 @@ class Samples:
         return build_usage(agent, page, after)
 
 
-class UsageTopic:
+class UsageSource:
     """Makes UsageNews."""
 
-    beat_s: float | None = None
+    max_age_s: float | None = None
 
-    def __init__(self, samples: Samples, period_s: float) -> None:
+    def __init__(self, samples: DeviceSamples, period_s: float) -> None:
         self.period_s = period_s
         self._samples = samples
         self._upto = 0
 
-    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
-        return self._samples.listen(mark, self.period_s)
+    def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
+        return self._samples.listen(mark_stale, self.period_s)
 
-    def make(self, version: int) -> bool:
+    def update(self, version: int) -> bool:
         before, self._upto = self._upto, version
         return self._samples.newest > before
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.errors import DetError, MasterUnreachable, NotFound
-from det_jupyter.front.pages import experiment as module
-from det_jupyter.front.pages.experiment import Followed
+from det_jupyter.front.pages import experiment_source as module
+from det_jupyter.front.pages.experiment_source import SharedFollower
 from det_jupyter.front.pages.listeners import Listeners
-from det_jupyter.front.pages.master import MasterLine
+from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
 
 NUMBER = 7
@@ -28,11 +28,11 @@ class World:
 
     def drop(self) -> None:
         self.rows = {}
-        self.listeners.tell([], [NUMBER])
+        self.listeners.notify([], [NUMBER])
 
     def change(self, number: int = NUMBER) -> None:
         self.rows = {**self.rows, number: None}
-        self.listeners.tell([number], [])
+        self.listeners.notify([number], [])
 
 
 class FakeFollower:
@@ -66,9 +66,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return found
 
 
-def following(world: World) -> Followed:
-    line = cast(MasterLine, SimpleNamespace(client=lambda: None))
-    return Followed(line, cast(Overview, world), NUMBER)
+def following(world: World) -> SharedFollower:
+    connection = cast(MasterConnection, SimpleNamespace(client=lambda: None))
+    return SharedFollower(connection, cast(Overview, world), NUMBER)
 
 
 def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: World) -> None:
@@ -97,12 +97,12 @@ def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(worl
 
 
 def test_an_experiment_that_returns_is_followed_again(world: World) -> None:
-    told: list[int] = []
+    calls: list[int] = []
     followed = following(world)
-    leave = followed.listeners.add(lambda: told.append(1))
+    leave = followed.listeners.add(lambda: calls.append(1))
     followed.follower()
     world.drop()
-    assert told == [1]
+    assert calls == [1]
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
         followed.follower()
     leave()  # as the topic does that has ended with the error

@@ -1,7 +1,7 @@
-"""Topics made of the overview: `experiments`, `cluster`, `trials` and `comparison`.
+"""Topics made from the overview: `experiments`, `cluster`, `trials` and `comparison`.
 
-Of `experiments`, all are sent at first, then those that have changed. News of the others are a
-whole state; one that is the same as the one before is not sent again.
+The first news of `experiments` contain all rows, later ones those that have changed. News of the
+others contain a whole state, and are sent when it has changed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from det_jupyter.client.compare import Comparison, fetch_experiments
 from det_jupyter.contract.messages import ExperimentRow, QueueEntry
 from det_jupyter.errors import NotFound
-from det_jupyter.front.pages.master import MasterLine
-from det_jupyter.front.pages.overview import Numbers, Overview
+from det_jupyter.front.pages.master_connection import MasterConnection
+from det_jupyter.front.pages.overview import Ids, Overview
 from det_jupyter.view.build.sidebar import (
     build_cluster_news,
     build_line,
@@ -24,34 +24,34 @@ from det_jupyter.view.build.sidebar import (
 )
 from det_jupyter.view.model.sidebar import ExperimentLine, ExperimentNews
 
-MAX_GONE = 1000  # numbers that are remembered for tabs that have not heard of it
+MAX_GONE = 1000  # deleted ids that are kept for tabs which still show them
 
 
-class Experiments:
+class ExperimentsSource:
     """Makes ExperimentNews."""
 
     period_s = 0.1
-    beat_s: float | None = None
+    max_age_s: float | None = None
 
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
-        self._lock = threading.Lock()  # of what is dirty: others note it meanwhile
-        self._dirty: set[int] | None = None  # None: all
+        self._lock = threading.Lock()  # guards `_dirty`, to which listeners add during an update
+        self._dirty: set[int] | None = None  # ids; None: all
         self._lines: dict[int, tuple[int, ExperimentLine]] = {}  # with the version of each
         self._gone: dict[int, int] = {}
-        self._whole_before = 0  # a tab with less than this version is sent all
+        self._whole_before = 0  # tabs with an older version are sent all rows
 
-    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
-        def note(changed: Numbers, gone: Numbers) -> None:
+    def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
+        def on_overview(changed: Ids, gone: Ids) -> None:
             with self._lock:
                 if self._dirty is not None:
                     self._dirty.update(changed, gone)
-            mark()
+            mark_stale()
 
         self._dirty = None
-        return self._overview.listeners.add(note)
+        return self._overview.listeners.add(on_overview)
 
-    def make(self, version: int) -> bool:
+    def update(self, version: int) -> bool:
         overview = self._overview
         if not overview.is_ready:
             return False
@@ -102,22 +102,23 @@ class Experiments:
         )
 
 
-class Whole:
-    """Makes states by a function of the overview.
+class StateSource:
+    """Makes whole states by a function of the overview.
 
     Args:
         build: Returns the state, None while there is none.
-        concerns: Whether changes of these experiments, or of slots if there are none, matter.
+        concerns: Returns whether the state depends on these changed and deleted experiments;
+            called without any when slots or queues have changed.
     """
 
-    beat_s: float | None = None
+    max_age_s: float | None = None
 
     def __init__(
         self,
         overview: Overview,
         build: Callable[[], Any],
         *,
-        concerns: Callable[[Numbers, Numbers], bool] = lambda changed, gone: True,
+        concerns: Callable[[Ids, Ids], bool] = lambda changed, gone: True,
         period_s: float,
     ) -> None:
         self.period_s = period_s
@@ -126,14 +127,14 @@ class Whole:
         self._concerns = concerns
         self._state: Any = None
 
-    def begin(self, mark: Callable[[], None]) -> Callable[[], None]:
-        def note(changed: Numbers, gone: Numbers) -> None:
+    def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
+        def on_overview(changed: Ids, gone: Ids) -> None:
             if self._concerns(changed, gone):
-                mark()
+                mark_stale()
 
-        return self._overview.listeners.add(note)
+        return self._overview.listeners.add(on_overview)
 
-    def make(self, version: int) -> bool:
+    def update(self, version: int) -> bool:
         state = self._build()
         if state is None or state == self._state:
             return False
@@ -144,33 +145,35 @@ class Whole:
         return self._state
 
 
-def cluster_topic(overview: Overview) -> Whole:
+def cluster_source(overview: Overview) -> StateSource:
     def build() -> Any:
         if overview.cluster is None or not overview.is_ready:
             return None
         return build_cluster_news(overview.cluster, overview.rows.values(), time.time())
 
-    return Whole(overview, build, period_s=0.25)
+    return StateSource(overview, build, period_s=0.25)
 
 
-def trials_topic(overview: Overview, line: MasterLine) -> Whole:
+def trials_source(overview: Overview, connection: MasterConnection) -> StateSource:
     def build() -> Any:
-        return build_trials(line.client().holding(), overview.rows)
+        return build_trials(connection.client().holding(), overview.rows)
 
-    return Whole(overview, build, period_s=1.0)
+    return StateSource(overview, build, period_s=1.0)
 
 
-def comparison_topic(overview: Overview, line: MasterLine, numbers: Sequence[int]) -> Whole:
-    """Return the topic `comparison`; it is over when one of the experiments is deleted."""
+def comparison_source(
+    overview: Overview, connection: MasterConnection, numbers: Sequence[int]
+) -> StateSource:
+    """Return the source of `comparison`; it ends when one of its experiments is deleted."""
     gone_numbers: set[int] = set()
 
-    def concerns(changed: Numbers, gone: Numbers) -> bool:
+    def concerns(changed: Ids, gone: Ids) -> bool:
         gone_numbers.update({*gone} & {*numbers})
         return bool({*changed, *gone} & {*numbers})
 
     def build() -> Any:
         if gone_numbers:
             raise NotFound(f"experiment {min(gone_numbers)} was deleted")
-        return Comparison(fetch_experiments(line.client(), numbers)).state
+        return Comparison(fetch_experiments(connection.client(), numbers)).state
 
-    return Whole(overview, build, concerns=concerns, period_s=2.0)
+    return StateSource(overview, build, concerns=concerns, period_s=2.0)
