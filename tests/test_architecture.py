@@ -237,7 +237,7 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
 READS_SENTENCES = {
     "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "contract/trial/captured.py",
     "core/lost.py",
-    "core/tracebacks.py", "master/service/log_search.py", "pytorch/parallel/replicas.py",
+    "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",
     "pytorch/training/init.py", "rank/endings.py",
 }  # fmt: skip
 

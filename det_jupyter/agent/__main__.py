@@ -1,7 +1,7 @@
 """`python -m det_jupyter.agent`: the one agent process of this computer and user.
 
-A fork server's import of torch takes longest, so the fork server of our own interpreter starts
-before this process imports anything heavy.
+Importing torch in a fork server takes longest. So the fork server of this interpreter starts
+first, and only then this process imports what takes time (`run_agent.py`).
 """
 
 from __future__ import annotations
@@ -22,31 +22,7 @@ _LOCK_S = 2.0  # an agent that is ending holds the lock for a moment
 
 
 def main() -> int:
-    """Serve until ordered to leave, or until nothing needs this process."""
-    options = _parser().parse_args()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
-    lock = take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
-    if lock is None:
-        return 0
-    most_files, problem = raise_file_limit()  # each mapped blob keeps a file open
-    if problem:
-        logger.warning("at most %d files can be open at a time: %s", most_files, problem)
-    # Only this process has the write end, so it closes with us. Ranks wait for that and end.
-    lifeline_fd, _ = os.pipe()
-    first = start_zygote(sys.executable, lifeline_fd=lifeline_fd, target=options.target)
-
-    import asyncio
-
-    from det_jupyter.agent.program import run
-
-    asyncio.run(run(first, lifeline_fd, options))
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
+    """Run the agent and return its exit code; if another one holds the lock, return at once."""
     parser = argparse.ArgumentParser(prog="python -m det_jupyter.agent", description=__doc__)
     parser.add_argument("--target", default=RANK_TARGET, help="function that a forked rank runs")
     parser.add_argument(
@@ -62,7 +38,28 @@ def _parser() -> argparse.ArgumentParser:
         default=60.0,
         help="how long to stay without a master and gangs",
     )
-    return parser
+    options = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
+    lock = take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
+    if lock is None:
+        return 0
+    most_files, problem = raise_file_limit()  # each mapped blob keeps a file open
+    if problem:
+        logger.warning("at most %d files can be open at a time: %s", most_files, problem)
+    # Only this process has the write end, so it closes when this process ends; then the ranks
+    # exit.
+    lifeline_fd, _ = os.pipe()
+    first = start_zygote(sys.executable, lifeline_fd=lifeline_fd, target=options.target)
+
+    import asyncio
+
+    from det_jupyter.agent.run_agent import run_agent
+
+    asyncio.run(run_agent(first, lifeline_fd, options))
+    return 0
 
 
 if __name__ == "__main__":

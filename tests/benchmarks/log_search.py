@@ -9,8 +9,7 @@ from pathlib import Path
 from det_jupyter.contract.messages import LogQuery
 from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.master.service.database import open_database, transaction
-from det_jupyter.master.service.log_search import read_page
-from det_jupyter.master.service.logs import Logs
+from det_jupyter.master.service.stored_logs import Logs, read_page
 
 NUM_LINES = 1_000_000
 NUM_RANKS = 8

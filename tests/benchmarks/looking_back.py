@@ -30,10 +30,10 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import MetricsReported, to_line
 from det_jupyter.master.http.answers import JsonResponse
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.curves import to_curves
+from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.views.metric_curves import to_curves
 from tests.unit.master.machine_world import CAPSULE, make_config
 
 EXPERIMENTS = 10_000

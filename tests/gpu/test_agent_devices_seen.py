@@ -13,7 +13,7 @@ import torch
 from det_jupyter.agent.devices.identify import identify
 from det_jupyter.agent.devices.nvml import NvmlProbe, ProcessUse, cuda_devices, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy
-from det_jupyter.agent.devices.slots import discover_slots
+from det_jupyter.agent.devices.offered_slots import discover_slots
 from det_jupyter.contract.messages import DeviceProcess, SlotView
 from tests.processes import wait_until
 

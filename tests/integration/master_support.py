@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from det_jupyter.agent.link.service import BEAT_S
+from det_jupyter.agent.link.agent_service import BEAT_S
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     PROTOCOL,
@@ -50,9 +50,9 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.stored_logs import read_page
 from tests.forks import Fork, fork_source
 from tests.processes import processes_of, wait_until
 from tests.unit.master.machine_invariants import check_machine

@@ -23,7 +23,7 @@ import pytest
 
 from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
-from det_jupyter.agent.devices.slots import Offer
+from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watch
 from det_jupyter.contract.host.clock import ClockWatch
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView

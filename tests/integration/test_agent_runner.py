@@ -14,15 +14,15 @@ from typing import cast
 
 import pytest
 
-from det_jupyter.agent.devices.slots import Offer
-from det_jupyter.agent.link import service
-from det_jupyter.agent.link.connection import MasterLink
-from det_jupyter.agent.link.service import Service, serve
-from det_jupyter.agent.runs.frozen import report_frozen
+from det_jupyter.agent.devices.offered_slots import Offer
+from det_jupyter.agent.link import agent_service
+from det_jupyter.agent.link.agent_service import Service, serve
+from det_jupyter.agent.link.master_link import MasterLink
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.runs.stopped_processes import report_frozen
 from det_jupyter.agent.starting.launcher import Launcher
-from det_jupyter.agent.starting.processes import RankProcesses, has_ended
+from det_jupyter.agent.starting.rank_processes import RankProcesses, has_ended
 from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
@@ -201,7 +201,7 @@ class FrozenRanks(SleepingRanks):
 def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.agent.runs.frozen._LOOK_S", 0.02)
+    monkeypatch.setattr("det_jupyter.agent.runs.stopped_processes._LOOK_S", 0.02)
     ranks = FrozenRanks()
     runner = make_runner(ranks, tmp_path / "sockets")
 
@@ -241,8 +241,8 @@ def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
         raise OSError(24, "Too many open files")
         yield
 
-    monkeypatch.setattr(service, "open_link", open_link)
-    monkeypatch.setattr(service, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(agent_service, "open_link", open_link)
+    monkeypatch.setattr(agent_service, "_PAUSES_S", (0.01, 0.01))
     runner = make_runner(NoZygotes(), tmp_path / "sockets")
     agent = Service(offer=Offer(agent_id="here", slots=[]), session="1", runner=runner)
     asyncio.run(serve([agent], runner=runner, leave_after_s=0.5))

@@ -23,9 +23,9 @@ from det_jupyter.agent.runs.runner import LivingGang, Runner
 from det_jupyter.agent.sampler import sampler as sampler_module
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch
-from det_jupyter.agent.sampler.host import HostReader
+from det_jupyter.agent.sampler.host_usage import HostReader
 from det_jupyter.agent.sampler.rank_tree import RankTree
-from det_jupyter.agent.sampler.rates import Reading
+from det_jupyter.agent.sampler.readings import Reading
 from det_jupyter.agent.sampler.sampler import HANGS as HANGS_IN_KERNEL
 from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
 from det_jupyter.contract.host import paths

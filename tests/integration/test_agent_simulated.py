@@ -214,8 +214,8 @@ def test_bad_agents_are_told_once_and_ignored(tmp_path: Path) -> None:
         assert master.linked == ["good"]
         said = [line for line in agent.log.read_text().splitlines() if " ERROR " in line]
         assert [line.split(" ERROR ")[1] for line in said] == [
-            "det_jupyter.agent.devices.slots: --agent: got 'left=gpu:2', expected NAME=cpu:N, "
-            "such as left=cpu:8; ignored"
+            "det_jupyter.agent.devices.offered_slots: --agent: got 'left=gpu:2', expected "
+            "NAME=cpu:N, such as left=cpu:8; ignored"
         ]
 
 

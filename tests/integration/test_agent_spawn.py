@@ -13,10 +13,10 @@ import pytest
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.starting import spawn
-from det_jupyter.agent.starting.processes import RankExit, StartFailed, has_ended, kill_group
+from det_jupyter.agent.starting.rank_processes import RankExit, StartFailed, has_ended, kill_group
 from det_jupyter.agent.starting.spawn import Spawner
 from tests.processes import wait_until
-from tests.unit.agent.test_agent_outbox import make_run
+from tests.unit.agent.link.test_outbox import make_run
 
 
 @pytest.fixture

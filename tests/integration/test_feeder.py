@@ -14,7 +14,7 @@ import psutil
 import pytest
 from websocket import WebSocketBadStatusException, create_connection
 
-from det_jupyter.agent.devices.slots import CPU_SLOTS_VARIABLE
+from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
 from det_jupyter.connection.autostart import find_master
 from det_jupyter.contract.messages import Delete

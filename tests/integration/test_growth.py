@@ -17,9 +17,8 @@ from det_jupyter.contract.run.output_lines import Printed
 from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.master.background.cleanup import sweep
 from det_jupyter.master.service.database import open_database
-from det_jupyter.master.service.log_search import read_page
-from det_jupyter.master.service.logs import Logs
 from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.stored_logs import Logs, read_page
 from det_jupyter.view.live import LiveExperiment
 from tests.integration.master_support import (
     Bench,

@@ -11,9 +11,9 @@ import pytest
 from det_jupyter.contract.messages import LogPage, LogQuery
 from det_jupyter.contract.run.output_lines import Printed
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.service import log_search
+from det_jupyter.master.service import stored_logs
 from det_jupyter.master.service.database import open_database
-from det_jupyter.master.service.log_search import read_page
+from det_jupyter.master.service.stored_logs import read_page
 from tests.integration.master_support import Bench, bench_with_trial, make_text_chunk
 
 
@@ -92,7 +92,7 @@ def test_a_search_that_takes_too_long_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.report(make_text_chunk("a" * 5000 + "!\n", stream="output-0"))
-    monkeypatch.setattr(log_search, "SEARCH_S", 0.2)
+    monkeypatch.setattr(stored_logs, "SEARCH_S", 0.2)
     with pytest.raises(ConfigError, match=r"search: /\(a\+\)\+\$/ took more than 0.2 s; search"):
         bench.log_page(search="/(a+)+$/")
     with pytest.raises(ConfigError, match=r"got /\(/, expected a regular expression"):

@@ -14,8 +14,8 @@ from det_jupyter.contract.messages import Curve, FeedItem
 from det_jupyter.contract.run.journal import to_line
 from det_jupyter.errors import Conflict
 from det_jupyter.master.service.feed import follow
-from det_jupyter.master.service.rows import read_metrics
-from det_jupyter.master.views.curves import to_curves
+from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.views.metric_curves import to_curves
 from tests.integration.master_support import (
     AGENT,
     Bench,

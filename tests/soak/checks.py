@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from det_jupyter.client import Experiment
-from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.stored_rows import read_metrics
 
 STEPS = 60
 

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from det_jupyter.agent.runs.file_chunks import BAR_ENDS, Stream
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.streams import BAR_ENDS, Stream
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.contract.messages import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 

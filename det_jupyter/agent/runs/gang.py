@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from det_jupyter.agent.starting.processes import RankExit
+from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.contract.messages import GangExited
 
 

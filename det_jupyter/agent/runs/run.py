@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter.agent.runs.output_tail import last_words
-from det_jupyter.agent.runs.streams import Stream, streams_of
-from det_jupyter.agent.starting.processes import StartFailed, end_survivors
+from det_jupyter.agent.runs.file_chunks import Stream, streams_of
+from det_jupyter.agent.runs.run_end import crash_output
+from det_jupyter.agent.starting.rank_processes import StartFailed, end_survivors
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.processes import Process
@@ -161,7 +161,7 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
         output = read_end(self.dir.output(rank))
-        words = last_words(output, self._labels(), str(self.plan.workplace(self.dir)))
+        words = crash_output(output, self._labels(), str(self.plan.workplace(self.dir)))
         if words is not None and self.plan.has_context:  # as they are named there
             shown = words.traceback.replace(f'File "{self.dir.work}/', 'File "')
             words = words.model_copy(update={"traceback": shown})

@@ -20,12 +20,12 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
-from det_jupyter.agent.runs.ending import write_end
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run_end import write_end
 from det_jupyter.agent.runs.specs import check_agents, make_specs
 from det_jupyter.agent.starting.launcher import Launcher
-from det_jupyter.agent.starting.processes import (
+from det_jupyter.agent.starting.rank_processes import (
     RankProcesses,
     StartFailed,
     kill_group,

@@ -1,8 +1,8 @@
 """The specs of a gang's ranks: for each its place in the gang, and what they share.
 
-A gang may be on several agents of this process (devices/slots.py). These are on one computer, so
-the ranks connect over its loopback interface. Everything else is as on several computers, with
-torchrun's terms:
+A gang may be on several agents of this process (devices/offered_slots.py). These are on one
+computer, so the ranks connect over its loopback interface. Everything else is as on several
+computers, with torchrun's terms:
 
     rank              0      1      2      3
     agent             left   left   right  right

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.agent.sampler.rates import Values
+from det_jupyter.agent.sampler.readings import Values
 from det_jupyter.agent.starting.zygote_process import child_setup
 from det_jupyter.contract.host import paths
 

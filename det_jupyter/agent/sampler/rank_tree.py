@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from det_jupyter.agent.sampler.rates import Rates, Values
+from det_jupyter.agent.sampler.readings import Rates, Values
 
 _LOOK_EVERYWHERE_S = 30.0
 _WORKERS_S = 0.9  # below a second: the intervals of ticks differ a little

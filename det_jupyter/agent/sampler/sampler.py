@@ -20,10 +20,10 @@ from functools import partial
 from det_jupyter.agent.devices.watch import in_thread
 from det_jupyter.agent.runs.runner import LivingGang, Runner
 from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.agent.sampler.gang_processes import ProcessReader
 from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch
-from det_jupyter.agent.sampler.host import HostReader
-from det_jupyter.agent.sampler.processes import ProcessReader
-from det_jupyter.agent.sampler.rates import Reading, Values
+from det_jupyter.agent.sampler.host_usage import HostReader
+from det_jupyter.agent.sampler.readings import Reading, Values
 from det_jupyter.contract.values.measures import GPU, HOST
 from det_jupyter.contract.values.text import error_text
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from det_jupyter.agent.starting.processes import RankProcesses
+from det_jupyter.agent.starting.rank_processes import RankProcesses
 from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygotes import Zygote, Zygotes
 from det_jupyter.contract.host.processes import is_frozen

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from det_jupyter.agent.starting.processes import (
+from det_jupyter.agent.starting.rank_processes import (
     RankExit,
     RankProcesses,
     StartFailed,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.starting.processes import (
+from det_jupyter.agent.starting.rank_processes import (
     RankExit,
     RankProcesses,
     StartFailed,

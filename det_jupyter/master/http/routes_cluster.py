@@ -20,7 +20,7 @@ from det_jupyter.errors import Problem
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.views.cluster import job_entries
+from det_jupyter.master.views.pool_views import job_entries
 
 
 class Possibility(Wire):

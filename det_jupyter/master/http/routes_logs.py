@@ -13,8 +13,8 @@ from det_jupyter.contract.messages import LogPage, LogQuery
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_logs import read_page
 
 _LOOK_S = 0.5  # a commit while lines are being read rings unheard, so never wait longer
 _MOST_NAMED = 5

@@ -18,8 +18,8 @@ from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
 from det_jupyter.master.service.feed import follow as follow_feed
-from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_rows import read_metrics
 
 HEARTBEAT_S = 15.0  # a follower gets a sign of life at least this often
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
@@ -104,7 +104,7 @@ def _add_checkpoints(routes: APIRouter, service: Service) -> None:
 
 def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
     """Read in another thread: of a long experiment it takes a second or so; numpy even more."""
-    from det_jupyter.master.views.curves import to_curves
+    from det_jupyter.master.views.metric_curves import to_curves
 
     records = read_metrics(service.store.path, experiment_id)
     return streamed(to_curves(records, max_points=max_points))

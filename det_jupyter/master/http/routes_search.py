@@ -27,8 +27,8 @@ from det_jupyter.master.machine.rules.configurations import complete, continuati
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.sampling.importance import find_importance
-from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges

@@ -21,7 +21,7 @@ Rules
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
     commanded again.
  4. A trial has one allocation at a time. News of another allocation changes nothing.
- 5. After each event, no trial waits that may start (`_place_waiting`); why.py gives the reason
+ 5. After each event, no trial waits that may start (`_place_waiting`); wait_reasons.py says why
     of each that waits.
  6. What an event costs does not grow with the number of trials that are over: look-ups hold what
     waits, runs and is not over (queue.py, indexes.py), and searches stay in memory (turn.py).

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.errors import DetError
-from det_jupyter.master.service.rows import as_text
+from det_jupyter.master.service.stored_rows import as_text
 
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nothing else is served
 _WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction

@@ -19,7 +19,7 @@ from typing import Literal
 
 from det_jupyter.contract.messages import FeedItem
 from det_jupyter.master.service.database import delete_in_parts
-from det_jupyter.master.service.rows import as_item, readable
+from det_jupyter.master.service.stored_rows import as_item, readable
 
 _PAGE = 500  # items read at a time; other requests get their turn in between
 # When, experiment, trial, first and last step, and the record as JSON.

@@ -15,7 +15,7 @@ from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes
 from det_jupyter.master.service.feed import ItemKind
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiments import Sentence, experiment_view, trial_view
+from det_jupyter.master.views.experiment_views import Sentence, experiment_view, trial_view
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from det_jupyter.master.service.rows import read_only, readable
 from det_jupyter.master.service.series import Key
 from det_jupyter.master.service.series_chunks import LAST_STEP_S, LEVELS, MEASURED, Chunk, Packed
+from det_jupyter.master.service.stored_rows import read_only, readable
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,

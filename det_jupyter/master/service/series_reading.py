@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
-from det_jupyter.master.service.rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.service.series_packing import table_of, tables_of
-from det_jupyter.master.views.curves import to_metric_series
+from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
+from det_jupyter.master.views.metric_curves import to_metric_series
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, joined
 

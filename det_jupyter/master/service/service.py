@@ -44,6 +44,7 @@ from det_jupyter.master.machine.model.events import (
 )
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import check_sampler
+from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
 from det_jupyter.master.service.links import AgentLinks
@@ -54,7 +55,6 @@ from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.master.service.views import Views
 
 logger = logging.getLogger(__name__)
 

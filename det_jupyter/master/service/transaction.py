@@ -36,7 +36,7 @@ from det_jupyter.master.service.publishing import PublishedParts, Publisher
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiments import Sentence
+from det_jupyter.master.views.experiment_views import Sentence
 
 logger = logging.getLogger(__name__)
 

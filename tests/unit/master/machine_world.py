@@ -35,7 +35,7 @@ from det_jupyter.master.machine.model.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
-from det_jupyter.master.views.why import WaitReasons
+from det_jupyter.master.views.wait_reasons import WaitReasons
 from tests.unit.master.machine_invariants import check_machine
 
 CAPSULE = Capsule(entrypoint="Digits", payload="a" * 64, sources="b" * 64)

@@ -8,7 +8,7 @@ from det_jupyter.contract.messages import Estimate, Pause
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import ClockStepped
 from det_jupyter.master.machine.model.state import MachineState
-from det_jupyter.master.views.why import WaitReasons
+from det_jupyter.master.views.wait_reasons import WaitReasons
 from tests.unit.master.machine_world import (
     World,
     completed,

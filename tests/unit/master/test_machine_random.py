@@ -61,7 +61,7 @@ from det_jupyter.master.machine.model.events import (
     parse_event,
 )
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
-from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
+from det_jupyter.master.views.pool_views import cluster_view, job_entries, task_entries
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     check_changes,

@@ -81,7 +81,7 @@ class Trial(StoredTrial):
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
     message: str = ""
     divergences: dict[str, Divergence] = {}  # by group and metric, those of now, oldest first
-    waiting_for: str | None = None  # why it rests; why it queues is found when asked (why.py)
+    waiting_for: str | None = None  # why it rests; why it queues: views/wait_reasons.py
     avoids: list[str] = []  # agents that it shall not run on
     story: list[str] = []  # its last events, for errors
 

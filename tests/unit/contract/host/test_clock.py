@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.agent.starting.processes import end_survivors, write_records
+from det_jupyter.agent.starting.rank_processes import end_survivors, write_records
 from det_jupyter.connection.autostart import find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock import ClockWatch

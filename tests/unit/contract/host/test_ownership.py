@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent import sockets
-from det_jupyter.agent.sockets import socket_folder
+from det_jupyter.agent import run_agent
+from det_jupyter.agent.run_agent import socket_folder
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.errors import CaptureError, DetError
@@ -148,7 +148,7 @@ def test_paths_of_sockets_are_short_though_tmpdir_is_long(
     with socket_folder() as folder, socket.socket(socket.AF_UNIX) as deepest:
         deepest.bind(f"{folder}/12345-pymp-999-listener-12345678")
         assert mode(folder) == 0o700
-    monkeypatch.setattr(sockets, "find_problem_above", lambda _: "others can replace it")
+    monkeypatch.setattr(run_agent, "find_problem_above", lambda _: "others can replace it")
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
     with socket_folder() as folder:  # there is no good place
         assert folder.parent == paths.runtime_dir()

@@ -1,0 +1,155 @@
+"""Builds the objects of an agent process and serves until the agent ends.
+
+`__main__.py` imports this module after it has started the first fork server, because these imports
+take long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
+from det_jupyter.agent.devices.watch import watch, watch_plan
+from det_jupyter.agent.link.agent_service import Service, serve
+from det_jupyter.agent.runs.run import adopt_runs
+from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.runs.stopped_processes import report_frozen
+from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.spawn import Spawner
+from det_jupyter.agent.starting.zygote_process import ZygoteProcess
+from det_jupyter.agent.starting.zygotes import Zygotes
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.ownership import find_problem_above
+from det_jupyter.contract.host.programs import keep_trimmed
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "det-"
+_MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")  # of 103 to 107
+
+
+async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:
+    """Serve until the master orders an agent to leave, or until no agent is needed any more.
+
+    Args:
+        first: The fork server of this process's interpreter, just started.
+        lifeline_fd: Read end of a pipe that closes when this process ends.
+        options: The command line (`__main__.py`).
+    """
+    offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())
+    adopted = adopt_runs(now=time.time())
+    with socket_folder() as folder:
+        spawner = Spawner()
+        zygotes = Zygotes(lifeline_fd=lifeline_fd, target=options.target)
+        await zygotes.adopt(first)
+        runner = Runner(
+            agents=[offer.agent_id for offer in offers],
+            adopted=adopted,
+            launcher=Launcher(zygotes, spawner),
+            lifeline_fd=lifeline_fd,
+            socket_dir=folder,
+            num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, runner.leave_ordered.set)
+        session = uuid.uuid4().hex
+        services = []
+        sampled = {}
+        watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
+        for offer in offers:
+            devices = watch_plan(offer, os.environ, is_first=offer is offers[0])
+            box = SampleBox()
+            gpus = [slot.uuid for slot in offer.slots if slot.kind == "cuda"]
+            sampled[offer.agent_id] = SampledAgent(box=box, gpus=gpus)
+            service = Service(
+                offer=offer,
+                session=session,
+                runner=runner,
+                is_watched=devices is not None,
+                samples=box,
+            )
+            services.append(service)
+            if devices is not None:
+                watching = watch(
+                    devices,
+                    clock=time.time,
+                    steps=ClockWatch(),
+                    held=runner.held_slots,
+                    report=service.note_devices,
+                )
+                watches.append(loop.create_task(watching))
+        watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
+        watches.append(loop.create_task(report_frozen(runner.living_gangs)))
+        try:
+            await serve(services, runner=runner, leave_after_s=options.leave_after_s)
+        finally:
+            for task in watches:
+                task.cancel()
+            await zygotes.close()
+
+
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """Make the 0700 folder of the ranks' IPC sockets, and remove it at the end.
+
+    Its path is short, because the paths of sockets are limited to about 100 bytes. So it is in the
+    folder of temporary files, unless that path is too long (TMPDIR may name any folder) or every
+    user can replace entries there (some containers have a /tmp of mode 0777). The file
+    `agent.sockets` in the runtime folder contains its path: if this process is killed, the next
+    agent reads it and removes the folder.
+    """
+    note = paths.runtime_dir() / "agent.sockets"
+    _remove_socket_folder(note)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent_of_sockets()))
+    paths.write_private(note, str(folder))
+    try:
+        yield folder
+    finally:
+        _remove_socket_folder(note)
+
+
+def _parent_of_sockets() -> str:
+    for place in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
+        is_usable = _is_short(place) and os.access(place, os.W_OK | os.X_OK)
+        if is_usable and not find_problem_above(Path(place, "det")):
+            return place
+    place = str(paths.runtime_dir())
+    if not _is_short(place):
+        logger.error(
+            "sockets in %s have paths that are too long, so ranks have no kernels; set TMPDIR to "
+            "a folder whose path has at most %d bytes, and start the agent again",
+            place,
+            _MOST_BYTES,
+        )
+    return place
+
+
+def _is_short(place: str) -> bool:
+    return len(os.fsencode(place)) <= _MOST_BYTES
+
+
+def _remove_socket_folder(note: Path) -> None:
+    try:
+        folder = Path(paths.read_private(note))
+    except FileNotFoundError:
+        return
+    if folder.name.startswith(_PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)
+    note.unlink(missing_ok=True)

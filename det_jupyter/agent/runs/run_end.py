@@ -1,0 +1,175 @@
+"""How a run ended: the output of a crashed rank, and the end of a run of programs.
+
+A rank that ended without a record is reported with the end of its output: the stack of its crash,
+or the last lines that it printed. After the message of an uncaught C++ exception Python's
+faulthandler writes the stacks of all threads, innermost frame first:
+
+    terminate called after throwing an instance of 'gloo::EnforceNotMet'
+      what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 4
+    Fatal Python error: Aborted
+
+    Thread 0x00007f99ed7d5b80 (most recent call first):
+      File "<cell 5>", line 12 in train_batch
+
+It is shown as any other traceback: cells by name, innermost frame last, without frames of this
+package.
+
+Of a program only the exit code shows that it is done: its last statement may be `os._exit`, and a
+launcher's workers are no children of this process. So the agent writes the end into the chief's
+journal:
+
+    every process has exited with 0, and         is added to the chief's journal
+    a rank's journal ends with a failure         nothing: the launcher hides that a worker failed
+    a rank has reported how the run ended        nothing
+    a rank left because it was asked to          RunEnded preempted
+    else                                         TargetReached, and RunEnded completed
+
+A worker that a launcher restarts after a failure journals more, so its failure is not its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
+from det_jupyter.contract.host.rundir import RunDir, append
+from det_jupyter.contract.messages import CrashOutput, GangExited, GangPlan
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import RunEnded, TargetReached, to_line
+from det_jupyter.contract.run.output_lines import last_lines
+from det_jupyter.contract.values.lengths import Length
+
+_LINES = 20  # of output, where there is no stack
+_LINES_BEFORE = 5  # a fatal error: they may contain its cause
+_FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
+_FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
+_WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
+_SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_OURS = str(Path(__file__).parents[2]) + os.sep
+_COLLECTIVES_DIFFER = (
+    "the ranks were in different collectives, or in one with tensors of different sizes"
+)
+# Where a model agrees with the other ranks on which parameters are trained: pytorch/parallel.
+_AGREEMENT_FRAME = "in _agree_on_trained\n"
+_TRAINED_BY_SOME = (
+    "requires_grad has changed on this rank and not on all the others; set it to the same on all"
+)
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    name: str
+
+
+def crash_output(text: str, labels: Mapping[str, str], cwd: str) -> CrashOutput | None:
+    """Return the crash, or else the last lines, in a rank's output; None if it is empty.
+
+    Args:
+        text: The end of the rank's stdout and stderr.
+        labels: Names that are shown for the files of the captured code, by file name.
+        cwd: Folder of the user's own modules.
+    """
+    fatal = next(reversed(list(_FATAL.finditer(text))), None)
+    if fatal is None:
+        tail = last_lines(text, _LINES, most=1000)
+        return CrashOutput(traceback=f"It printed at last:\n{tail}\n") if tail else None
+    before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
+    stack = _user_stack(text[fatal.end() :], labels, cwd)
+    theirs = [frame for frame in stack if _is_user_code(frame, labels, cwd)]
+    parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
+    parts += [f"  {_frame_text(frame, labels)}" for frame in stack]
+    return CrashOutput(
+        error=_error_text(before, text[fatal.end() :]),
+        where=_frame_text(theirs[-1], labels, short=True) if theirs else "",
+        traceback="\n".join(filter(None, parts)) + "\n",
+    )
+
+
+def _user_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
+    """Return the stack of the thread that ran user code, innermost frame last.
+
+    Frames of this package are left out.
+    """
+    stacks = []
+    for thread in _THREAD.findall(text):
+        frames = [_Frame(m["file"], m["line"], m["name"]) for m in _FRAME.finditer(thread)]
+        end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
+        stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(_OURS)])
+    # The last is the thread that crashed, or the main thread if no Python thread did.
+    theirs = [s for s in stacks if any(_is_user_code(frame, labels, cwd) for frame in s)]
+    return [*[[]], *stacks, *theirs][-1]
+
+
+def _is_user_code(frame: _Frame, labels: Mapping[str, str], cwd: str) -> bool:
+    if frame.file in labels:
+        return True
+    is_theirs = frame.file.startswith(cwd.rstrip(os.sep) + os.sep)
+    return is_theirs and "site-packages" not in frame.file and not frame.file.startswith(_OURS)
+
+
+def _frame_text(frame: _Frame, labels: Mapping[str, str], *, short: bool = False) -> str:
+    file = Path(frame.file).name if short else f'File "{frame.file}"'
+    return f"{labels.get(frame.file, file)}, line {frame.line}, in {frame.name}"
+
+
+def _error_text(before: str, stacks: str) -> str:
+    what = _WHAT.search(before)
+    if what is None:
+        return ""
+    sizes = _SIZES_DIFFER.search(what[1])
+    if sizes is not None:
+        if _AGREEMENT_FRAME in stacks:
+            return _TRAINED_BY_SOME
+        return f"{_COLLECTIVES_DIFFER} (gloo got {sizes[1]} bytes, expected {sizes[2]})"
+    return what[1][:300]
+
+
+def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
+    """Append the end of the run to the chief's journal if all processes have exited with 0.
+
+    Raises:
+        OSError: The journal cannot be read or written.
+    """
+    is_cut = exited.killed or exited.lost or exited.error
+    if is_cut or any(code != 0 for code in exited.exit_codes.values()):
+        return
+    ranks = range(len(plan.slots))
+    steps = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
+    for rank in ranks:
+        kind = None
+        for record in _journal_records(folder.journal(rank)):
+            if (kind := record.get("kind")) == "run_ended":
+                return
+            if isinstance(reported := record.get("steps_completed"), int):
+                steps = max(steps, reported)
+        if kind == "failure":
+            return
+    with closing(ControlPage(folder.control)) as page:
+        steps = max([steps, *(page.batch_of(rank) or 0 for rank in ranks)])
+        is_preempted, extended_to = page.is_acknowledged(), page.target()
+    lines = ""
+    if not is_preempted:
+        amount = max(plan.target.amount, extended_to[0] if extended_to else 0)
+        target = Length(plan.target.unit, amount)
+        lines = to_line(TargetReached(at=exited.at, steps_completed=steps, target=target))
+    reason: Literal["completed", "preempted"] = "preempted" if is_preempted else "completed"
+    lines += to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps))
+    append(folder.journal(0), lines)
+
+
+def _journal_records(journal: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a journal, parsed from JSON; lines that are no records are skipped."""
+    with suppress(OSError), journal.open("rb") as file:  # no worker of this rank may have one
+        while line := file.readline(MAX_RECORD_BYTES):  # what is longer is no record
+            with suppress(ValueError, RecursionError):  # it was cut off, or is nested too deeply
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record

@@ -1,0 +1,111 @@
+"""The computer as a whole: CPU, memory, disks, network."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from det_jupyter.agent.sampler.readings import Rates, Reading, Values
+
+_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk has
+_LOOPBACK = ("lo", "lo0")
+_NO_DISKS = "the system counts no disk operations here, as in many containers"
+_NO_NETWORK = "the system lists no network interface but loopback"
+_DISK = ("disk_iops", "disk_throughput_read", "disk_throughput_write")
+_NETWORK = ("net_throughput_sent", "net_throughput_recv")
+
+
+class NotCounted(Exception):
+    """The system does not count this; the message is for users."""
+
+
+class HostReader:
+    """Reads the computer's use by psutil."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._times: list[float] | None = None  # of the CPUs, all before idle ones
+
+    def read(self) -> Reading:
+        """Return what was measured since the last call; rates have none at the first."""
+        reading = Reading()
+        groups: list[tuple[tuple[str, ...], Callable[[], Values]]] = [
+            (("cpu_util_simple",), self._cpu),
+            (("memory_free",), _memory),
+            (_DISK, self._disk),
+            (_NETWORK, self._network),
+        ]
+        for names, read in groups:
+            try:
+                reading.values |= read()
+            except NotCounted as error:
+                reading.missing |= dict.fromkeys(names, str(error))
+            except (OSError, psutil.Error, RuntimeError, NotImplementedError) as error:
+                reading.missing |= dict.fromkeys(names, f"the system does not say: {error}")
+        return reading
+
+    def _cpu(self) -> Values:
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        # `guest` and `guest_nice` are within `user` and `nice`.
+        whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        before, self._times = self._times, [whole, idle]
+        if before is None or whole <= before[0]:
+            return {}
+        share = 1 - (idle - before[1]) / (whole - before[0])
+        return {"cpu_util_simple": 100 * min(1.0, max(0.0, share))}  # iowait may go back
+
+    def _disk(self) -> Values:
+        numbers = _disk_counts() if sys.platform == "linux" else _other_disk_counts()
+        if numbers is None:
+            raise NotCounted(_NO_DISKS)
+        return self._rates.of(dict(zip(_DISK, numbers, strict=True)), time.monotonic())
+
+    def _network(self) -> Values:
+        cards = psutil.net_io_counters(pernic=True, nowrap=False)
+        real = [card for name, card in cards.items() if name not in _LOOPBACK]
+        if not real:
+            raise NotCounted(_NO_NETWORK)
+        numbers = (sum(card.bytes_sent for card in real), sum(card.bytes_recv for card in real))
+        return self._rates.of(dict(zip(_NETWORK, numbers, strict=True)), time.monotonic())
+
+
+def _disk_counts() -> tuple[float, float, float] | None:
+    """Return operations, bytes read and bytes written of all disks; None without disks.
+
+    Those of partitions, LVM, RAID and loop devices are within those of the disks, so they do not
+    count. psutil adds LVM and RAID, and takes ten times as long.
+    """
+    counts = [0.0, 0.0, 0.0]
+    disks = _disks()
+    with open("/proc/diskstats", "rb") as file:
+        for line in file:
+            words = line.split()
+            if words[2] in disks:
+                reads, read, writes, written = (int(words[place]) for place in (3, 5, 7, 9))
+                counts[0] += reads + writes
+                counts[1] += read * _SECTOR_BYTES
+                counts[2] += written * _SECTOR_BYTES
+    return (counts[0], counts[1], counts[2]) if disks else None
+
+
+@cache
+def _disks() -> frozenset[bytes]:
+    folder = Path("/sys/block")
+    return frozenset(disk.name.encode() for disk in folder.glob("*") if (disk / "device").exists())
+
+
+def _other_disk_counts() -> tuple[float, float, float] | None:
+    counts = psutil.disk_io_counters(nowrap=False)
+    if counts is None:
+        return None
+    return counts.read_count + counts.write_count, counts.read_bytes, counts.write_bytes
+
+
+def _memory() -> Values:
+    return {"memory_free": float(psutil.virtual_memory().available)}

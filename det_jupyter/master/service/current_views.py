@@ -1,0 +1,145 @@
+"""Views of what the master knows, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    AgentView,
+    ClusterView,
+    ExperimentQuery,
+    ExperimentRows,
+    ExperimentView,
+    PoolStatus,
+    Reason,
+    TaskEntry,
+    TrialView,
+)
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.service.links import AgentLinks
+from det_jupyter.master.service.publishing import KnownProgress
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.views.experiment_views import (
+    Progress,
+    agent_view,
+    experiment_view,
+    trial_view,
+)
+from det_jupyter.master.views.found_experiments import find_experiments
+from det_jupyter.master.views.pool_views import (
+    agent_status,
+    cluster_view,
+    pool_statuses,
+    task_entries,
+)
+from det_jupyter.master.views.wait_reasons import WaitReasons
+
+_USER = psutil.Process().username()
+_FEW = 200  # rows of a list; for more, the progress of all trials is read at once
+_EXPLAINED = 16  # waiting trials that get a reason of their own in one answer: each costs time
+
+
+class Views:
+    """Makes views of the machine's state, the stored progress and the lines to agents."""
+
+    def __init__(
+        self, machine: Machine, store: Store, links: AgentLinks, clock: Callable[[], float]
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._links = links
+        self._clock = clock
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        experiment = self._machine.state.experiment(experiment_id)
+        return self._view_of(experiment, self.reasons(_EXPLAINED, self._store.progress()))
+
+    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
+        """Return all experiments, oldest first."""
+        experiments = self._machine.state.experiments
+        reasons = self.reasons(_EXPLAINED, self._store.progress())
+        return [
+            self._view_of(experiments[i], reasons)
+            for i in sorted(experiments)
+            if not (only_active and experiments[i].state.is_terminal)
+        ]
+
+    def find(self, query: ExperimentQuery) -> ExperimentRows:
+        is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
+        progress = KnownProgress(self._store) if is_short else self._store.progress()
+        rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
+        rows.last_seq = self._store.feed.last_seq
+        return rows
+
+    def _view_of(self, experiment: Experiment, reasons: WaitReasons) -> ExperimentView:
+        return experiment_view(
+            self._machine.state,
+            reasons.progress,
+            experiment,
+            living=self._machine.indexes.living(experiment.id),
+            sentence=reasons.sentence,
+            verdict_of=self._store.verdict,
+            last_seq=self._store.feed.last_seq,
+        )
+
+    def trial(self, trial_id: int) -> TrialView:
+        reasons = self.reasons(_EXPLAINED)
+        trial = self._machine.state.trial(trial_id)
+        return trial_view(trial, reasons.progress, reasons.sentence, self._store.verdict)
+
+    def holding(self) -> list[TrialView]:
+        """Return the trials that hold slots, without what limits them."""
+        state, indexes = self._machine.state, self._machine.indexes
+        numbers = {trial.id for agent_id in state.agents for trial in indexes.holding(agent_id)}
+        reasons = self.reasons(0)
+        return [
+            trial_view(state.trials[number], reasons.progress, reasons.sentence)
+            for number in sorted(numbers)
+        ]
+
+    def reason(self, trial_id: int) -> Reason:
+        """Return why a trial does not run, and what would start it."""
+        return self.reasons(1).of(self._machine.state.trial(trial_id))
+
+    def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
+        """Return what says of up to `most` waiting trials why they wait."""
+        return WaitReasons(
+            self._machine,
+            progress=KnownProgress(self._store) if progress is None else progress,
+            now=self._clock(),
+            own_user=_USER,
+            most=most,
+        )
+
+    def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
+        reasons = self.reasons(0)
+        return cluster_view(
+            self._machine,
+            reasons.of,
+            self._links.is_connected,
+            now=reasons.now,
+            limit=limit,
+            experiment_id=experiment_id,
+        )
+
+    def tasks(self, *, limit: int) -> list[TaskEntry]:
+        """Return the trials that hold slots, and the first of those that wait."""
+        return task_entries(self._machine, self.reasons(0).of, limit)
+
+    def pools(self) -> list[PoolStatus]:
+        return pool_statuses(self._machine, self._links.is_connected)
+
+    def agent(self, agent_id: str) -> AgentStatus:
+        """Return an agent with what holds its slots."""
+        agent = self._machine.state.agents[agent_id]
+        return agent_status(self._machine, agent, self._links.is_connected)
+
+    def agents(self) -> list[AgentView]:
+        return [
+            agent_view(agent, self._machine.indexes, is_connected=self._links.is_connected(id))
+            for id, agent in self._machine.state.agents.items()
+        ]

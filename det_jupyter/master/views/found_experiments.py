@@ -1,0 +1,169 @@
+"""Finds experiments by what a user remembers of them. Pure: state and a query in, rows out.
+
+Of all experiments only what the query asks for is read, and rows are made of those within the
+limit alone: a list of 50 costs the same whatever the other 10,000 contain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from fnmatch import translate
+
+from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows, State
+from det_jupyter.contract.messages.status import experiment_status
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.entrypoints import entrypoint_text
+from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.master.machine.model.indexes import Indexes
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
+from det_jupyter.master.views.experiment_views import Progress, progress_of
+
+_RUNNING, _QUEUED = "RUNNING", "QUEUED"
+_OTHER_WORDS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}
+_STOPPING = "STOPPING"
+_WORDS = (_RUNNING, _QUEUED, _STOPPING, *(s for s in State if not s.startswith(_STOPPING)))
+
+Test = Callable[[Experiment], bool]
+
+
+def find_experiments(
+    state: MachineState, indexes: Indexes, progress: Progress, query: ExperimentQuery
+) -> ExperimentRows:
+    """Return the experiments that the query describes.
+
+    Raises:
+        ConfigError: It names a state that there is not.
+    """
+    tests = list(_tests(indexes, query))
+    known = state.experiments
+    among = known.values() if query.ids is None else [known[i] for i in query.ids if i in known]
+    found = [each for each in among if all(test(each) for test in tests)]
+    listed = [each for each in found if query.archived or not each.is_archived]
+    _sort(listed, query)
+    front = listed if query.limit is None else listed[: query.limit]
+    return ExperimentRows(
+        rows=[_row(state, indexes, progress, each) for each in front],
+        num_more=len(listed) - len(front),
+        num_archived=len(found) - len(listed),
+    )
+
+
+def _tests(indexes: Indexes, query: ExperimentQuery) -> Iterator[Test]:
+    """Yield what an experiment has to pass, the cheap tests first."""
+    if (since := query.since) is not None:
+        yield lambda each: each.created_at >= since
+    if (until := query.until) is not None:
+        yield lambda each: each.created_at < until
+    if query.state:
+        wanted = _wanted(query.state)
+        yield lambda each: bool(wanted & set(_words_of(each, indexes)))
+    if query.label:
+        yield lambda each: set(query.label) <= set(each.config.get("labels") or ())
+    if query.name:
+        is_named = _matcher(query.name)
+        yield lambda each: is_named(each.name)
+    if query.notebook:
+        is_notebook = _matcher(query.notebook, is_path=True)
+        yield lambda each: is_notebook(each.notebook or "")
+    if words := query.text.casefold().split():
+        yield lambda each: _has_words(each, words)
+
+
+def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
+    """Return whether a text is as the pattern says, upper and lower case being the same."""
+    begin = "(?:.*/)?" if is_path else ""
+    literal = pattern.replace("[", "[[]")  # names such as "lr [0.1]" are no sets of characters
+    compiled = re.compile(f"{begin}{translate(literal)}", re.IGNORECASE | re.DOTALL)
+    return lambda text: compiled.match(text) is not None
+
+
+def _has_words(experiment: Experiment, words: list[str]) -> bool:
+    config = experiment.config
+    parts = [config.get(key) or "" for key in ("name", "description")]
+    parts.append(entrypoint_text(config.get("entrypoint") or ""))
+    text = "\n".join([*map(str, parts), *map(str, config.get("labels") or ()),
+                      experiment.notebook or ""]).casefold()  # fmt: skip
+    return all(word in text for word in words)
+
+
+def _wanted(states: list[str]) -> set[str]:
+    wanted = {_OTHER_WORDS.get(word, word) for word in (text.upper() for text in states)}
+    if unknown := wanted - {*_WORDS, *State}:
+        known = ", ".join(word.lower() for word in _WORDS)
+        raise ConfigError(
+            [
+                Problem("state", f"got {text.lower()!r}, expected {known}")
+                for text in sorted(unknown)
+            ]
+        )
+    return wanted
+
+
+def _words_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
+    state = experiment.state
+    if state is State.ACTIVE:
+        is_running = any(trial.holds_slots for trial in indexes.living(experiment.id))
+        return (state, _RUNNING if is_running else _QUEUED)
+    return (state, _STOPPING) if state.startswith(_STOPPING) else (state,)
+
+
+def _sort(experiments: list[Experiment], query: ExperimentQuery) -> None:
+    experiments.sort(key=lambda each: each.id, reverse=query.sort != "oldest")
+    if query.sort == "metric":
+        experiments.sort(key=_rank)
+
+
+def _rank(experiment: Experiment) -> tuple[bool, str, float]:
+    searcher = experiment.config["searcher"]
+    loss = Direction.of_config(experiment.config).loss(experiment.best_metric)
+    return experiment.best_metric is None, str(searcher["metric"]), loss
+
+
+def _row(
+    state: MachineState, indexes: Indexes, progress: Progress, experiment: Experiment
+) -> ExperimentRow:
+    config = experiment.config
+    best = _best_trial(state, experiment)
+    living = indexes.living(experiment.id)
+    holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
+    gangs = sorted({allocation.state for allocation in holding})
+    return ExperimentRow.built_from(
+        experiment,
+        name=experiment.name,
+        status=experiment_status(experiment.state, gangs, len(experiment.trial_ids)),
+        progress=progress_of(state, experiment, progress, living),
+        metric=str(config["searcher"]["metric"]),
+        smaller_is_better=bool(config["searcher"]["smaller_is_better"]),
+        hparams={} if best is None else best.hparams,
+        num_trials=len(experiment.trial_ids),
+        slots_per_trial=experiment.slots_per_trial,
+        entrypoint=entrypoint_text(config.get("entrypoint") or ""),
+        labels=list(config.get("labels") or ()),
+        description=str(config.get("description") or ""),
+        num_slots=sum(len(allocation.slots) for allocation in holding),
+        failure=_failure(state, experiment),
+        alarm=_alarm(living) if config["searcher"]["name"] == "single" else "",
+    )
+
+
+def _alarm(living: Collection[Trial]) -> str:
+    """Return how the one trial diverges; in a search it is only the worst trial."""
+    found = (trial.divergence for trial in living)
+    return str(next(filter(None, found), ""))
+
+
+def _failure(state: MachineState, experiment: Experiment) -> str:
+    if experiment.state is not State.ERROR:
+        return ""
+    failures = (trial.failure for trial in state.trials_of(experiment))
+    errors = (failure.error for failure in failures if failure is not None)
+    return experiment.message or next(errors, "")
+
+
+def _best_trial(state: MachineState, experiment: Experiment) -> Trial | None:
+    """Return the best trial; without a value, the first one."""
+    trials = state.trials_of(experiment)
+    best = (t for t in trials if t.best_metric is not None
+            and t.best_metric == experiment.best_metric)  # fmt: skip
+    return next(best, trials[0] if trials else None)

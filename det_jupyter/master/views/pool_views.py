@@ -1,0 +1,227 @@
+"""Views of pools, slots and queues. Pure: the machine in, wire views out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from det_jupyter.config.pools import PoolConfig
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    AllocationState,
+    ClusterView,
+    JobEntry,
+    PoolStatus,
+    QueueEntry,
+    Reason,
+    SlotStatus,
+    SlotView,
+    TaskEntry,
+)
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.state import Agent, Allocation, Experiment, Trial
+from det_jupyter.master.views.experiment_views import held_on
+
+Why = Callable[[Trial], Reason]
+IsConnected = Callable[[str], bool]
+
+
+def cluster_view(
+    machine: Machine,
+    why: Why,
+    is_connected: IsConnected,
+    *,
+    now: float,
+    limit: int,
+    experiment_id: int | None = None,
+) -> ClusterView:
+    """Return all pools with the fronts of their queues, at most `limit` waiting trials of each.
+
+    Of this experiment, the first waiting trials are there, wherever they are in the queue.
+    """
+    entries = [
+        entry
+        for name in machine.state.pool_configs
+        for entry in _front(machine, name, why, limit, experiment_id)
+    ]
+    return ClusterView(
+        pools=pool_statuses(machine, is_connected),
+        queue=entries,
+        num_waiting=machine.queue.num_waiting,
+        at=now,
+    )
+
+
+def _front(
+    machine: Machine, name: str, why: Why, limit: int, experiment_id: int | None
+) -> Iterator[QueueEntry]:
+    order = machine.queue.snapshot(name).order
+    behind = (place for place in range(limit, len(order)) if order[place].group == experiment_id)
+    for position in (*range(min(limit, len(order))), *islice(behind, limit)):
+        trial = machine.state.trial_of(order[position].id)
+        yield _queue_entry(machine, name, position, trial, why)
+
+
+def _queue_entry(machine: Machine, pool: str, position: int, trial: Trial, why: Why) -> QueueEntry:
+    experiment = machine.state.experiments[trial.experiment_id]
+    assert trial.allocation is not None
+    return QueueEntry(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        allocation_id=trial.allocation.id,
+        pool=pool,
+        slots=experiment.slots_per_trial,
+        priority=experiment.priority,
+        weight=experiment.weight,
+        queued_at=trial.allocation.queued_at,
+        position=position,
+        reason=why(trial),
+    )
+
+
+def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatus]:
+    """Return the ledger: pools, their agents, their slots and what holds them."""
+    return [
+        _pool_status(machine, name, config, is_connected)
+        for name, config in machine.state.pool_configs.items()
+    ]
+
+
+def _pool_status(
+    machine: Machine, name: str, config: PoolConfig, is_connected: IsConnected
+) -> PoolStatus:
+    pool = machine.queue.snapshot(name)
+    return PoolStatus(
+        name=name,
+        description=config.description,
+        policy=config.scheduler.type,
+        preemption=config.scheduler.preemption,
+        default_priority=config.scheduler.default_priority,
+        share_devices=config.share_devices,
+        agents=[
+            agent_status(machine, agent, is_connected) for agent in machine.state.agents_of(name)
+        ],
+        num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
+        num_free=sum(len(pool.free(agent_id)) for agent_id in pool.agents),
+        num_waiting=len(pool.waiting),
+    )
+
+
+def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> AgentStatus:
+    """Return an agent in the ledger."""
+    held = list(held_on(agent.id, machine.indexes))
+    holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
+    pool = machine.state.pool_configs[machine.state.pool_of_agent(agent.id)]
+    return AgentStatus.built_from(
+        agent,
+        pool=pool.pool_name,
+        connected=is_connected(agent.id),
+        slots=[
+            _held(machine, agent, slot, *holders[slot.id])
+            if slot.id in holders
+            else _unheld(agent, slot, pool)
+            for slot in agent.slots
+        ],
+        num_aux=sum(slot.id < 0 for *_, slot in held),
+    )
+
+
+def _held(
+    machine: Machine, agent: Agent, slot: SlotView, trial: Trial, allocation: Allocation, rank: int
+) -> SlotStatus:
+    experiment = machine.state.experiments[trial.experiment_id]
+    return SlotStatus(
+        slot=slot,
+        state="leaving" if allocation.state is AllocationState.STOPPING else "used",
+        is_draining=slot.id in agent.disabled,
+        allocation_id=allocation.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        trial_id=trial.id,
+        rank=rank,
+        priority=experiment.priority,
+        since=allocation.started_at,
+        processes=agent.occupied.get(slot.id, []),
+    )
+
+
+def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
+    processes = agent.occupied.get(slot.id, [])
+    if slot.id in agent.disabled:
+        return SlotStatus(slot=slot, state="disabled", processes=processes)
+    is_occupied = bool(processes) and not pool.share_devices
+    return SlotStatus(slot=slot, state="occupied" if is_occupied else "free", processes=processes)
+
+
+def job_entries(machine: Machine) -> list[JobEntry]:
+    """Return the experiments that are not over, in the order in which they are served."""
+    living = machine.state.living_experiments()
+    living.sort(key=lambda e: (machine.state.pool_of(e), e.priority, e.position, e.id))
+    entries: list[JobEntry] = []
+    ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before
+    for experiment in living:
+        entry = _job_entry(machine, experiment, ahead)
+        ahead[entry.pool] = ahead.get(entry.pool, 0) + (entry.num_waiting > 0)
+        entries.append(entry)
+    return entries
+
+
+def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) -> JobEntry:
+    name = machine.state.pool_of(experiment)
+    trials = machine.indexes.living(experiment.id)
+    num_running = sum(trial.holds_slots for trial in trials)
+    num_waiting = sum(
+        trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
+        for trial in trials
+    )
+    slots = experiment.slots_per_trial
+    has_order = machine.state.pool_configs[name].scheduler.type == "priority"
+    return JobEntry.built_from(
+        experiment,
+        experiment_id=experiment.id,
+        name=experiment.name,
+        pool=name,
+        slots_held=num_running * slots,
+        slots_wanted=(num_running + num_waiting) * slots,
+        num_running=num_running,
+        num_waiting=num_waiting,
+        jobs_ahead=ahead.get(name, 0) if has_order else None,
+    )
+
+
+def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
+    """Return the trials that hold slots, and those that wait, in order."""
+    holding = {
+        trial.id: trial
+        for agent_id in machine.state.agents
+        for trial in machine.indexes.holding(agent_id)
+    }
+    entries = [_task_entry(machine, trial, None) for trial in holding.values()]
+    for name in machine.state.pool_configs:
+        for request in machine.queue.snapshot(name).order[:limit]:
+            trial = machine.state.trial_of(request.id)
+            entries.append(_task_entry(machine, trial, why(trial).sentence))
+    return entries
+
+
+def _task_entry(machine: Machine, trial: Trial, waiting_for: str | None) -> TaskEntry:
+    experiment = machine.state.experiments[trial.experiment_id]
+    allocation = trial.allocation
+    assert allocation is not None
+    state = machine.state
+    return TaskEntry(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        allocation_id=allocation.id,
+        state=str(allocation.state),
+        pool=state.pool_of_agent(allocation.agent_id)
+        if allocation.agent_id
+        else state.pool_of(experiment),
+        agent_ids=list(dict.fromkeys(allocation.agent_ids)),
+        slots=experiment.slots_per_trial,
+        priority=experiment.priority,
+        registered_at=allocation.queued_at,
+        waiting_for=waiting_for,
+    )

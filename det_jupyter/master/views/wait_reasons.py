@@ -1,0 +1,252 @@
+"""Why a trial does not run, whatever state it is in. Pure.
+
+waits for slots     the scheduler says why (scheduler/reasons/); the facts for that are here
+starts, leaves      that
+rests               the search has not promoted it; searching.py wrote down why
+is paused or over   that, and what would change it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
+from det_jupyter.contract.values.text import moment
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.queue import agent_slots
+from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.views.experiment_views import Progress
+from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons.estimate import estimate_end
+from det_jupyter.scheduler.snapshot import Snapshot
+
+_IN_LINE = "waits for its turn"
+
+
+class WaitReasons:
+    """Says why trials do not run, of one moment: to be asked while nothing changes.
+
+    Args:
+        most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
+        zone: That times of day are told in; None: this computer's.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        progress: Progress,
+        now: float,
+        most: int,
+        zone: tzinfo | None = None,
+        own_user: str = "",
+    ) -> None:
+        self._machine = machine
+        self.progress = progress
+        self.now = now
+        self._left = most
+        self._zone = zone
+        self._own_user = own_user
+        self._surveys: dict[str, Survey] = {}  # by pool
+
+    def sentence(self, trial: Trial) -> str | None:
+        """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
+        allocation = trial.allocation
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            return trial.waiting_for
+        if allocation.state is not AllocationState.QUEUED:
+            return self._news_of_gang(trial, allocation)
+        if self._left == 0:
+            return _IN_LINE
+        self._left -= 1
+        return self.of(trial).sentence
+
+    def of(self, trial: Trial) -> Reason:
+        """Return why a trial does not run."""
+        allocation = trial.allocation
+        if trial.state.is_terminal:
+            why = f": {trial.message}" if trial.message else ""
+            return _said(trial, "over", f"is over ({trial.state.lower()}){why}")
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            if trial.state is not State.ACTIVE:
+                return _paused(trial)
+            why = trial.waiting_for or "rests until its search says how far"
+            return _said(trial, "resting", why)
+        if problem := self._problem_of(allocation):
+            is_leaving = allocation.state is AllocationState.STOPPING
+            return _said(trial, "leaving" if is_leaving else "running", problem)
+        match allocation.state:
+            case AllocationState.QUEUED:
+                return self._waiting(trial, allocation)
+            case AllocationState.STARTING:
+                where = " and ".join(dict.fromkeys(allocation.agent_ids))
+                return _said(trial, "starting", f"its ranks are starting on {where}")
+            case AllocationState.STOPPING:
+                return _said(trial, "leaving", self._leaving(trial, allocation), *_kill(trial))
+            case _:
+                return _said(trial, "running", "runs")
+
+    def _news_of_gang(self, trial: Trial, allocation: Allocation) -> str | None:
+        """Return what should be known of a trial that holds slots, if anything."""
+        if problem := self._problem_of(allocation):
+            return problem
+        goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
+        if allocation.state is AllocationState.STOPPING and not goes_to_rest:
+            return self._leaving(trial, allocation)
+        return trial.waiting_for
+
+    def _problem_of(self, allocation: Allocation) -> str:
+        agents = self._machine.state.agents
+        held = (agents.get(agent_id) for agent_id in dict.fromkeys(allocation.agent_ids))
+        return next((agent.problem for agent in held if agent and agent.problem), "")
+
+    def _leaving(self, trial: Trial, allocation: Allocation) -> str:
+        """Return for what a trial was asked, and until when it may take: it may not do it."""
+        if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
+            return "is being killed"
+        for_whom = ""
+        if allocation.preempted_by is not None:
+            for_whom = f", to make room for experiment {allocation.preempted_by}"
+        config = self._machine.state.experiments[trial.experiment_id].config
+        until = allocation.asked_at + config["preemption_timeout"]
+        asked, limit = (moment(at, self.now, self._zone) for at in (allocation.asked_at, until))
+        after = ""
+        if trial.state is not State.ACTIVE:
+            after = f"; killing experiment {trial.experiment_id} ends it now"
+        elif not trial.is_resting:
+            after = "; then it queues again"
+        return (
+            f"was asked at {asked} to save its state and give its slots back{for_whom}, and is "
+            f"killed if it has not by {limit}{after}"
+        )
+
+    def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
+        state = self._machine.state
+        name = state.pool_of(state.experiments[trial.experiment_id])
+        if name not in self._surveys:
+            self._surveys[name] = Survey(self._machine.queue.snapshot(name), self._facts(name))
+        reason = why_waiting(self._surveys[name], allocation.id)
+        problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
+        if not problems:
+            return reason
+        sentence = "; ".join([reason.sentence, *problems])
+        return reason.model_copy(update={"sentence": sentence})
+
+    def _facts(self, pool: str) -> _Facts:
+        return _Facts(
+            machine=self._machine,
+            progress=self.progress,
+            now=self.now,
+            zone=self._zone,
+            pool_name=pool,
+            own_user=self._own_user,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons)."""
+
+    machine: Machine
+    progress: Progress
+    now: float
+    zone: tzinfo | None
+    pool_name: str
+    own_user: str
+
+    def trial_of(self, request_id: str) -> int:
+        return self.machine.state.trial_of(request_id).id
+
+    def title_of(self, experiment_id: int) -> Title:
+        experiment = self.machine.state.experiments[experiment_id]
+        return Title(experiment.name, experiment.notebook)
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        """Return when a gang is expected to give its slots back, by its trial's progress."""
+        trial = self.machine.state.trial_of(request_id)
+        allocation = trial.allocation
+        if allocation is None or allocation.first_step_at is None:
+            return None
+        steps, fraction = self.progress.get(trial.id, (0, 0.0))
+        before = allocation.starts_from.steps_completed if allocation.starts_from else 0
+        search = self.machine.state.experiments[trial.experiment_id].search_view
+        return estimate_end(
+            self.now - allocation.first_step_at,
+            fraction,
+            now=self.now,
+            first_fraction=fraction * before / steps if steps else 0.0,
+            may_stop_early=search is not None and bool(search.brackets),
+            basis=f"by the progress of trial {trial.id}",
+        )
+
+    def leaves_by(self, request_id: str) -> float | None:
+        """Return until when a gang that was asked to leave may take, UTC seconds."""
+        trial = self.machine.state.trial_of(request_id)
+        if trial.allocation is None or trial.allocation.asked_at is None:
+            return None
+        config = self.machine.state.experiments[trial.experiment_id].config
+        return float(trial.allocation.asked_at + config["preemption_timeout"])
+
+    def may_ask_again(self, experiment_id: int) -> bool:
+        """Return whether an experiment's search may still make trials, or promote some."""
+        experiment = self.machine.state.experiments[experiment_id]
+        search = experiment.search_view
+        if experiment.state is not State.ACTIVE or search is None:
+            return False
+        return bool(search.brackets) or search.num_created < search.max_trials
+
+    def queues_again(self, request_id: str) -> bool:
+        """Return whether the trial of a gang that leaves will queue again."""
+        trial = self.machine.state.trial_of(request_id)
+        return trial.state is State.ACTIVE and not trial.is_resting
+
+    def other_pools(self) -> Mapping[str, Snapshot]:
+        names = (name for name in self.machine.state.pool_configs if name != self.pool_name)
+        return {name: self.machine.queue.snapshot(name) for name in names}
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        state = self.machine.state
+        shares = state.pool_configs[self.pool_name].share_devices
+        return {
+            agent.id: Withheld(
+                disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
+            )
+            for agent in state.agents_of(self.pool_name)
+            if agent.disabled or agent.occupied
+        }
+
+    def gone(self) -> Sequence[AgentSlots]:
+        state = self.machine.state
+        config = state.pool_configs[self.pool_name]
+        away = (agent for agent in state.agents.values() if agent.is_away)
+        return [
+            agent_slots(agent.model_copy(update={"is_away": False}), config)
+            for agent in (*state.lost_agents.values(), *away)
+            if state.pool_of_agent(agent.id) == self.pool_name
+        ]
+
+
+def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
+    return Reason.model_validate(
+        {"trial_id": trial.id, "cause": cause, "sentence": sentence, "remedies": list(remedies)}
+    )
+
+
+def _kill(trial: Trial) -> list[Remedy]:
+    """Return what ends a trial that was asked to save and leave, and is not to queue again."""
+    if trial.state in (State.ACTIVE, State.STOPPING_KILLED):
+        return []
+    text = "kill its experiment: what it has not saved is lost"
+    return [Remedy(verb="kill", target=[trial.experiment_id], text=text)]
+
+
+def _paused(trial: Trial) -> Reason:
+    remedy = Remedy(
+        verb="activate",
+        target=[trial.experiment_id],
+        text="activate its experiment; then it waits for its turn",
+    )
+    return _said(trial, "paused", "is paused until its experiment is activated", remedy)

@@ -1,0 +1,244 @@
+"""What the master is told next: starts, journals, output in turns, exits when nothing is left."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.agent.link.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
+from det_jupyter.agent.runs.file_chunks import CHUNK_BYTES
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import (
+    AgentReport,
+    Capsule,
+    Chunk,
+    GangExited,
+    GangPlan,
+    SlotView,
+    SystemSampled,
+)
+from det_jupyter.contract.values.lengths import Length
+
+
+def make_run(folder: Path, allocation_id: str = "1.1.1") -> Run:
+    plan = GangPlan(
+        allocation_id=allocation_id,
+        experiment_id=1,
+        trial_id=1,
+        run=1,
+        python="python",
+        cwd="/",
+        slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(2)],
+        config={},
+        hparams={},
+        seed=0,
+        capsule=Capsule(entrypoint="Trial", payload="0", sources="0"),
+        target=Length("batches", 100),
+    )
+    path = folder / allocation_id
+    path.mkdir()
+    return Run(plan=plan, dir=RunDir(path), sockets=None)
+
+
+def make_exit(run: Run) -> GangExited:
+    return GangExited(allocation_id=run.id, at=9.0, exit_codes={0: 0, 1: 0})
+
+
+def outline(reports: list[AgentReport]) -> list[str]:
+    return [
+        f"{report.allocation_id} {report.stream}" if isinstance(report, Chunk) else report.kind
+        for report in reports
+    ]
+
+
+def answer(reports: list[AgentReport]) -> dict[str, dict[str, int]]:
+    """Return the offsets that a master has after it stored the reports."""
+    offsets: dict[str, dict[str, int]] = {}
+    for report in reports:
+        if isinstance(report, Chunk):
+            end = report.offset + report.size_bytes
+            offsets.setdefault(report.allocation_id, {})[report.stream] = end
+    return offsets
+
+
+def test_start_comes_first_and_exit_last(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    run.dir.output(1).write_text("hello\n")
+    run.note_started(at=1.0, pids={0: 10, 1: 11}, note="")
+    run.exited = make_exit(run)
+    batch = Outbox({run.id: run}).next_batch(now=0.0)
+    assert outline(batch.reports) == [
+        "gang_started",
+        "1.1.1 journal-0",
+        "1.1.1 output-1",
+        "gang_exited",
+    ]
+    assert batch.is_last
+
+
+def test_start_is_told_until_the_master_has_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    outbox = Outbox({run.id: run})
+    run.note_started(at=1.0, pids={0: 10, 1: 11}, note="")
+    assert outline(outbox.next_batch(now=0.0).reports) == ["gang_started"]
+    batch = outbox.next_batch(now=0.0)
+    assert outline(batch.reports) == ["gang_started"]
+    outbox.note_sent(batch, now=0.0)
+    assert outbox.next_batch(now=0.0).reports == []
+
+
+def test_exit_is_told_again_after_a_while_and_after_each_reconnection(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    outbox.note_sent(outbox.next_batch(now=0.0), now=0.0)
+    assert outbox.next_batch(now=4.9).reports == []
+    assert outline(outbox.next_batch(now=5.0).reports) == ["gang_exited"]
+    outbox.reconnected({})
+    assert outline(outbox.next_batch(now=0.1).reports) == ["gang_exited"]
+
+
+def test_a_progress_bar_is_sent_once_a_second(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.output(0).write_text("\r 10%")
+    outbox = Outbox({run.id: run})
+
+    def sent(now: float) -> list[str]:
+        batch = outbox.next_batch(now)
+        outbox.note_sent(batch, now)
+        outbox.set_offsets(answer(batch.reports))
+        return [report.text for report in batch.reports if isinstance(report, Chunk)]
+
+    assert sent(now=5.0) == ["\r"]
+    run.dir.output(0).write_text("\r 10%\r 20%\r 30%")
+    assert sent(now=5.9) == []
+    assert sent(now=6.0) == [" 10%\r 20%\r"]
+    run.dir.output(0).write_text("\r 10%\r 20%\r 30%\n")
+    assert sent(now=6.1) == [" 30%\n"]  # a whole line does not wait
+
+
+def test_exit_waits_for_the_last_chunk(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.output(0).write_bytes(b"x" * (BATCH_BYTES + CHUNK_BYTES) + b"\n")
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    first = outbox.next_batch(now=0.0)
+    assert outline(first.reports) == ["1.1.1 output-0"] * 4
+    assert not first.is_last
+    outbox.set_offsets(answer(first.reports))
+    assert outline(outbox.next_batch(now=0.0).reports) == [
+        "1.1.1 output-0",
+        "1.1.1 output-0",
+        "gang_exited",
+    ]
+
+
+def test_nothing_counts_as_sent_before_the_master_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    outbox = Outbox({run.id: run})
+    batch = outbox.next_batch(now=0.0)
+    assert outbox.next_batch(now=0.0).reports == batch.reports
+    assert outbox.set_offsets(answer(batch.reports))
+    assert outbox.next_batch(now=0.0).reports == []
+    assert not outbox.set_offsets(answer(batch.reports))
+
+
+def test_master_that_lost_its_data_is_sent_everything_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    outbox = Outbox({run.id: run})
+    outbox.set_offsets({run.id: {"journal-0": 3}})
+    outbox.reconnected({})
+    assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"]
+
+
+def test_chatty_rank_delays_no_journal_and_takes_turns_with_the_others(tmp_path: Path) -> None:
+    chatty, other = make_run(tmp_path, "1.1.1"), make_run(tmp_path, "2.1.1")
+    chatty.dir.output(0).write_bytes((b"x" * 99 + b"\n") * (BATCH_BYTES // 20))
+    other.dir.journal(1).write_text("{}\n")
+    other.dir.output(0).write_text("hello\n")
+    outbox = Outbox({run.id: run for run in (chatty, other)})
+    told: list[str] = []
+    for _ in range(4):
+        batch = outbox.next_batch(now=0.0)
+        assert "2.1.1 journal-1" in outline(batch.reports) or "2.1.1 journal-1" in told
+        outbox.set_offsets(answer(batch.reports))
+        told += outline(batch.reports)
+    assert told[0] == "2.1.1 journal-1"
+    assert "2.1.1 output-0" in told
+
+
+def test_a_rank_that_reports_much_delays_no_reports_of_another(tmp_path: Path) -> None:
+    chatty, other = make_run(tmp_path, "1.1.1"), make_run(tmp_path, "2.1.1")
+    chatty.dir.journal(0).write_bytes((b"x" * 99 + b"\n") * (BATCH_BYTES // 20))
+    other.dir.journal(0).write_text("{}\n")
+    outbox = Outbox({run.id: run for run in (chatty, other)})
+    told: list[str] = []
+    for _ in range(2):
+        batch = outbox.next_batch(now=0.0)
+        outbox.set_offsets(answer(batch.reports))
+        told += outline(batch.reports)
+    assert "2.1.1 journal-0" in told
+
+
+def test_exit_waits_for_a_file_that_cannot_be_read_now_but_not_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    run.dir.output(1).mkdir()  # can be opened by nobody, root included
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    for now in (0.0, 1.0, UNREADABLE_S - 1):
+        batch = outbox.next_batch(now=now)
+        assert outline(batch.reports) == ["1.1.1 journal-0"]
+        assert batch.is_last
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert outline(outbox.next_batch(now=UNREADABLE_S).reports)[-1] == "gang_exited"
+
+
+def test_file_that_can_be_read_again_is_sent_before_the_exit(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.output(0).mkdir()
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    assert outbox.next_batch(now=0.0).reports == []
+    run.dir.output(0).rmdir()
+    run.dir.output(0).write_text("last words\n")
+    assert outline(outbox.next_batch(now=1.0).reports) == ["1.1.1 output-0", "gang_exited"]
+
+
+def test_offsets_of_a_run_that_was_closed_meanwhile_are_not_waited_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    runs = {run.id: run}
+    outbox = Outbox(runs)
+    batch = outbox.next_batch(now=0.0)
+    assert outbox.waits_for(batch)
+    del runs[run.id]
+    assert not outbox.waits_for(batch)
+
+
+def test_samples_are_sent_once_and_before_journals_though_the_request_may_fail(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    samples = SampleBox()
+    samples.put({"host": {"memory_free": 1.0}})
+    samples.note_missing("host", {"disk_iops": "a container"})
+    outbox = Outbox({run.id: run}, samples)
+    assert outline(outbox.next_batch(now=0.0).reports) == ["system_sampled", "1.1.1 journal-0"]
+    samples.put({"host": {"memory_free": 2.0}})
+    assert outline(outbox.next_batch(now=0.5).reports) == ["1.1.1 journal-0"]
+    outbox.reconnected({})
+    report = outbox.next_batch(now=1.0).reports[0]
+    assert isinstance(report, SystemSampled)
+    assert [sample.values["host"]["memory_free"] for sample in report.samples] == [2.0]
+    assert report.missing == {"host": {"disk_iops": "a container"}}

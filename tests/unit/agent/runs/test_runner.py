@@ -1,0 +1,204 @@
+"""The runner: when a gang that was asked to leave is killed. The loop's clock is set by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from det_jupyter.agent.runs import runner as runner_module
+from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.runner import Runner, _ActiveRun
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import KillGang, SignalGang, StartGang, TakeSamples
+from tests.integration.agent_support import make_plan, run_of
+
+ID = "1.1.1"
+
+
+class HandClock(asyncio.SelectorEventLoop):
+    """A loop whose time passes when a test says so."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    async def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for _ in range(5):  # the timer, the task that it wakes, what that one wakes
+            await asyncio.sleep(0)
+
+
+class NoProcesses:
+    """Starts gangs of which no process exists."""
+
+    def __init__(self) -> None:
+        self.exits: asyncio.Queue[RankExit] = asyncio.Queue()
+
+    async def launch(self, *_: Any) -> RankProcesses:
+        return RankProcesses(pids={0: 2**30}, exits=self.exits, note="")
+
+
+Scenario = Callable[[HandClock, Runner, NoProcesses], Awaitable[None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], Run]:
+    """Return what starts a gang of one rank, plays a scenario and returns the run."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+
+    def play_one(scenario: Scenario) -> Run:
+        async def act(loop: HandClock) -> Run:
+            launcher = NoProcesses()
+            runner = Runner(
+                agents=["a"],
+                adopted=[],
+                launcher=cast(Launcher, launcher),
+                lifeline_fd=-1,
+                socket_dir=tmp_path,
+                num_threads=1,
+            )
+
+            def kill(pid: int) -> None:
+                launcher.exits.put_nowait(RankExit(0, -9))
+
+            monkeypatch.setattr(runner_module, "kill_group", kill)
+            plan = make_plan(ID, [], slots=1, agent_ids=["a"])
+            runner.obey(StartGang(plan=plan), agent_id="a")
+            await asyncio.wait_for(runner.news.wait(), None)
+            await scenario(loop, runner, launcher)
+            return runner.runs_of("a")[ID]
+
+        with asyncio.Runner(loop_factory=HandClock) as loops:
+            return loops.run(act(cast(HandClock, loops.get_loop())))
+
+    return play_one
+
+
+def preempt(timeout_s: float) -> SignalGang:
+    return SignalGang(allocation_id=ID, signal="preempt", timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("timeouts_s", [(60, 3600), (3600, 60), (60, 60)])
+def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
+    play: Callable[[Scenario], Run], timeouts_s: tuple[float, float]
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
+        for timeout_s in timeouts_s:
+            runner.obey(preempt(timeout_s), agent_id="a")
+        await loop.advance(59.9)
+        assert runner.has_living_gangs
+        await loop.advance(0.2)
+        assert not runner.has_living_gangs
+
+    exited = play(scenario).exited
+    assert exited is not None
+    assert exited.killed
+
+
+def test_an_order_that_is_repeated_does_not_postpone_the_kill(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
+        runner.obey(preempt(60), agent_id="a")
+        for _again in range(7):
+            await loop.advance(10)
+            runner.obey(preempt(60), agent_id="a")
+        assert not runner.has_living_gangs
+
+    exited = play(scenario).exited
+    assert exited is not None
+    assert exited.killed
+
+
+def test_a_gang_that_leaves_in_time_is_not_killed_afterwards(
+    play: Callable[[Scenario], Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        for timeout_s in (60, 90, 30):
+            runner.obey(preempt(timeout_s), agent_id="a")
+        launcher.exits.put_nowait(RankExit(0, 0))
+        await loop.advance(0)
+        await loop.advance(3600)
+
+    with caplog.at_level(logging.WARNING):
+        exited = play(scenario).exited
+    assert exited is not None
+    assert (exited.killed, exited.exit_codes) == (False, {0: 0})
+    assert "did not leave in time" not in caplog.text
+
+
+def test_orders_to_a_gang_that_is_over_or_unknown_change_nothing(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        launcher.exits.put_nowait(RankExit(0, 0))
+        await loop.advance(0)
+        for allocation_id in (ID, "9.9.9"):
+            runner.obey(KillGang(allocation_id=allocation_id), agent_id="a")
+            order = preempt(0).model_copy(update={"allocation_id": allocation_id})
+            runner.obey(order, agent_id="a")
+        await loop.advance(1)
+
+    exited = play(scenario).exited
+    assert exited is not None
+    assert not exited.killed
+
+
+def test_a_machine_is_watched_for_as_long_as_the_newest_order_says(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        assert not runner.is_watched("a")
+        runner.obey(TakeSamples(for_s=10), agent_id="a")
+        await loop.advance(9)
+        assert runner.is_watched("a")
+        assert not runner.is_watched("b")
+        runner.obey(TakeSamples(for_s=10), agent_id="a")
+        await loop.advance(9)
+        assert runner.is_watched("a")
+        await loop.advance(1)
+        assert not runner.is_watched("a")
+        runner.obey(KillGang(allocation_id=ID), agent_id="a")
+        await loop.advance(0)
+        assert not runner.has_living_gangs
+
+    play(scenario)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0.5, 100)), min_size=1, max_size=8))
+def test_of_any_orders_the_first_deadline_holds_and_one_timer_is_left(
+    orders: list[tuple[float, float]],
+) -> None:
+    async def act(loop: HandClock) -> None:
+        killed: list[int] = []
+        gang = Gang(ID, [0], kill_group=killed.append)
+        gang.started({0: 7})
+        active = _ActiveRun(run=run_of(make_plan(ID, [], slots=1)), gang=gang)
+        due = float("inf")
+        for pause_s, timeout_s in orders:
+            await loop.advance(pause_s)
+            assert gang.killed == (loop.now >= due)
+            if gang.killed:
+                return
+            due = min(due, loop.now + timeout_s)
+            active.kill_at(loop.now + timeout_s)
+        assert active.deadline is not None
+        assert active.deadline.when() == due
+        await loop.advance(due - loop.now + 1)
+        await loop.advance(1000)
+        assert killed == [7]
+
+    with asyncio.Runner(loop_factory=HandClock) as loops:
+        loops.run(act(cast(HandClock, loops.get_loop())))

@@ -1,0 +1,115 @@
+"""Where the ranks of gangs on simulated agents are, and which devices each rank sees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.agent.runs.specs import check_agents, rank_places
+from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
+from det_jupyter.contract.values.lengths import Length
+from det_jupyter.errors import LaunchError
+from det_jupyter.rank.process import environment
+from det_jupyter.rank.rendezvous import choose_backend, choose_device
+
+
+def plan_on(agent_ids: list[str], slots: list[SlotView]) -> GangPlan:
+    return GangPlan(
+        allocation_id="1.1.1",
+        experiment_id=1,
+        trial_id=1,
+        run=1,
+        python="python",
+        cwd="/",
+        slots=slots,
+        agent_ids=agent_ids,
+        config={},
+        hparams={},
+        seed=0,
+        capsule=Capsule(entrypoint="T", payload="", sources=""),
+        target=Length("batches", 100),
+    )
+
+
+def cpu(index: int) -> SlotView:
+    return SlotView(id=index, kind="cpu", index=index, name="CPU")
+
+
+def gpu(index: int, uuid: str) -> SlotView:
+    return SlotView(id=index, kind="cuda", index=index, name="GPU", uuid=uuid)
+
+
+def places(agent_ids: list[str], num_slots: int) -> list[tuple[int, int, int, int, int, int]]:
+    """Return (rank, world size, local rank, local size, group rank, group size) of each rank."""
+    plan = plan_on(agent_ids, [cpu(index) for index in range(num_slots)])
+    return [
+        (
+            place.rank,
+            place.world_size,
+            place.local_rank,
+            place.local_world_size,
+            place.group_rank,
+            place.group_world_size,
+        )
+        for place in rank_places(plan, lifeline_fd=3, num_threads=2, master_port=29500)
+    ]
+
+
+def test_ranks_of_one_agent_are_one_group() -> None:
+    expected = [(0, 2, 0, 2, 0, 1), (1, 2, 1, 2, 0, 1)]
+    assert places([], 2) == places(["left", "left"], 2) == expected
+
+
+def test_each_agent_is_a_group_in_the_order_of_ranks() -> None:
+    assert places(["b", "b", "a"], 3) == [
+        (0, 3, 0, 2, 0, 2),
+        (1, 3, 1, 2, 0, 2),
+        (2, 3, 0, 1, 1, 2),
+    ]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=12))
+def test_local_ranks_count_the_ranks_of_an_agent_whatever_their_order(homes: list[str]) -> None:
+    found = places(homes, len(homes))
+    for name in set(homes):
+        group = [place for place, home in zip(found, homes, strict=True) if home == name]
+        assert [local_rank for _, _, local_rank, _, _, _ in group] == list(range(len(group)))
+        assert {(size, rank) for _, _, _, size, rank, _ in group} == {(len(group), group[0][4])}
+    assert {place[4] for place in found} == set(range(len(set(homes))))
+
+
+def test_rank_sees_the_gpus_of_the_gang_on_its_own_agent() -> None:
+    slots = [gpu(0, "GPU-a"), gpu(0, "GPU-x"), gpu(1, "GPU-b")]
+    plan = plan_on(["left", "right", "left"], slots)
+    shown = []
+    for place in rank_places(plan, lifeline_fd=3, num_threads=1, master_port=29500):
+        visible = environment(plan, place)["CUDA_VISIBLE_DEVICES"].split(",")
+        index = choose_device(plan, place).index
+        shown.append((visible, visible[index]))
+    assert shown == [
+        (["GPU-a", "GPU-b"], "GPU-a"),
+        (["GPU-x"], "GPU-x"),
+        (["GPU-a", "GPU-b"], "GPU-b"),
+    ]
+
+
+def test_trial_without_slots_is_one_rank_on_the_cpu() -> None:
+    plan = plan_on(["left"], [SlotView(id=-1, kind="cpu", index=0, name="CPU")])
+    (place,) = rank_places(plan, lifeline_fd=3, num_threads=1, master_port=29500)
+    assert environment(plan, place)["CUDA_VISIBLE_DEVICES"] == ""
+    assert str(choose_device(plan, place)) == "cpu"
+    assert choose_backend(plan) == "gloo"
+
+
+def test_gang_that_lies_on_other_processes_is_refused() -> None:
+    plan = plan_on(["left", "right", "left"], [cpu(0), cpu(0), cpu(1)])
+    check_agents(plan, {"left", "right"})
+    check_agents(plan_on([], [cpu(0)]), {"here"})
+    with pytest.raises(LaunchError) as refusal:
+        check_agents(plan, {"left"})
+    assert str(refusal.value) == (
+        "gangs over several computers are not possible yet: of the 3 ranks some are on right, "
+        "which the agent process of left cannot start; ask for no more "
+        "resources.slots_per_trial than one computer has"
+    )
