@@ -39,7 +39,7 @@ _HOMES = {
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
         "front.notebook.submit.preview": ["preview"],
-        "front.jupyter_server.places": [
+        "front.jupyter_server.extension_points": [
             "_jupyter_labextension_paths",
             "_jupyter_server_extension_points",
         ],

@@ -1,4 +1,4 @@
-"""What our endpoints share: who may do what, and refusals as which every error is answered."""
+"""Authorization and error answers of all endpoints, and the small endpoints themselves."""
 
 from __future__ import annotations
 
@@ -26,56 +26,57 @@ from det_jupyter.contract.messages.pages import (
 from det_jupyter.contract.trial.source import needs_of
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError, Problem, http_status
-from det_jupyter.front.jupyter_server.feeder import Feeder
-from det_jupyter.front.jupyter_server.master import MasterLine
+from det_jupyter.front.jupyter_server.feeder_process import FeederProcess
+from det_jupyter.front.jupyter_server.master_lookup import MasterLookup
 from det_jupyter.front.jupyter_server.routes import ACTIONS, PREFIX, RESOURCES
 
-_MOST_SOURCE = 2_000_000  # characters of cells: parsing more takes seconds
+_MOST_SOURCE = 2_000_000  # characters of code cells, parsed for a first configuration
 Method = Callable[..., Awaitable[None] | None]
 
 
-class Refusing(JupyterHandler):
-    """Answers every error as the master does: {error, problems}."""
+class RefusingHandler(JupyterHandler):
+    """Answers errors as the master does: {error, problems}."""
 
     def refuse(self, error: DetError) -> None:
+        """Finish with the status and message of an error."""
         status = http_status(error)
         self._finish_refused(status, type(error).__name__, str(error))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Finish with the refusal that an exception stands for."""
+        """Finish with the status and message of an unhandled exception; called by tornado."""
         _, error, _ = kwargs.get("exc_info", (None, None, None))
         name = "NotFound" if status_code == 404 else "DetError"
         what = f"{self.request.method} {self.request.path}"
         if status_code == 403 and not self.current_user:
-            said = "the Jupyter server does not know who asks: reload the page, and log in"
+            message = "the Jupyter server does not know who asks: reload the page, and log in"
         elif isinstance(error, web.HTTPError):
             reason = error.reason or responses.get(status_code, "")
             # Without arguments, tornado has doubled its percent signs.
-            said = (error.log_message or "") % error.args or f"{what}: {reason}"
+            message = (error.log_message or "") % error.args or f"{what}: {reason}"
         else:
             kind = type(error).__name__
-            said = f"{what} failed ({kind}); the log of the Jupyter server has more"
-        self._finish_refused(status_code, name, said)
+            message = f"{what} failed ({kind}); the log of the Jupyter server has more"
+        self._finish_refused(status_code, name, message)
 
     def _finish_refused(self, status: int, name: str, message: str) -> None:
-        said = printable(message)  # it quotes the request
-        problems = [asdict(Problem("", said))]
+        text = printable(message)  # it quotes the request
+        problems = [asdict(Problem("", text))]
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        # `message` is what other extensions show of any refusal of a Jupyter server.
-        self.finish(json.dumps({"error": name, "problems": problems, "message": said}))
+        # Other extensions show the `message` of any error of a Jupyter server.
+        self.finish(json.dumps({"error": name, "problems": problems, "message": text}))
 
 
-class Endpoint(Refusing, APIHandler):
-    """An endpoint of ours: JSON in, JSON out."""
+class Endpoint(RefusingHandler, APIHandler):
+    """An endpoint that takes and returns JSON."""
 
 
-def answered(method: Method) -> Method:
-    """Let only users in who are logged in, and answer our own errors as refusals."""
+def authenticated(method: Method) -> Method:
+    """Decorate a handler's method: require a login, and answer a DetError with its status."""
 
     @web.authenticated
     @wraps(method)
-    async def inner(self: Refusing, *args: Any) -> None:
+    async def inner(self: RefusingHandler, *args: Any) -> None:
         try:
             await ensure_async(method(self, *args))
         except DetError as error:
@@ -85,7 +86,7 @@ def answered(method: Method) -> Method:
 
 
 async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> bool:
-    """Return whether the authorizer lets the user of a request do this."""
+    """Return whether the authorizer allows a request's user this action."""
     user = handler.current_user
     return bool(
         user
@@ -96,17 +97,18 @@ async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> boo
 
 
 async def require(handler: JupyterHandler, action: str, resource: str) -> None:
-    """Go on only if the authorizer lets the user of a request do this; else raise HTTPError 403.
+    """Raise HTTPError 403 unless the authorizer allows a request's user this action.
 
-    `@authorized` would do for one resource; it keeps that of the first request for all others.
+    Jupyter's `@authorized` does not serve: it uses the resource of the first request for all later
+    ones.
     """
     if not await is_allowed(handler, action, resource):
         problem = f"you are not allowed to {action} {PREFIX}{resource} on this Jupyter server"
         raise web.HTTPError(403, problem)
 
 
-async def may_of(handler: JupyterHandler) -> dict[str, list[str]]:
-    """Return the actions that the user of a request may take, by resource."""
+async def allowed_actions(handler: JupyterHandler) -> dict[str, list[str]]:
+    """Return the actions that a request's user may take, by resource."""
     return {
         resource: [each for each in ACTIONS if await is_allowed(handler, each, resource)]
         for resource in RESOURCES
@@ -114,15 +116,15 @@ async def may_of(handler: JupyterHandler) -> dict[str, list[str]]:
 
 
 class Info(Endpoint):
-    """The handshake of a page, for all who are logged in."""
+    """`GET info`: the handshake of a page, for all logged-in users."""
 
-    def initialize(self, master: MasterLine, feeder: Feeder) -> None:
+    def initialize(self, master: MasterLookup, feeder: FeederProcess) -> None:
         self._master, self._feeder = master, feeder
 
-    @answered
+    @authenticated
     async def get(self) -> None:
-        """Say who we are, what the master does and what this user may do."""
-        may, state = await asyncio.gather(may_of(self), self._master.state())
+        """Answer with versions, the states of master and feeder, and the user's permissions."""
+        may, state = await asyncio.gather(allowed_actions(self), self._master.state())
         if not (may["experiments"] or may["cluster"]):
             state = MasterState(state=state.state)
         answer = Handshake(
@@ -138,13 +140,13 @@ class Info(Endpoint):
 
 
 class StartCell(Endpoint):
-    """Writes the first configuration of a class or function that cells define."""
+    """`POST cell`: writes a first configuration for a class or function defined in cells."""
 
-    @answered
+    @authenticated
     async def post(self) -> None:
         """Answer {configuration}, from {configuration, entrypoint, sources, given}.
 
-        `given` is the configuration of the template that the cell names, if it does.
+        `given` is the configuration of the template that the cell names, if any.
         """
         await require(self, "read", "experiments")
         body = self.get_json_body()
@@ -169,14 +171,14 @@ class StartCell(Endpoint):
 
 
 class StartMaster(Endpoint):
-    """Starts the master."""
+    """`POST master/start`: starts the master."""
 
     auth_resource = f"{PREFIX}cluster"
 
-    def initialize(self, master: MasterLine) -> None:
+    def initialize(self, master: MasterLookup) -> None:
         self._master = master
 
-    @answered
+    @authenticated
     async def post(self) -> None:
         await require(self, "execute", "cluster")
         await self._master.start()

@@ -1,14 +1,16 @@
-"""Attaches Jupyter Server to the kernel of a rank, which somebody else started and which trains.
+"""Attaches Jupyter Server to the kernel of a running rank.
 
-Jupyter's kernel manager believes that it owns a process. What it does to it has to stop here:
+Jupyter's kernel manager assumes that it owns the process. A rank must survive it, so each
+operation is replaced:
 
-    it shuts down    first interrupts, then asks, terminates, kills     only detaches
-    it cleans up     removes the files of the kernel's IPC sockets      links of this attachment
-    it restarts      shuts down, and starts again                       attaches again
-    it interrupts    SIGINT                                             ends the cell that runs
-    it revives       restarts a dead kernel, five times                 the rank is dead at once
+    manager           does to a kernel                              here
+    shuts down        interrupts, requests, terminates, kills       detaches
+    cleans up         removes the files of the IPC sockets          removes links to them
+    restarts          shuts down and starts again                   attaches again
+    interrupts        SIGINT                                        interrupts the running cell
+    autorestarts      restarts a dead kernel, up to five times      reports it dead at once
 
-A rank lives as long as its process; when that has ended, the master says why.
+A kernel is dead when its rank's process has ended; the reason is fetched from the master.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from traitlets import Int
 
 from det_jupyter.contract.host.paths import read_private
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.front.jupyter_server.ranks import RunningRank, find_rank, why_ended
+from det_jupyter.front.jupyter_server.rank_kernels import RunningRank, find_rank, why_ended
 
 _KERNEL_UP_S = 8.0
 _POLL_S = 0.05
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _LINGER_MS = 1000
-_LOST = 1  # the exit status of a rank that ended
+_ENDED_STATUS = 1  # the exit status that `poll` returns of an ended rank
 
 
 class RankProvisioner(KernelProvisionerBase):
@@ -52,58 +54,59 @@ class RankProvisioner(KernelProvisionerBase):
         return self._attached is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments of the launch: there is no command."""
+        """Return the arguments of `launch_kernel`, with an empty command."""
         return {**await super().pre_launch(**kwargs), "cmd": []}
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Attach, and return the connection of the rank's kernel.
+        """Attach; return the connection info of the rank's kernel.
 
         Raises:
-            HTTPError: The rank does not run, or cannot be reached; the message is a sentence.
+            HTTPError: The rank does not run or cannot be reached.
         """
         try:
             rank = await asyncio.to_thread(find_rank, self.trial_id, self.rank)
-            connection = await self._connection_of(rank)
+            connection = await self._wait_for_kernel(rank)
         except DetError as error:
-            self._forget_start()
+            # Jupyter keeps a failed start as pending, and then the server cannot stop.
+            getattr(self.parent.parent, "_pending_kernels", {}).pop(self.kernel_id, None)
             raise HTTPError(409, str(error)) from None
         self._attached = rank
-        self.connection_info = self._linked(connection)
+        self.connection_info = self._link_sockets(connection)
         return self.connection_info
 
     async def post_launch(self, **kwargs: Any) -> None:
-        """Let the manager notice at once when the rank has ended: it cannot be started again."""
+        """Turn off automatic restarts: a rank that has ended cannot be started again."""
         restarter = getattr(self.parent, "_restarter", None)
-        if restarter is not None:  # it polls, and is not made where autorestart is off
+        if restarter is not None:  # absent where autorestart is off
             restarter.restart_limit = 0
 
     async def poll(self) -> int | None:
-        """Return None while attached to a rank that lives."""
+        """Return None while attached to a rank whose process runs, else an exit status."""
         rank = self._attached
         if rank is None:
             return 0
         if rank.process.is_alive:
             return None
-        await self._note_end(rank)
-        return _LOST
+        await self._report_end(rank)
+        return _ENDED_STATUS
 
     async def wait(self) -> int | None:
-        """Return at once: what this waits for is to be detached."""
+        """Detach and return at once; the manager calls this after a shutdown."""
         self._detach()
         return 0
 
     async def send_signal(self, signum: int) -> None:
-        """Interrupt the cell that runs; ignore all other signals, and all during a shutdown.
+        """Interrupt the running cell on SIGINT; ignore other signals, and all during a shutdown.
 
-        The manager interrupts a kernel before it shuts it down, which would end the cell of
-        another attachment.
+        The manager interrupts a kernel before it shuts it down, which would end a cell that
+        another attachment runs.
         """
-        is_leaving = self._attached is None or self.parent.shutting_down
-        if signum == signal.SIGINT and not is_leaving:
+        is_detaching = self._attached is None or self.parent.shutting_down
+        if signum == signal.SIGINT and not is_detaching:
             self._interrupt_cell()
 
     async def kill(self, restart: bool = False) -> None:
-        """Detach; the rank's kernel answers the manager's request, and stays."""
+        """Detach; the rank's kernel continues."""
         self._detach()
 
     terminate = shutdown_requested = kill
@@ -114,22 +117,21 @@ class RankProvisioner(KernelProvisionerBase):
         self._unlink()
 
     def get_shutdown_wait_time(self, recommended: float = 5.0) -> float:
-        """Return a short time: to detach takes none."""
+        """Return a short time, as detaching is immediate."""
         return 0.2
 
     def _detach(self) -> None:
         self._attached = None
 
-    def _forget_start(self) -> None:
-        """Jupyter keeps a start that failed as pending, and then the server cannot stop."""
-        pending = getattr(self.parent.parent, "_pending_kernels", {})
-        pending.pop(self.kernel_id, None)
+    async def _wait_for_kernel(self, rank: RunningRank) -> dict[str, Any]:
+        """Wait until a rank's kernel listens, shortly after its first step; return its connection.
 
-    async def _connection_of(self, rank: RunningRank) -> dict[str, Any]:
-        """Wait until its kernel listens; it starts soon after the first step."""
+        Raises:
+            Conflict: It does not listen in time.
+        """
         deadline = time.monotonic() + _KERNEL_UP_S
         while True:
-            connection = _read(Path(rank.connection_file))
+            connection = _read_connection(Path(rank.connection_file))
             if connection and all(path.is_socket() for path in _sockets(connection).values()):
                 return connection
             if time.monotonic() > deadline:
@@ -145,11 +147,11 @@ class RankProvisioner(KernelProvisionerBase):
             "again in a moment"
         )
 
-    def _linked(self, connection: dict[str, Any]) -> KernelConnectionInfo:
-        """Return a connection through links, which the manager may remove.
+    def _link_sockets(self, connection: dict[str, Any]) -> KernelConnectionInfo:
+        """Return a connection through symbolic links to the sockets, which the manager may remove.
 
-        They are beside the sockets: in a folder of the user alone, whose path is short enough,
-        and which is removed when the run is over.
+        The links are beside the sockets: in a folder that is private to the user, has a short
+        path, and is removed after the run.
         """
         self._unlink()
         assert self.kernel_id is not None
@@ -157,7 +159,7 @@ class RankProvisioner(KernelProvisionerBase):
         links = []
         for port, path in _sockets(connection).items():
             link = Path(f"{prefix}-{port}")
-            link.unlink(missing_ok=True)  # the manager's own attempt at a restart left it
+            link.unlink(missing_ok=True)  # left by a restart of the manager
             link.symlink_to(path)
             links.append(link)
         self._links = tuple(links)
@@ -177,18 +179,18 @@ class RankProvisioner(KernelProvisionerBase):
             control.connect(f"ipc://{info['ip']}-{info['control_port']}")
             session.send(control, session.msg("interrupt_request", {}))
 
-    async def _note_end(self, rank: RunningRank) -> None:
+    async def _report_end(self, rank: RunningRank) -> None:
         self._detach()
         self._unlink()
         try:
             why = await asyncio.to_thread(why_ended, self.trial_id, self.rank)
         except DetError as error:
             why = f"{rank.name} has ended ({error})"
-        self.parent.reason = why  # Jupyter Server shows it of a kernel that it still has
+        self.parent.reason = why  # Jupyter Server shows it of a kernel in its list
         self.log.warning("Kernel %s: %s", self.kernel_id, why)
 
 
-def _read(connection_file: Path) -> dict[str, Any]:
+def _read_connection(connection_file: Path) -> dict[str, Any]:
     try:
         connection: dict[str, Any] = json.loads(read_private(connection_file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The master's requests for pages: the token is added here, and browsers never see it."""
+"""Relays requests of pages to the master, adding its token, which browsers never get."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from tornado.iostream import StreamClosedError
 from det_jupyter.connection.session import API, TIMEOUT
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.front.jupyter_server.handlers import Endpoint, answered, require
-from det_jupyter.front.jupyter_server.master import MasterLine
+from det_jupyter.front.jupyter_server.handlers import Endpoint, authenticated, require
+from det_jupyter.front.jupyter_server.master_lookup import MasterLookup
 from det_jupyter.front.jupyter_server.routes import find_route
 
 _MARK = "/det-jupyter/api/"
-_OURS = {"token", "_xsrf", "no_track_activity"}  # of Jupyter Server, which the master is not told
-_PASSED_DOWN = ("Content-Type", "Content-Length", "Cache-Control", "Content-Disposition")
+_OURS = {
+    "token",
+    "_xsrf",
+    "no_track_activity",
+}  # parameters of Jupyter Server, which are not relayed
+_RELAYED_HEADERS = ("Content-Type", "Content-Length", "Cache-Control", "Content-Disposition")
 _MOST_AT_ONCE = 16
-# Another process took over the port, or the master is leaving: it has not done what it was asked.
-_ASK_NEXT = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
+# Another process has the port, or the master is stopping: the request was not carried out.
+_RETRY_STATUS = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
 
 
 def master_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """Return a client for masters, wherever they are."""
+    """Return an HTTP client for requests to masters."""
     return httpx.AsyncClient(
         limits=httpx.Limits(max_connections=_MOST_AT_ONCE, max_keepalive_connections=4),
         timeout=TIMEOUT,
@@ -39,21 +43,21 @@ def master_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.As
 
 @web.stream_request_body
 class Proxy(Endpoint):
-    """Passes a request on to the master, and its answer back, part by part."""
+    """Relays a request to the master and streams the response."""
 
-    def initialize(self, master: MasterLine, client: httpx.AsyncClient, most_bytes: int) -> None:
+    def initialize(self, master: MasterLookup, client: httpx.AsyncClient, most_bytes: int) -> None:
         self._master, self._client, self._most_bytes = master, client, most_bytes
         self._body = bytearray()
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler does
-        """Refuse strangers, and what is too large, before the body is read."""
+        """Refuse users who are not logged in, and large requests, before the body is read."""
         await super().prepare()
-        if not self.current_user:  # which Jupyter Server checks only where a handler asks for it
+        if not self.current_user:  # Jupyter Server does not check it here
             raise web.HTTPError(403)
         connection = cast(HTTP1Connection, self.request.connection)
-        connection.set_max_body_size(self._most_bytes)  # for a size that is not announced
-        announced = self.request.headers.get("Content-Length", "")
-        if announced.isdigit() and int(announced) > self._most_bytes:
+        connection.set_max_body_size(self._most_bytes)  # for a body without Content-Length
+        content_length = self.request.headers.get("Content-Length", "")
+        if content_length.isdigit() and int(content_length) > self._most_bytes:
             self.set_header("Connection", "close")
             raise web.HTTPError(413, f"the request is too large; expected at most "
                                      f"{self._most_bytes} bytes")  # fmt: skip
@@ -61,25 +65,25 @@ class Proxy(Endpoint):
     def data_received(self, chunk: bytes) -> None:
         self._body += chunk
 
-    @answered
+    @authenticated
     async def get(self, path: str) -> None:
-        """Pass the request on, if this user may make it."""
+        """Relay the request if the user may make it; for all methods."""
         _, _, raw = self.request.path.partition(_MARK)
         route, path = find_route(self.request.method, raw)
         await require(self, route.action, route.resource)
-        response = await self._ask(path)
+        response = await self._request(path)
         try:
-            await self._pass_back(response)
+            await self._stream_back(response)
         finally:
             await response.aclose()
 
     post = put = delete = get
 
-    async def _ask(self, path: str) -> httpx.Response:
-        """Return the answer's beginning; another master is asked if the first has just left."""
+    async def _request(self, path: str) -> httpx.Response:
+        """Return the response, its body unread; retry with the next master if one has stopped."""
         info = await self._master.find()
         response, failure = await self._try(info, path)
-        if response is not None and response.status_code not in _ASK_NEXT:
+        if response is not None and response.status_code not in _RETRY_STATUS:
             return response
         successor = await self._master.find()
         if successor != info:
@@ -88,13 +92,13 @@ class Proxy(Endpoint):
             response, failure = await self._try(successor, path)
         if response is None:
             raise _unreachable(successor, failure)
-        if response.status_code == httpx.codes.UNAUTHORIZED:  # a browser would ask to log in
+        if response.status_code == httpx.codes.UNAUTHORIZED:  # a browser would show a login dialog
             await response.aclose()
             raise _unreachable(successor, "what listens there is not the master of its file")
         return response
 
     async def _try(self, info: MasterInfo, path: str) -> tuple[httpx.Response | None, str]:
-        """Return the answer's beginning; None, and why, if the master was not reached at all."""
+        """Return the response, its body unread; None and the reason if the connection failed."""
         try:
             return await self._send(info, path), ""
         except httpx.ConnectError as error:
@@ -123,18 +127,20 @@ class Proxy(Endpoint):
         except httpx.TransportError as error:
             raise _unreachable(info, str(error) or type(error).__name__) from None
 
-    async def _pass_back(self, response: httpx.Response) -> None:
+    async def _stream_back(self, response: httpx.Response) -> None:
         self.set_status(response.status_code)
-        for name in _PASSED_DOWN:
+        for name in _RELAYED_HEADERS:
             if name in response.headers:
                 self.set_header(name, response.headers[name])
         kind = response.headers.get("Content-Type", "application/json")
         try:
             async for part in response.aiter_raw():
                 self.write(part)
-                await self.flush()  # back when it is sent: a slow page slows the master's answer
+                await (
+                    self.flush()
+                )  # waits until it is sent, so that nothing accumulates for a slow page
         except StreamClosedError:
-            return  # the page is gone
+            return  # the page was closed
         except httpx.TransportError as error:
             self.log.warning("the master's answer to %s broke off: %s", self.request.path, error)
             cast(HTTP1Connection, self.request.connection).close()

@@ -1,7 +1,7 @@
-"""The socket of a tab: frames go to the feeder and back, one by one, as fast as the slower side.
+"""Relays the frames of a tab's socket to the feeder and back, with backpressure.
 
-Each direction reads a frame only after it has written the one before: a page that reads slowly is
-sent fewer news by the feeder, which waits for it, and nothing is kept for it here.
+Each direction reads a frame only after it has written the one before. So nothing accumulates here
+for a page that reads slowly: the feeder waits for it and sends fewer news.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tornado.websocket import (
 )
 
 from det_jupyter.errors import DetError
-from det_jupyter.front.jupyter_server.feeder import Address, Feeder
-from det_jupyter.front.jupyter_server.handlers import Refusing, may_of, require
+from det_jupyter.front.jupyter_server.feeder_process import Address, FeederProcess
+from det_jupyter.front.jupyter_server.handlers import RefusingHandler, allowed_actions, require
 from det_jupyter.front.jupyter_server.routes import ACTIONS, PREFIX
 
 _FEEDER_ENDED, _TRY_LATER = 1012, 1013
 _CONNECT_S = 10.0
-_REASON_BYTES = 120  # of at most 123 in a frame that closes
-# What the authorizer is asked to let a user read, for topics and questions of a page.
+_REASON_BYTES = 120  # at most 123 fit into a close frame
+# The resources that a user must be allowed to read, by topic and by type of question.
 _TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
 _QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # and the series of an agent: cluster
 
@@ -38,11 +38,11 @@ _QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # and the series of an agent
 async def open_socket(
     address: Address, *, may_write: bool, most_bytes: int
 ) -> WebSocketClientConnection:
-    """Return a socket to the feeder.
+    """Return an open socket to the feeder.
 
     Raises:
-        TimeoutError: It does not answer.
-        DetError: It cannot be reached.
+        TimeoutError: The feeder does not answer.
+        DetError: The feeder cannot be reached.
     """
     request = HTTPRequest(
         address.url, headers=address.headers(may_write=may_write), request_timeout=_CONNECT_S
@@ -55,11 +55,14 @@ async def open_socket(
         raise DetError(f"the feeder cannot be reached ({error})") from None
 
 
-class Gate:
-    """What a page may say to the feeder, where the authorizer lets its user see only a part.
+class ReadGate:
+    """Refuses frames for resources that the user may not read.
 
-    The feeder refuses changes by itself; here, what a user may not even see is not followed. Users
-    who may do everything, which is usual, pass without their frames being read.
+    Changes are refused by the feeder. Frames of users who may do everything, which is usual, are
+    not parsed.
+
+    Args:
+        may: The allowed actions by resource.
     """
 
     def __init__(self, may: Mapping[str, Sequence[str]]) -> None:
@@ -72,14 +75,14 @@ class Gate:
         return "write" in self._may["experiments"]
 
     def refusal(self, message: str | bytes) -> str:
-        """Return the frame to answer with instead of passing this one on; "" if it may pass."""
+        """Return the error frame with which a frame is refused; "" if it may be relayed."""
         if self._is_open:
             return ""
         try:
             frame = json.loads(message)
             resource, op = _resource_of(frame), frame["op"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return ""  # the feeder says what is wrong with it
+            return ""  # the feeder answers with the problem
         if "read" in self._may[resource]:
             return ""
         problem = f"you are not allowed to read {PREFIX}{resource} on this Jupyter server"
@@ -98,13 +101,13 @@ def _resource_of(frame: dict[str, object]) -> str:
     return _QUESTIONS.get(str(question.get("type")), "experiments")
 
 
-class Relay(WebSocketMixin, WebSocketHandler, Refusing):
-    """A socket between a tab and the feeder."""
+class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
+    """The tab's side of a relayed socket; it opens the feeder's side."""
 
     auth_resource = f"{PREFIX}experiments"
 
-    def initialize(self, feeder: Feeder, tabs: set[Relay], bounds: dict[str, int]) -> None:
-        """Take the collaborators; `bounds` has the most bytes of a frame by its origin."""
+    def initialize(self, feeder: FeederProcess, tabs: set[Relay], bounds: dict[str, int]) -> None:
+        """Take the collaborators; `bounds` are the largest frames in bytes, by origin."""
         self._feeder, self._tabs, self._bounds = feeder, tabs, bounds
         self._feed: WebSocketClientConnection | None = None
         self._down: asyncio.Task[None] | None = None
@@ -116,23 +119,23 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
 
     @property
     def ping_interval(self) -> float:
-        """Seconds between pings, which tornado sends and waits for: the mixin's are not used."""
+        """Seconds between pings, which tornado sends; Jupyter's mixin has milliseconds."""
         return float(super().ping_interval) / 1000
 
     @property
     def ping_timeout(self) -> float:
-        """Seconds after which a page that does not answer a ping is gone."""
+        """Seconds after which the socket of a page that does not answer a ping is closed."""
         return self.ping_interval
 
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the socket, if this user may see experiments."""
         await require(self, "read", "experiments")
-        self._gate = Gate(await may_of(self))
+        self._gate = ReadGate(await allowed_actions(self))
         await super().get(*args, **kwargs)
 
     async def open(self) -> None:
-        """Begin to pass frames on; those of the page wait until then."""
+        """Connect to the feeder and start relaying; frames of the page wait until then."""
         self.set_nodelay(True)
         self._tabs.add(self)
         try:
@@ -146,18 +149,18 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
             self.log.warning("no socket for a page of det_jupyter: %s", error)
             self._close(_TRY_LATER, str(error))
             return
-        except TimeoutError:  # stopped, or stuck for good: no tab has anything of it
+        except TimeoutError:  # the process is stopped or stuck, for all tabs
             problem = "the feeder does not answer; it is ended, and another is started"
             self.log.warning("%s", problem)
             self._close(_TRY_LATER, problem)
             await self._feeder.drop(address)
             return
         if self.ws_connection is None or self.ws_connection.is_closing():
-            self.on_close()  # the page has left meanwhile
-        self._down = asyncio.create_task(self._pass_down(self._feed))
+            self.on_close()  # the page was closed meanwhile
+        self._down = asyncio.create_task(self._relay_to_page(self._feed))
 
     async def on_message(self, message: str | bytes) -> None:
-        """Pass a frame of the page on; the next one is read after that."""
+        """Relay a frame of the page; tornado reads the next one after that."""
         try:
             if refusal := self._gate.refusal(message):
                 await self.write_message(refusal)
@@ -166,18 +169,18 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
         except WebSocketClosedError:
             self._close(_FEEDER_ENDED, "the feeder has ended")
 
-    async def _pass_down(self, feed: WebSocketClientConnection) -> None:
+    async def _relay_to_page(self, feed: WebSocketClientConnection) -> None:
         try:
             while (message := await feed.read_message()) is not None:
                 await self.write_message(message, binary=isinstance(message, bytes))
         except WebSocketClosedError:  # of the page
             while await feed.read_message() is not None:
-                pass  # what is on its way: tornado closes a socket when all of it is read
+                pass  # tornado closes a socket only when all frames have been read
             return
         self._close(_FEEDER_ENDED, "the feeder has ended")
 
     def on_close(self) -> None:
-        """End the other half."""
+        """Close the feeder's side."""
         self._tabs.discard(self)
         if self._feed is not None:
             self._feed.close()

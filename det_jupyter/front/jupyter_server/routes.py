@@ -1,8 +1,8 @@
-"""Which of the master's requests pages may make, and what the authorizer is asked for each.
+"""The master's requests that pages may make, each with its resource and action for the authorizer.
 
-Requests that change what the master has (messages/changes.py) follow from their classes; the
-others are listed. What is not listed is not passed on: the agents' own requests, and the endless
-feed, of which pages have the socket instead. `*` stands for one part of a path.
+Routes of changes (messages/changes.py) are derived from their classes; the others are listed.
+Other requests are refused: those of agents, and the endless feed, instead of which pages have the
+socket. `*` matches one segment of a path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from det_jupyter.contract.messages import AnyChange, ChangeRequest, SetPools, SwitchSlots
 from det_jupyter.errors import NotFound
 
-# Resources and actions of Jupyter Server's authorizer. Execute: code is run, or ends for all.
+# For Jupyter Server's authorizer. `execute` covers running code and stopping the master.
 PREFIX = "det_jupyter:"
 RESOURCES = ("experiments", "cluster", "logs", "templates", "kernels")
 ACTIONS = ("read", "write", "execute")
@@ -59,7 +59,7 @@ DELETE  templates/*                 templates    write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A request that is passed on."""
+    """A request that is relayed to the master."""
 
     method: str
     pattern: tuple[str, ...]
@@ -70,12 +70,14 @@ class Route:
         return (
             method == self.method
             and len(parts) == len(self.pattern)
-            and all(want in ("*", part) for want, part in zip(self.pattern, parts, strict=True))
+            and all(
+                expected in ("*", part) for expected, part in zip(self.pattern, parts, strict=True)
+            )
         )
 
 
 def _route_of(change: type[ChangeRequest]) -> Route:
-    """Return the route of a request that changes what the master has."""
+    """Return the route of a class of change requests."""
     parts = change.path.strip("/").split("/")
     return Route(
         method=change.method,
@@ -95,10 +97,13 @@ ROUTES = [
 
 
 def find_route(method: str, path: str) -> tuple[Route, str]:
-    """Return the route of a request, whose path still has its percent signs, and the path to ask.
+    """Return the route of a request and the path to request from the master.
+
+    Args:
+        path: Still percent-encoded.
 
     Raises:
-        NotFound: No page may make such a request.
+        NotFound: Pages may not make such a request.
     """
     parts = [unquote(part) for part in path.split("/")]
     is_plain = all(part not in ("", ".", "..") and "/" not in part for part in parts)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from det_jupyter.front.jupyter_server import relay
-from det_jupyter.front.jupyter_server.follower import SCHEMA_ID
+from det_jupyter.front.jupyter_server.monitoring import SCHEMA_ID
 from tests.integration.server.conftest import STAND_IN
 from tests.integration.server.support import Client, do, heard, until
 

@@ -1,4 +1,4 @@
-/** Consoles on ranks: the server attaches a kernel to the rank by name (jupyter_server/ranks.py). */
+/** Consoles on ranks: the server attaches a kernel to the rank by name (jupyter_server/rank_kernels.py). */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification, type ISessionContext, type MainAreaWidget } from '@jupyterlab/apputils';
 import type { Widget } from '@lumino/widgets';

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from det_jupyter.errors import DetError
-from det_jupyter.front.jupyter_server.feeder import Feeder
+from det_jupyter.front.jupyter_server.feeder_process import FeederProcess
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_feeder_that_is_silent_is_said_not_to_have_started() -> None:
 
 async def started(command: list[str], start_s: float) -> None:
     log = logging.getLogger(__name__)
-    feeder = Feeder(command, start_master=False, start_s=start_s, on_started=print, log=log)
+    feeder = FeederProcess(command, start_master=False, start_s=start_s, on_started=print, log=log)
     try:
         await feeder.address()
     finally:

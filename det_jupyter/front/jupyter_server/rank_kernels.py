@@ -2,8 +2,8 @@
 
     POST api/kernels {"name": "det-trial-12-rank-3"}    attaches; the rank trains on
 
-A spec is made when a kernel of that name is started, and is in no list: launchers and dialogs
-would offer it for notebooks.
+A kernel spec is made when a kernel of that name is started. It is not listed, as launchers and
+dialogs would offer it for notebooks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME = re.compile(r"det-trial-(\d{1,15})-rank-(\d{1,9})")
 
 
 def spec_of(kernel_name: str) -> KernelSpec | None:
-    """Return the spec of a rank's kernel; None if the name is not one of a rank."""
+    """Return the kernel spec of a rank; None if the name is not that of a rank."""
     match = _NAME.fullmatch(kernel_name)
     if match is None:
         return None
@@ -38,25 +38,25 @@ def spec_of(kernel_name: str) -> KernelSpec | None:
         argv=[],
         display_name=f"Trial {trial_id}, rank {rank}",
         language="python",
-        interrupt_mode="signal",  # the provisioner decides what an interrupt does
+        interrupt_mode="signal",  # passed to the provisioner's `send_signal`
         metadata={"kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config}},
     )
 
 
-def know_ranks(specs: KernelSpecManager) -> None:
-    """Let a server's specs find those of ranks by their names, without listing them."""
+def add_rank_specs(specs: KernelSpecManager) -> None:
+    """Make `get_kernel_spec` of a server return specs of ranks too; lists stay as they are."""
     find = specs.get_kernel_spec
 
     def get_kernel_spec(self: KernelSpecManager, kernel_name: str) -> Any:
         return spec_of(kernel_name) or find(kernel_name)
 
-    # Its class is chosen by the server's configuration, and it lists what it finds elsewhere.
+    # An instance is patched because the class is chosen by the server's configuration.
     specs.get_kernel_spec = MethodType(get_kernel_spec, specs)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
 class RunningRank:
-    """A rank's process, its kernel's connection file, and who it is."""
+    """A rank's name, its process and its kernel's connection file."""
 
     name: str
     process: Process
@@ -65,7 +65,7 @@ class RunningRank:
 
 
 def find_rank(trial_id: int, rank: int) -> RunningRank:
-    """Ask the master for a rank. It blocks: call it in a thread.
+    """Return a running rank, as the master reports it. Blocks.
 
     Raises:
         NotFound: There is no such trial.
@@ -89,7 +89,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
 
 
 def why_ended(trial_id: int, rank: int) -> str:
-    """Return why a rank that was attached to has ended, as a sentence. It blocks."""
+    """Return a sentence with the reason why a rank has ended. Blocks."""
     view = _fetch_trial(trial_id)
     why = f"the trial is {in_words(view.state)}"
     if view.failure is not None and view.state == "ERROR":
@@ -102,7 +102,7 @@ def why_ended(trial_id: int, rank: int) -> str:
 
 
 def _fetch_trial(trial_id: int) -> TrialView:
-    """Return what the master knows of a trial; no master is started for it."""
+    """Return the master's view of a trial; do not start a master for it."""
     info = find_master()
     if info is None:
         raise MasterUnreachable("no det_jupyter master runs, so no trial can be found")

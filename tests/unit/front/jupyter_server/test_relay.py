@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.front.jupyter_server.relay import Gate
+from det_jupyter.front.jupyter_server.relay import ReadGate
 from det_jupyter.front.jupyter_server.routes import ACTIONS, RESOURCES
 
 
-def gate(**fewer: list[str]) -> Gate:
+def gate(**fewer: list[str]) -> ReadGate:
     """Return the gate of a user who may do everything but for what is given."""
-    return Gate({resource: list(ACTIONS) for resource in RESOURCES} | fewer)
+    return ReadGate({resource: list(ACTIONS) for resource in RESOURCES} | fewer)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The master as the Jupyter server sees it: where it is, what is wrong with it, how to start it.
+"""Finds and starts the master for the Jupyter Server, without blocking its event loop.
 
-Looking for it reads files and asks for processes, so it happens in threads: a folder on a dead
-network drive holds up neither the server's loop nor, as the threads are daemons, its end.
+Finding it reads files and inspects processes, which happens in daemon threads: a folder on a dead
+network drive then blocks neither the event loop nor the server's exit.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 
 T = TypeVar("T")
 
-_LOOK_S = 10.0
+_FIND_TIMEOUT_S = 10.0
 
 
-class _Shared(Generic[T]):
-    """A function that blocks, called in a thread; those who ask meanwhile share its answer."""
+class _SharedCall(Generic[T]):
+    """A blocking function, called in a thread; concurrent callers share one call's result."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._answer: asyncio.Future[T] | None = None
 
     @property
-    def is_under_way(self) -> bool:
+    def is_running(self) -> bool:
         return self._answer is not None and not self._answer.done()
 
-    async def ask(self) -> T:
+    async def result(self) -> T:
         if self._answer is None or self._answer.done():
             self._answer = asyncio.get_running_loop().create_future()
-            self._answer.add_done_callback(_note_outcome)
+            self._answer.add_done_callback(_retrieve_exception)
             args = (self._answer, asyncio.get_running_loop())
             threading.Thread(target=self._run, args=args, name="det-master", daemon=True).start()
         return await asyncio.shield(self._answer)
 
     def _run(self, answer: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # of a loop that has ended, with the server
+        with suppress(RuntimeError):  # the loop was closed, with the server
             try:
                 result = self._call()
-            except Exception as error:  # the boundary of the thread: raised by those who asked
+            except Exception as error:  # the thread's boundary: raised in the callers
                 loop.call_soon_threadsafe(answer.set_exception, error)
             else:
                 loop.call_soon_threadsafe(answer.set_result, result)
 
 
-def _note_outcome(answer: asyncio.Future[T]) -> None:
+def _retrieve_exception(answer: asyncio.Future[T]) -> None:
     if not answer.cancelled():
-        answer.exception()  # else it is reported as forgotten when all have gone who asked
+        answer.exception()  # else asyncio logs it when all callers were cancelled
 
 
-class MasterLine:
-    """Looks for the user's master and starts it, without blocking."""
+class MasterLookup:
+    """Finds and starts the user's master."""
 
     def __init__(self) -> None:
-        self._looking = _Shared(_look)
-        self._starting = _Shared(lambda: _asked(ensure_master))
+        self._finding = _SharedCall(_find_awake)
+        self._starting = _SharedCall(lambda: _with_readable_folder(ensure_master))
 
     async def find(self) -> MasterInfo:
-        """Return where the running master is.
+        """Return the running master's address.
 
         Raises:
             MasterUnreachable: None runs, or it cannot answer.
-            ProtocolMismatch: One runs, of a version that we cannot talk to.
+            ProtocolMismatch: One of another protocol version runs.
         """
         info = await self._found()
         if info is None:
@@ -78,20 +78,20 @@ class MasterLine:
 
     async def _found(self) -> MasterInfo | None:
         try:
-            return await asyncio.wait_for(self._looking.ask(), _LOOK_S)
+            return await asyncio.wait_for(self._finding.result(), _FIND_TIMEOUT_S)
         except TimeoutError:
             raise MasterUnreachable(
-                f"the folder of det_jupyter did not answer within {_LOOK_S:g} s: its drive is "
-                "slow or gone"
+                f"the folder of det_jupyter did not answer within {_FIND_TIMEOUT_S:g} s: "
+                "its drive is slow or gone"
             ) from None
 
     async def start(self) -> MasterInfo:
-        """Return the running master, started now if need be."""
-        return await self._starting.ask()
+        """Return the running master's address; start it if none runs."""
+        return await self._starting.result()
 
     async def state(self) -> MasterState:
         """Return the `master` of the handshake (messages/pages.py)."""
-        if self._starting.is_under_way:
+        if self._starting.is_running:
             return MasterState(state="starting")
         try:
             info = await self._found()
@@ -108,18 +108,18 @@ class MasterLine:
         return MasterState(state="running", version=info.version)
 
 
-def _look() -> MasterInfo | None:
-    """Return where the master that answers is; None: none runs."""
-    info = _asked(find_master)
+def _find_awake() -> MasterInfo | None:
+    """Return the address of a master that answers; None if none runs."""
+    info = _with_readable_folder(find_master)
     if info is not None:
         must_be_awake(info)
     return info
 
 
-def _asked(ask: Callable[[], T]) -> T:
-    """Return what is found; without a usable folder there is no master."""
+def _with_readable_folder(call: Callable[[], T]) -> T:
+    """Call a function; raise MasterUnreachable if our folder cannot be read."""
     try:
-        return ask()
+        return call()
     except (MasterUnreachable, ProtocolMismatch):
         raise
     except (DetError, OSError) as error:

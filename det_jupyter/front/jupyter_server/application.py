@@ -1,4 +1,4 @@
-"""The application that Jupyter Server loads."""
+"""The extension application that Jupyter Server loads: its settings, handlers and tasks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float, Integer, List, Unicode
 
 from det_jupyter._version import __version__
-from det_jupyter.front.jupyter_server.feeder import Address, Feeder
-from det_jupyter.front.jupyter_server.follower import SCHEMA, SCHEMA_ID, Follower
+from det_jupyter.front.jupyter_server.feeder_process import Address, FeederProcess
 from det_jupyter.front.jupyter_server.handlers import Info, StartCell, StartMaster
-from det_jupyter.front.jupyter_server.master import MasterLine
+from det_jupyter.front.jupyter_server.master_lookup import MasterLookup
+from det_jupyter.front.jupyter_server.monitoring import SCHEMA, SCHEMA_ID, Monitor
 from det_jupyter.front.jupyter_server.proxy import Proxy, master_client
-from det_jupyter.front.jupyter_server.ranks import know_ranks
+from det_jupyter.front.jupyter_server.rank_kernels import add_rank_specs
 from det_jupyter.front.jupyter_server.relay import Relay
 
-_IDLE_CHECKS = 20  # in the time after which an idle feeder ends
+_IDLE_CHECKS = 20  # per `feeder_idle_s`
 
 
 class DetJupyterApp(ExtensionApp):
@@ -54,13 +54,13 @@ class DetJupyterApp(ExtensionApp):
     ).tag(config=True)
 
     def initialize_settings(self) -> None:
-        """Make what the handlers share; nothing is started before a page needs it."""
+        """Make the objects that handlers share; processes start when a page needs them."""
         self._tabs: set[Relay] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._master = MasterLine()
+        self._master = MasterLookup()
         self._client = master_client()
-        self._follower = Follower(lambda data: self._events().emit(schema_id=SCHEMA_ID, data=data))
-        self._feeder = Feeder(
+        self._monitor = Monitor(lambda data: self._events().emit(schema_id=SCHEMA_ID, data=data))
+        self._feeder = FeederProcess(
             self.feeder_command,
             start_master=self.start_master,
             start_s=self.feeder_start_s,
@@ -70,7 +70,7 @@ class DetJupyterApp(ExtensionApp):
         self._events().register_event_schema(SCHEMA)
         assert self.serverapp is not None
         if (specs := self.serverapp.kernel_spec_manager) is not None:
-            know_ranks(specs)
+            add_rank_specs(specs)
 
     def initialize_handlers(self) -> None:
         master, feeder = self._master, self._feeder
@@ -91,7 +91,7 @@ class DetJupyterApp(ExtensionApp):
         )
 
     async def stop_extension(self) -> None:
-        """End the feeder, with the server."""
+        """End the feeder and all tasks; called when the server stops."""
         await self._feeder.close()
         for task in self._tasks:
             task.cancel()
@@ -99,17 +99,17 @@ class DetJupyterApp(ExtensionApp):
         await self._client.aclose()
 
     def _on_feeder_started(self, address: Address) -> None:
-        self._run(self._follower.follow(address))
+        self._run(self._monitor.follow(address))
         self._run(self._end_when_idle(address))
 
     async def _end_when_idle(self, address: Address) -> None:
-        """End a feeder that has had nothing to do for a while: it keeps the master awake."""
+        """End a feeder that was idle for `feeder_idle_s`, as it keeps the master from ending."""
         busy_at = time.monotonic()
         while time.monotonic() - busy_at < self.feeder_idle_s:
             await asyncio.sleep(self.feeder_idle_s / _IDLE_CHECKS)
             if not self._feeder.is_at(address):
                 return
-            if self._tabs or self._follower.is_busy:
+            if self._tabs or self._monitor.is_busy:
                 busy_at = time.monotonic()
         await self._feeder.stop()
 
@@ -118,12 +118,12 @@ class DetJupyterApp(ExtensionApp):
         assert self.serverapp.event_logger is not None
         return self.serverapp.event_logger
 
-    def _run(self, task: Any) -> None:
-        running = asyncio.get_running_loop().create_task(task)
-        self._tasks.add(running)
-        running.add_done_callback(self._done)
+    def _run(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.log.error("a task of det_jupyter failed", exc_info=error)

@@ -1,7 +1,7 @@
-"""The feeder as the Jupyter server's child: started at the first tab, and again when it has died.
+"""Runs the feeder as a child process of the Jupyter Server, and restarts it after a crash.
 
-stdin     one line of JSON: {"token": ..., "start_master": true}; its end ends the feeder, so
-          none outlives the server, however that ends
+stdin     one line of JSON: {"token": ..., "start_master": true}; its end ends the feeder, which so
+          never outlives the server, even if that is killed
 stdout    one line of JSON: {"port": ...}
 stderr    goes to the server's log, a limited number of lines a minute
 """
@@ -23,34 +23,36 @@ from det_jupyter.contract.values.text import printable, signal_name
 from det_jupyter.errors import DetError
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.5, 30.0
-_PATIENCE_S = 5.0  # a socket waits that long for the next start; for a later one it is refused
-_STEADY_S = 60.0  # one that lived for so long has not failed to start
-_SHORT_S = 0.1  # to let one end that is of no use
-_LAST_WORDS_S = 5.0  # what was said longer before the end is not its reason
+_MAX_WAIT_S = 5.0  # of a socket for the next start; it is refused if that is later
+_STEADY_S = 60.0  # a process that ran for so long did start: back-off begins anew
+_SHORT_S = 0.1  # before signals, for a process that does not answer
+_REASON_S = 5.0  # a log line older than this is not why the process has ended
 _LINES_PER_MINUTE, _LINE_CHARS = 60, 500
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a feeder listens, and its token."""
+    """The URL and the token of a feeder."""
 
     url: str
     token: str
 
     def headers(self, *, may_write: bool) -> dict[str, str]:
-        """Return what a socket is opened with."""
+        """Return the headers with which a socket is opened."""
         return {
             "Authorization": f"Bearer {self.token}",
             "X-Det-May-Write": "1" if may_write else "0",
         }
 
 
-class Feeder:
-    """A feeder, started when it is needed.
+class FeederProcess:
+    """The feeder's process, started when an address is requested.
 
     Args:
-        start_s: How long it may take to say its port.
-        on_started: Called with the address of each new one.
+        command: The command line of the feeder.
+        start_master: Whether the first feeder starts a master if none runs.
+        start_s: How long it may take to write its port.
+        on_started: Called with the address of each new process.
     """
 
     def __init__(
@@ -73,13 +75,13 @@ class Feeder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_failures = 0
         self._not_before = 0.0
-        self._last_line, self._said_at = "", 0.0
+        self._last_line, self._last_line_at = "", 0.0
         self._is_stopping = self._is_closed = False
         self.state = "off"
         self.problem = ""
 
     async def address(self) -> Address:
-        """Return where the feeder listens; starts it if need be.
+        """Return the feeder's address; start it if it does not run.
 
         Raises:
             DetError: It cannot be started now.
@@ -88,17 +90,20 @@ class Feeder:
             if self._is_closed:
                 raise DetError("the Jupyter server is stopping")
             if self._address is None:
-                await self._pause()
+                pause_s = self._not_before - time.monotonic()
+                if pause_s > _MAX_WAIT_S:
+                    raise DetError(f"{self.problem}; it is started again in {pause_s:.0f} s")
+                await asyncio.sleep(max(0.0, pause_s))
                 self._address = await self._start()
                 self._on_started(self._address)
             return self._address
 
     def is_at(self, address: Address) -> bool:
-        """Return whether the feeder that listens there still runs."""
+        """Return whether the feeder at this address is the one that runs."""
         return self._address == address
 
     async def close(self) -> None:
-        """End the feeder for good."""
+        """End the feeder; `address` raises from now on."""
         self._is_closed = True
         await self.stop()
 
@@ -108,7 +113,7 @@ class Feeder:
             await self._stop()
 
     async def drop(self, address: Address) -> None:
-        """End a feeder that does not answer, at once, if it is still the one in use."""
+        """Kill a feeder that does not answer, unless another one runs already."""
         async with self._lock:
             if self.is_at(address):
                 await self._stop(patience_s=_SHORT_S)
@@ -121,12 +126,6 @@ class Feeder:
             await task  # they end with the process
         self.state, self.problem, self._is_stopping = "off", "", False
 
-    async def _pause(self) -> None:
-        pause_s = self._not_before - time.monotonic()
-        if pause_s > _PATIENCE_S:
-            raise DetError(f"{self.problem}; it is started again in {pause_s:.0f} s")
-        await asyncio.sleep(max(0.0, pause_s))
-
     async def _start(self) -> Address:
         self.state, self._last_line = "starting", ""
         token = secrets.token_urlsafe(32)
@@ -134,24 +133,24 @@ class Feeder:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-                start_new_session=True,  # Ctrl+C in the server's terminal is the server's
+                start_new_session=True,  # Ctrl+C in the terminal signals the server alone
             )  # fmt: skip
         except OSError as error:
-            self._note_end(began, f"the feeder cannot be started: {error}")
+            self._on_ended(began, f"the feeder cannot be started: {error}")
             raise DetError(self.problem) from None
         self._process = process
         self._run(self._log_lines(process))
         try:
             async with asyncio.timeout(self._start_s):
-                port = await _agree_on_port(process, token, start_master=self._start_master)
+                port = await _exchange_port(process, token, start_master=self._start_master)
         except (OSError, ValueError, KeyError, TypeError) as error:
             await _end(process, _SHORT_S)
             if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_SHORT_S)  # for its last words
-            how = f"{_ending(process.returncode)} before it could be used"
+                await asyncio.wait(self._tasks, timeout=_SHORT_S)  # until its log has been read
+            how = f"{_how_ended(process.returncode)} before it could be used"
             if isinstance(error, TimeoutError):
                 how = f"did not start within {self._start_s:g} s"
-            self._note_end(began, f"the feeder {how}{self._last_words()}")
+            self._on_ended(began, f"the feeder {how}{self._last_log_line()}")
             raise DetError(self.problem) from None
         self._run(self._watch(process, began))
         self.state, self.problem = "running", ""
@@ -160,18 +159,18 @@ class Feeder:
     async def _watch(self, process: Process, began: float) -> None:
         assert process.stdout is not None
         while await process.stdout.read(65536):
-            pass  # it has nothing to say there
+            pass  # until its end; nothing is expected there
         status = await process.wait()
         self._address = None
         if not self._is_stopping:
-            self._start_master = False  # the user may have stopped it since, with the feeder
-            self._note_end(began, f"the feeder {_ending(status)}{self._last_words()}")
+            self._start_master = False  # `det master stop --everything` ends feeders too
+            self._on_ended(began, f"the feeder {_how_ended(status)}{self._last_log_line()}")
 
-    def _last_words(self) -> str:
-        is_last = time.monotonic() - self._said_at < _LAST_WORDS_S
-        return f": {self._last_line}" if self._last_line and is_last else ""
+    def _last_log_line(self) -> str:
+        is_recent = time.monotonic() - self._last_line_at < _REASON_S
+        return f": {self._last_line}" if self._last_line and is_recent else ""
 
-    def _note_end(self, began: float, problem: str) -> None:
+    def _on_ended(self, began: float, problem: str) -> None:
         was_steady = time.monotonic() - began > _STEADY_S
         self._num_failures = 1 if was_steady else self._num_failures + 1
         pause_s = min(_MOST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (self._num_failures - 1))
@@ -186,12 +185,12 @@ class Feeder:
         while True:
             try:
                 line = await process.stderr.readline()
-            except ValueError:  # longer than the stream's buffer, which is empty now
+            except ValueError:  # longer than the stream's buffer, which asyncio has cleared
                 continue
             if not line:
                 return
             self._last_line = printable(line.decode("utf-8", "replace").strip())[:_LINE_CHARS]
-            self._said_at = time.monotonic()
+            self._last_line_at = time.monotonic()
             if minute != (minute := int(time.monotonic() / 60)):
                 if num_lines > _LINES_PER_MINUTE:
                     self._log.info("feeder: %d lines left out", num_lines - _LINES_PER_MINUTE)
@@ -206,30 +205,30 @@ class Feeder:
         running.add_done_callback(self._tasks.discard)
 
 
-async def _agree_on_port(process: Process, token: str, *, start_master: bool) -> int:
+async def _exchange_port(process: Process, token: str, *, start_master: bool) -> int:
     assert process.stdin is not None
     assert process.stdout is not None
-    hello = {"token": token, "start_master": start_master}
-    process.stdin.write(json.dumps(hello).encode() + b"\n")
+    settings = {"token": token, "start_master": start_master}
+    process.stdin.write(json.dumps(settings).encode() + b"\n")
     await process.stdin.drain()
     return int(json.loads(await process.stdout.readline())["port"])
 
 
-def _ending(status: int | None) -> str:
+def _how_ended(status: int | None) -> str:
     if status is not None and status < 0:
         return f"was killed by {signal_name(-status)}"
     return f"has ended with exit status {status}"
 
 
 async def _end(process: Process, patience_s: float) -> None:
-    """End a process: by the end of its input, then by signals that are harder each time."""
+    """End a process: close its input, then send SIGTERM and SIGKILL, each after `patience_s`."""
     if process.stdin is not None:
         process.stdin.close()
-    for harder in (process.terminate, process.kill, None):
+    for send_signal in (process.terminate, process.kill, None):
         try:
             await asyncio.wait_for(process.wait(), patience_s)
             return
         except TimeoutError:
             with suppress(ProcessLookupError):
-                if harder is not None:
-                    harder()
+                if send_signal is not None:
+                    send_signal()

@@ -12,8 +12,13 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import AllocationState, State, TrialView
 from det_jupyter.errors import Conflict, MasterUnreachable
-from det_jupyter.front.jupyter_server import ranks as module
-from det_jupyter.front.jupyter_server.ranks import find_rank, know_ranks, spec_of, why_ended
+from det_jupyter.front.jupyter_server import rank_kernels as module
+from det_jupyter.front.jupyter_server.rank_kernels import (
+    add_rank_specs,
+    find_rank,
+    spec_of,
+    why_ended,
+)
 from tests.unit.view.view_samples import allocation, failure, trial
 
 
@@ -58,7 +63,7 @@ def test_the_name_of_a_kernel_says_which_rank_it_is(
 
 def test_a_server_finds_ranks_by_name_and_lists_none() -> None:
     specs = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=False)
-    know_ranks(specs)
+    add_rank_specs(specs)
     assert specs.get_kernel_spec("det-trial-1-rank-0").display_name == "Trial 1, rank 0"
     assert specs.find_kernel_specs() == {}
     with pytest.raises(NoSuchKernel):
@@ -104,6 +109,19 @@ def test_a_rank_that_cannot_be_attached_to_is_refused_with_the_reason(
     has(monkeypatch, view)
     with pytest.raises(Conflict, match=f"^{problem}"):
         find_rank(7, rank)
+
+
+def test_a_process_of_another_computer_with_a_pid_of_this_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = running(os.getpid())
+    assert view.allocation is not None
+    other = asdict(Process(os.getpid(), "7@another start", "other"))
+    ranks = [rank.model_copy(update=other) for rank in view.allocation.ranks]
+    far = view.allocation.model_copy(update={"ranks": ranks})
+    has(monkeypatch, view.model_copy(update={"allocation": far}))
+    with pytest.raises(Conflict, match=r"no process on this computer \(agent right\)"):
+        find_rank(7, 1)
 
 
 @pytest.mark.parametrize(
