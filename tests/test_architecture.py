@@ -58,7 +58,6 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "run": {"messages", "values"},
         "trial": {"host", "messages", "trial.context_dir", "values"},
         "trial.context_dir": {"host", "messages", "values"},
-        "trial.source": {"trial.context_dir"},
     },
     "front": {
         "verbs": set(),

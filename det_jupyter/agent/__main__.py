@@ -13,8 +13,8 @@ import sys
 
 from det_jupyter.agent.starting.zygote_process import RANK_TARGET, start_zygote
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.daemons import raise_file_limit
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.contract.host.programs import raise_file_limit
 
 logger = logging.getLogger(__name__)
 

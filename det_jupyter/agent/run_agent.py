@@ -33,9 +33,9 @@ from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygote_process import ZygoteProcess
 from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.clock_steps import ClockWatch
+from det_jupyter.contract.host.daemons import keep_trimmed
 from det_jupyter.contract.host.ownership import find_problem_above
-from det_jupyter.contract.host.programs import keep_trimmed
 
 logger = logging.getLogger(__name__)
 

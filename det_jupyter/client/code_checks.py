@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import assert_never
 
 from det_jupyter.contract.trial.context_dir import ContextPlan
-from det_jupyter.contract.trial.context_dir.modules import (
+from det_jupyter.contract.trial.context_dir.python_modules import (
     find_syntax_error,
     is_always_pythons,
     modules_among,
     parse_module,
 )
 from det_jupyter.contract.trial.context_dir.walking import Entry, LiveEntries
-from det_jupyter.contract.trial.source import find_batch_size_reader, method_in
+from det_jupyter.contract.trial.source import method_in
+from det_jupyter.contract.trial.source_needs import find_batch_size_reader
 from det_jupyter.contract.values.entrypoints import (
     Captured,
     Command,

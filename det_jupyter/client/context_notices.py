@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from det_jupyter.contract.trial.context_dir import ContextPlan
-from det_jupyter.contract.trial.context_dir.modules import parse_module
+from det_jupyter.contract.trial.context_dir.python_modules import parse_module
 from det_jupyter.contract.values.entrypoints import Captured, Imported, entrypoint_text, meaning_of
 from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError

@@ -12,7 +12,7 @@ from typing import Any
 
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.paths import join, look_up, section, shown
+from det_jupyter.contract.schema.key_paths import join, look_up, section, shown
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import Problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.contract.schema.paths import within
+from det_jupyter.contract.schema.key_paths import within
 from det_jupyter.searcher.methods import FREE_FIELDS
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds

@@ -25,7 +25,7 @@ from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.contract.schema.hyperparameters import is_nested
-from det_jupyter.contract.schema.paths import join, shown
+from det_jupyter.contract.schema.key_paths import join, shown
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.sections import SearcherSection

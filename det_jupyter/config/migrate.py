@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from det_jupyter.config.keys import NO_MEANING
 from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.paths import look_up, section, shown
+from det_jupyter.contract.schema.key_paths import look_up, section, shown
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem

@@ -25,7 +25,7 @@ from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
 from det_jupyter.contract.schema.fields import whole
 from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, ranges_in_lists
-from det_jupyter.contract.schema.paths import join, look_up, section, shown
+from det_jupyter.contract.schema.key_paths import join, look_up, section, shown
 from det_jupyter.contract.values.direction import is_smaller_better
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.contract.values.text import count

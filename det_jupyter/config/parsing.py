@@ -33,7 +33,7 @@ from det_jupyter.config.values import (
 )
 from det_jupyter.contract.schema.fields import MAX_TITLE, Section
 from det_jupyter.contract.schema.hyperparameters import find_problems
-from det_jupyter.contract.schema.paths import in_order, look_up, within
+from det_jupyter.contract.schema.key_paths import in_order, look_up, within
 from det_jupyter.contract.values.entrypoints import name_of
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.methods import find_section

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
 from det_jupyter.contract.schema.fields import Bool, Count, Int, Section, Text, Title
-from det_jupyter.contract.schema.paths import dotted, in_order
+from det_jupyter.contract.schema.key_paths import dotted, in_order
 from det_jupyter.errors import ConfigError, Problem
 
 DEFAULT_POOL = "default"

@@ -14,7 +14,7 @@ from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
-from det_jupyter.contract.schema.paths import dotted, either, look_up, shown
+from det_jupyter.contract.schema.key_paths import dotted, either, look_up, shown
 from det_jupyter.errors import Problem
 
 Explain = Callable[[Sequence[int | str]], Problem]

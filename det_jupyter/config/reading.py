@@ -17,7 +17,7 @@ import yaml
 from det_jupyter.config.merging import merge
 from det_jupyter.config.salvage import explain, salvage
 from det_jupyter.config.text import Loader, Reader
-from det_jupyter.contract.schema.paths import join, look_up, shown, within
+from det_jupyter.contract.schema.key_paths import join, look_up, shown, within
 from det_jupyter.errors import ConfigError, Problem
 
 _TAB = re.compile(r"^[ \t]*\t[ \t]*(?=\S)", re.MULTILINE)

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from det_jupyter.config.keys import NO_EFFECT, TAGS
 from det_jupyter.config.tree import all_sections, fields_of, sections_at, types_at
 from det_jupyter.contract.schema.fields import Ignored, Section
-from det_jupyter.contract.schema.paths import either
+from det_jupyter.contract.schema.key_paths import either
 from det_jupyter.contract.values.lengths import UNITS, Length
 
 _COMPUTED = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.paths import section, shown
+from det_jupyter.contract.schema.key_paths import section, shown
 from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.rung_lengths import divisor_of, most_rungs

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.contract.trial.source import UNKNOWN, Needs
+from det_jupyter.contract.trial.source_needs import UNKNOWN, Needs
 from det_jupyter.contract.values.direction import is_smaller_better
 
 _GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits

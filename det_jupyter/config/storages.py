@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.merging import merge
 from det_jupyter.contract.schema.fields import AbsolutePath, Count, Ignored, Section, Text
-from det_jupyter.contract.schema.paths import look_up, section
+from det_jupyter.contract.schema.key_paths import look_up, section
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
 UNWRITABLE = ("s3", "gcs", "azure", "hdfs")

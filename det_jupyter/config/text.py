@@ -17,7 +17,7 @@ import yaml
 
 from det_jupyter.config.tree import types_at
 from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
-from det_jupyter.contract.schema.paths import join, shown
+from det_jupyter.contract.schema.key_paths import join, shown
 from det_jupyter.errors import ConfigError, Problem
 
 _TAG = "tag:yaml.org,2002:"

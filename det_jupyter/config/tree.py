@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import TAGS
 from det_jupyter.contract.schema.fields import Section
-from det_jupyter.contract.schema.paths import look_up
+from det_jupyter.contract.schema.key_paths import look_up
 
 
 def flat(annotation: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.contract.schema.paths import join, shown
+from det_jupyter.contract.schema.key_paths import join, shown
 from det_jupyter.errors import Problem
 
 MAX_DEPTH = 50

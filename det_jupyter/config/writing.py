@@ -11,7 +11,7 @@ import yaml
 
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import is_free
-from det_jupyter.contract.schema.paths import join
+from det_jupyter.contract.schema.key_paths import join
 
 _FIRST = {"searcher": ("name", "metric"), "checkpoint_storage": ("type",)}
 _SECRET = re.compile(

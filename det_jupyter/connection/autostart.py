@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from det_jupyter._version import __version__
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.daemon import spawn_master
+from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import MasterUnreachable, ProtocolMismatch

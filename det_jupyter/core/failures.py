@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.room import folder_without_room, is_no_room
+from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.lost import is_lost_peer, is_lost_worker

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 from det_jupyter._version import __version__
 from det_jupyter.config.storages import VARIABLE
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.clock_steps import ClockWatch
+from det_jupyter.contract.host.daemons import LOG_BYTES, PrivateLog, keep_trimmed
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.host.programs import LOG_BYTES, PrivateLog, keep_trimmed
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, SetPools, State
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.engine import Engine

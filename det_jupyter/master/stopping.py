@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from det_jupyter.connection.autostart import announced_master, ensure_master
 from det_jupyter.connection.session import Session, must_be_awake
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.boards import boards
 from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
 from det_jupyter.contract.host.run_processes import all_below, end_all_below
 from det_jupyter.contract.host.rundir import RunDir, runs_root
+from det_jupyter.contract.host.tensorboards import boards
 from det_jupyter.contract.messages import GangPlan, MasterInfo
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable

@@ -14,7 +14,7 @@ from typing import Any
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import load_capsule
-from det_jupyter.contract.trial.context_dir.modules import (
+from det_jupyter.contract.trial.context_dir.python_modules import (
     describe_syntax_error,
     is_always_pythons,
     modules_among,

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 
 from det_jupyter.contract.run.control_page import ControlPage
-from det_jupyter.contract.trial.context_dir.modules import describe_syntax_error
+from det_jupyter.contract.trial.context_dir.python_modules import describe_syntax_error
 from det_jupyter.contract.values.entrypoints import Command, Program
 from det_jupyter.contract.values.text import shortened
 from det_jupyter.errors import ConfigError

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from det_jupyter.contract.schema.fields import Count, whole
 from det_jupyter.contract.schema.hyperparameters import leaves, ranges_in_lists
-from det_jupyter.contract.schema.paths import dotted
+from det_jupyter.contract.schema.key_paths import dotted
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length

@@ -18,7 +18,7 @@ from det_jupyter.contract.schema.fields import (
     Title,
     whole,
 )
-from det_jupyter.contract.schema.paths import shown
+from det_jupyter.contract.schema.key_paths import shown
 from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket

@@ -20,7 +20,7 @@ from math import isfinite
 from typing import Any
 
 from det_jupyter.contract.messages import SearchChange, SearchView
-from det_jupyter.contract.schema.paths import in_order
+from det_jupyter.contract.schema.key_paths import in_order
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.change import find_wider

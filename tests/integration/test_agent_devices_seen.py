@@ -25,7 +25,7 @@ from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watch
-from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
 from tests.processes import OTHER_EXTENSIONS, wait_until

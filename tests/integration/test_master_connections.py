@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from det_jupyter.contract.host.waiting import HEAD_BYTES, Waiting
+from det_jupyter.contract.host.pending_connections import HEAD_BYTES, Waiting
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import MOST_BODY_BYTES

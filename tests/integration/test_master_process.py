@@ -20,9 +20,9 @@ import pytest
 
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.daemons import PrivateLog
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.processes import birth_of, is_frozen
-from det_jupyter.contract.host.programs import PrivateLog
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, RunReport
 from det_jupyter.contract.run.journal import Record
 from det_jupyter.errors import MasterUnreachable

@@ -33,7 +33,7 @@ from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy, Processes, has_changed
 from det_jupyter.agent.devices.offered_slots import Offer
-from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from det_jupyter.contract.host.disk_space import why_no_room
 from det_jupyter.contract.host.ownership import make_private, open_own
-from det_jupyter.contract.host.room import why_no_room
 from det_jupyter.errors import DetError
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
-from det_jupyter.contract.schema.paths import dotted, shown
+from det_jupyter.contract.schema.key_paths import dotted, shown
 from det_jupyter.contract.schema.seeds import draw_below, draw_between
 from det_jupyter.errors import Problem
 

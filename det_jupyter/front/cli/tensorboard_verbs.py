@@ -22,11 +22,18 @@ from typing import Any
 
 from det_jupyter.client.event_files import EventFiles, check_installed, write_event_files
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.boards import Board, boards, folder_of, keep, log_of, new_folder
 from det_jupyter.contract.host.pdeathsig import die_with
 from det_jupyter.contract.host.ports import free_port
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import without_run
+from det_jupyter.contract.host.tensorboards import (
+    Board,
+    boards,
+    folder_of,
+    keep,
+    log_of,
+    new_folder,
+)
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.front.verbs.finding import numbers_of

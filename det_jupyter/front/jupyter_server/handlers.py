@@ -23,7 +23,7 @@ from det_jupyter.contract.messages.pages import (
     Handshake,
     MasterState,
 )
-from det_jupyter.contract.trial.source import needs_of
+from det_jupyter.contract.trial.source_needs import needs_of
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError, Problem, http_status
 from det_jupyter.front.jupyter_server.feeder_process import FeederProcess

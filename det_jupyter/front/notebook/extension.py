@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from det_jupyter.contract.host.daemon import spawn_master
+from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.complete.matcher import match_det_experiment
 from det_jupyter.front.notebook.magics import DetMagics

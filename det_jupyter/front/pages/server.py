@@ -1,8 +1,9 @@
 """The feeder's WebSocket server: `/socket` on the loopback interface, with a token.
 
 Other users of the computer can connect to its port too, so connections are bounded: one waits
-(`host/waiting.py`) until it has sent a request with the token. When no file descriptor is left for
-another connection, the server pauses for a second: tornado would retry at once and log each time.
+(`host/pending_connections.py`) until it has sent a request with the token. When no file
+descriptor is left for another connection, the server pauses for a second: tornado would retry at
+once and log each time.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter._version import __version__
-from det_jupyter.contract.host.programs import raise_file_limit
-from det_jupyter.contract.host.waiting import HEAD_BYTES, MOST_WAITING, Waiting
+from det_jupyter.contract.host.daemons import raise_file_limit
+from det_jupyter.contract.host.pending_connections import HEAD_BYTES, MOST_WAITING, Waiting
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, Hello, MasterState
 from det_jupyter.front.pages.codec import to_text
 from det_jupyter.front.pages.hub import Hub

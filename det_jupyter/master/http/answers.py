@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.room import folder_without_room, is_no_room
+from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.messages import Refusal
 from det_jupyter.contract.values.text import error_text, printable
 from det_jupyter.errors import DetError, NotFound, Problem, http_status

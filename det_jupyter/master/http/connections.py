@@ -1,4 +1,4 @@
-"""uvicorn's connections, bounded until they have said what they want (host/waiting.py).
+"""uvicorn's connections, bounded until a request has arrived (host/pending_connections.py).
 
 uvicorn's `timeout_keep_alive` ends connections that rest between two requests; it has no limit for
 those on which a request never comes whole. So a connection *waits* until the head of a request is
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
-from det_jupyter.contract.host.waiting import HEAD_BYTES, Waiting
+from det_jupyter.contract.host.pending_connections import HEAD_BYTES, Waiting
 
 
 def bounded(

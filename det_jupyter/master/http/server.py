@@ -11,8 +11,8 @@ from operator import methodcaller
 
 import uvicorn
 
-from det_jupyter.contract.host.programs import raise_file_limit
-from det_jupyter.contract.host.waiting import MOST_WAITING, Waiting
+from det_jupyter.contract.host.daemons import raise_file_limit
+from det_jupyter.contract.host.pending_connections import MOST_WAITING, Waiting
 from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import Guard
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from det_jupyter.contract.host.room import why_no_room
+from det_jupyter.contract.host.disk_space import why_no_room
 from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, notices, parse_config, parse_yaml
-from det_jupyter.contract.schema.paths import look_up
+from det_jupyter.contract.schema.key_paths import look_up
 from det_jupyter.errors import ConfigError
 from tests.ignored_keys import IGNORED, with_keys
 from tests.problems import said

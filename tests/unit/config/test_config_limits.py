@@ -11,7 +11,7 @@ from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import _suggestion
 from det_jupyter.config.values import find_bounds_problem
 from det_jupyter.contract.schema.hyperparameters import find_problems
-from det_jupyter.contract.schema.paths import shown
+from det_jupyter.contract.schema.key_paths import shown
 from det_jupyter.errors import ConfigError
 from tests.problems import said
 

@@ -14,7 +14,7 @@ import yaml
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.starting import start
-from det_jupyter.contract.trial.source import needs_of
+from det_jupyter.contract.trial.source_needs import needs_of
 from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,

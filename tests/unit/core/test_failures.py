@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.host import paths, room
+from det_jupyter.contract.host import disk_space, paths
 from det_jupyter.contract.messages import CheckpointRef, GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
@@ -94,7 +94,7 @@ def test_a_full_disk_that_the_error_does_not_name_is_found(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return TemporaryFile(dir=dir)
 
-    monkeypatch.setattr(room, "TemporaryFile", make_file)
+    monkeypatch.setattr(disk_space, "TemporaryFile", make_file)
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a write to an open file
     explanation = explain(CodeNames({}, []), error)
     failure = failure_of(error, explanation, rank=0, is_echo=False, is_early=False)

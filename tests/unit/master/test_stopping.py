@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.boards import Board, keep, new_folder
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.processes import Process, birth_of
+from det_jupyter.contract.host.tensorboards import Board, keep, new_folder
 from det_jupyter.errors import DetError
 from det_jupyter.master import stopping
 

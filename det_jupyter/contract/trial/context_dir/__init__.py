@@ -11,6 +11,6 @@ from det_jupyter.contract.trial.context_dir.archive import (
     pack_context,
     unpack_context,
 )
-from det_jupyter.contract.trial.context_dir.planning import ContextPlan, plan_context
+from det_jupyter.contract.trial.context_dir.context_plan import ContextPlan, plan_context
 
 __all__ = ["ContextPlan", "context_files", "pack_context", "plan_context", "unpack_context"]

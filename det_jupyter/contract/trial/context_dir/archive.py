@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages.requests import ContextRef
-from det_jupyter.contract.trial.context_dir.planning import MAX_BYTES, ContextPlan
+from det_jupyter.contract.trial.context_dir.context_plan import MAX_BYTES, ContextPlan
 from det_jupyter.contract.trial.context_dir.walking import Entry
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import CaptureError, LaunchError, NotFound

@@ -10,7 +10,8 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.migrate import migrate
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
-from det_jupyter.contract.trial.source import Function, find_batch_size_reader, method_of
+from det_jupyter.contract.trial.source import Function, method_of
+from det_jupyter.contract.trial.source_needs import find_batch_size_reader
 from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.capture.capture import find_entrypoint_problem
 

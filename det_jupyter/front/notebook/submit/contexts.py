@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from det_jupyter.contract.trial.context_dir import ContextPlan, plan_context
-from det_jupyter.contract.trial.context_dir.modules import find_syntax_error
+from det_jupyter.contract.trial.context_dir.python_modules import find_syntax_error
 from det_jupyter.contract.values.entrypoints import Captured, Entrypoint
 from det_jupyter.contract.values.text import count, printable, size
 from det_jupyter.errors import ConfigError, UsageError

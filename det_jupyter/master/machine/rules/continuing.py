@@ -20,7 +20,7 @@ from det_jupyter.config import origins, parse_config
 from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.schema.paths import either, look_up
+from det_jupyter.contract.schema.key_paths import either, look_up
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move

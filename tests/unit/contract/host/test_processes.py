@@ -15,7 +15,7 @@ import pytest
 
 from det_jupyter.connection.autostart import find_master
 from det_jupyter.connection.session import must_be_awake
-from det_jupyter.contract.host import boards, paths
+from det_jupyter.contract.host import paths, tensorboards
 from det_jupyter.contract.host.locks import holder_of, take_lock
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
@@ -116,10 +116,10 @@ def test_a_tensorboard_of_another_computer_stays_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-    board = boards.Board(
-        id=boards.new_folder(), **asdict(elsewhere(os.getpid())), url="", experiments=[],
+    board = tensorboards.Board(
+        id=tensorboards.new_folder(), **asdict(elsewhere(os.getpid())), url="", experiments=[],
         trials=[], logdir="", started_at=0.0,
     )  # fmt: skip
-    boards.keep(board)
-    assert list(boards.boards()) == [board]
+    tensorboards.keep(board)
+    assert list(tensorboards.boards()) == [board]
     assert not board.end()

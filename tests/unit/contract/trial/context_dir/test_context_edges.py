@@ -21,7 +21,7 @@ from det_jupyter.contract.trial.context_dir import (
     plan_context,
     unpack_context,
 )
-from det_jupyter.contract.trial.context_dir.modules import find_syntax_error
+from det_jupyter.contract.trial.context_dir.python_modules import find_syntax_error
 from det_jupyter.contract.values.entrypoints import Command, parse_entrypoint
 from det_jupyter.errors import CaptureError
 from tests.problems import said
@@ -391,7 +391,7 @@ def test_a_script_beside_files_of_the_folder_leaves_them(folder: Path, blobs: Bl
 def test_a_context_of_just_the_largest_size_travels(
     folder: Path, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("planning", "archive"):
+    for module in ("context_plan", "archive"):
         monkeypatch.setattr(f"det_jupyter.contract.trial.context_dir.{module}.MAX_BYTES", 22)
     plan = plan_context(folder)
     assert plan.size_bytes == 22
@@ -406,7 +406,7 @@ def test_a_context_of_just_the_largest_size_travels(
 
 
 def test_the_five_largest_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_jupyter.contract.trial.context_dir.planning.MAX_BYTES", 100)
+    monkeypatch.setattr("det_jupyter.contract.trial.context_dir.context_plan.MAX_BYTES", 100)
     for index in range(5):
         write(folder, f"data{index}/a", "x" * (100 + index))
         write(folder, f"data{index}/b", "x" * 100)

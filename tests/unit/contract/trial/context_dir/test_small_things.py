@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.contract.trial.context_dir.modules import (
+from det_jupyter.contract.trial.context_dir.python_modules import (
     describe_syntax_error,
     find_syntax_error,
     is_always_pythons,

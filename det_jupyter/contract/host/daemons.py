@@ -1,19 +1,23 @@
-"""Limits of our background programs: the number of open files, the size of logs.
+"""Background programs: a detached start of the master, limits of open files and of logs.
 
-Standard library only: the master and the agent use it before anything heavy is imported.
+Standard library only: master and agent use it before they import anything heavy, and `%load_ext`
+starts a master with it.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
+import subprocess
+import sys
+import threading
 from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import without_run
 
 LOG_BYTES = 5_000_000  # of a log; as much, or twice as much, of older lines is kept
 _LOOK_S = 5.0
@@ -25,6 +29,8 @@ def raise_file_limit() -> tuple[int, str]:
     Returns:
         The limit, and why it could not be raised, or "".
     """
+    import resource  # Windows has none
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -76,3 +82,21 @@ async def keep_trimmed(*patterns: str) -> None:
             for path in paths.log_dir().glob(pattern):
                 trim_output(path)
         await asyncio.sleep(_LOOK_S)
+
+
+def spawn_master() -> subprocess.Popen[bytes]:
+    """Start a master and return at once, before it is ready; it exits if another one runs."""
+    log = paths.master_output()
+    with open(os.devnull, "rb") as nothing, open(log, "ab", opener=paths.private_opener) as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.master", "serve"],
+            stdin=nothing,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,  # not in the process group of our terminal or kernel
+            cwd=paths.data_dir(),
+            env=without_run(os.environ),  # a script of an experiment may start one
+        )
+    # It may exit at once because another master runs: `wait` leaves no zombie.
+    threading.Thread(target=process.wait, name="det-master-start", daemon=True).start()
+    return process

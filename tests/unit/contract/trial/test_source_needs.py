@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.trial.source.hparams import UNKNOWN, find_batch_size_reader, hparams_read
-from det_jupyter.contract.trial.source.syntax import method_in
+from det_jupyter.contract.trial.source import method_in
+from det_jupyter.contract.trial.source_needs import UNKNOWN, find_batch_size_reader, hparams_read
 
 
 def read(source: str) -> dict[str, Any]:

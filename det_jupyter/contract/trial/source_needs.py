@@ -1,4 +1,9 @@
-"""Which hyperparameters code reads, by whatever names it gives to them."""
+"""What the code of an entrypoint needs of a configuration, as far as its source shows.
+
+Nothing is run. Read, also by the names that the code gives to them:
+
+    context.get_hparam("lr"), hparams["lr"], hparams.get("drop", 0.1), self.hparams.lr
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from det_jupyter.contract.trial.source.syntax import Function, texts
+from det_jupyter.contract.trial.source import (
+    Function,
+    definitions,
+    metrics_reported,
+    reached,
+    texts,
+)
 
 UNKNOWN = object()  # the value of a hyperparameter for which the code has no default
 BATCH_SIZE = "global_batch_size"
@@ -186,3 +197,29 @@ def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
         section.setdefault(path[-1], found[path])
     order = list(dict.fromkeys(path[0] for path in found))
     return {name: tree[name] for name in order}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a configuration has to give, and can name.
+
+    Args:
+        hparams: Hyperparameters that are read, with the code's default or `UNKNOWN`; nested.
+        metrics: Names of the metrics that a validation reports, as far as they are known.
+    """
+
+    hparams: dict[str, Any]
+    metrics: list[str]
+
+
+def needs_of(sources: Sequence[str], entrypoint: str) -> Needs | None:
+    """Return what a class or function needs; None if the sources do not define it.
+
+    Args:
+        sources: Cells or files, of which a later one's definitions count.
+    """
+    made = definitions(sources)
+    if entrypoint not in made:
+        return None
+    parts = list(reached(made, entrypoint))
+    return Needs(hparams=hparams_read(parts), metrics=metrics_reported(parts))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.host import paths, room
-from det_jupyter.contract.host.boards import boards, folder_of, new_folder
+from det_jupyter.contract.host import disk_space, paths
+from det_jupyter.contract.host.tensorboards import boards, folder_of, new_folder
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_only_a_disk_without_room_is_said_to_be_full(
     def refuse(**_: Any) -> Any:
         raise OSError(code, os.strerror(code))
 
-    assert room.why_no_room(tmp_path) == ""
-    monkeypatch.setattr(room, "TemporaryFile", refuse)
-    assert room.why_no_room(tmp_path) == (os.strerror(code) if is_full else "")
+    assert disk_space.why_no_room(tmp_path) == ""
+    monkeypatch.setattr(disk_space, "TemporaryFile", refuse)
+    assert disk_space.why_no_room(tmp_path) == (os.strerror(code) if is_full else "")
 
 
 def test_a_stray_folder_beside_those_of_tensorboards_is_left_alone(

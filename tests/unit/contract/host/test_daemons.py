@@ -14,8 +14,7 @@ import pytest
 
 from det_jupyter.agent.starting.zygote_process import start_zygote
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.daemon import spawn_master
-from det_jupyter.contract.host.programs import PrivateLog, trim_output
+from det_jupyter.contract.host.daemons import PrivateLog, spawn_master, trim_output
 from det_jupyter.contract.host.rundir import BEFORE_VARIABLE, describe_before
 from det_jupyter.engine.local import start_agent
 

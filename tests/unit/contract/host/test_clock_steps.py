@@ -14,7 +14,7 @@ import pytest
 from det_jupyter.agent.starting.rank_processes import end_survivors, write_records
 from det_jupyter.connection.autostart import find_master
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.clock import ClockWatch
+from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.processes import birth_of, is_frozen
 from det_jupyter.contract.host.rundir import RunDir
