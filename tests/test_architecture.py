@@ -103,21 +103,18 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "pytorch": {
         "": set(),
-        "run": set(),
         "data": {""},
-        "ranks": set(),
         "parallel": {""},
-        "reducers": {"", "ranks"},
+        "reducers": {""},
         "steps": {"", "data", "parallel"},
         "timings": set(),
         "trial": {"", "data", "parallel", "reducers", "steps"},
-        "checkpoints": {"", "parallel", "ranks", "run", "trial"},
-        "metrics": {"", "data", "parallel", "ranks", "reducers", "run", "timings", "trial"},
+        "checkpoints": {"", "parallel", "trial"},
+        "metrics": {"", "data", "parallel", "reducers", "timings", "trial"},
         "training": {
-            "", "checkpoints", "data", "metrics", "parallel", "ranks", "run", "steps", "timings",
-            "trial",
+            "", "checkpoints", "data", "metrics", "parallel", "steps", "timings", "trial",
         },
-        "experimental": {"checkpoints", "data", "ranks", "reducers", "trial"},
+        "experimental": {"", "checkpoints", "data", "reducers", "trial"},
     },
 }  # fmt: skip
 

@@ -12,15 +12,15 @@ from det_jupyter.pytorch.data import (
     samplers,
     to_device,
 )
+from det_jupyter.pytorch.reducers.builtin_reducers import Reducer
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
-from det_jupyter.pytorch.reducers.reducing import Reducer
-from det_jupyter.pytorch.run.lengths import Batch, Epoch, TrainUnit
-from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
+from det_jupyter.pytorch.rules import Batch, Epoch, TrainUnit
+from det_jupyter.pytorch.steps.learning_rates import LRScheduler
 from det_jupyter.pytorch.training.init import init
 from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer
 from det_jupyter.pytorch.training.try_out import try_out
-from det_jupyter.pytorch.trial.callback import PyTorchCallback
+from det_jupyter.pytorch.trial.callback import EarlyStopping, PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,
@@ -28,7 +28,6 @@ from det_jupyter.pytorch.trial.definition import (
     check_searcher_metric,
     check_trial_class,
 )
-from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
 
 __all__ = [
     "Batch",

@@ -1,12 +1,13 @@
-"""What a user reads: mistakes of a trial, notices, warnings, and tracebacks without our frames.
+"""Messages to users: mistakes of a trial, notices, warnings, and tracebacks without our frames.
 
+    as raised                       as shown
     Cell In[5], line 4              Cell In[5], line 4
     Trainer.fit                     Cell In[3], line 12, in train_batch
     Loop.run, _train, ...           torch/nn/functional.py
     Cell In[3], line 12
     torch/nn/functional.py
 
-Frames of the library stay where no frame of the user's code follows them: then the error is about
+Frames of det_jupyter stay where no frame of the user's code follows them: then the error is about
 the call itself. Warnings likewise point at the innermost line of the user's code.
 """
 
@@ -32,7 +33,7 @@ from det_jupyter.errors import ConfigError
 class TrialMistake(ConfigError):
     """A method of the trial returned a value that cannot be used. The run is not retried.
 
-    The traceback has no frame of the method, because it has returned, so the error names it.
+    The method has returned, so it is not in the traceback; the error names it instead.
 
     Args:
         method: Name of the trial's method.
@@ -44,20 +45,20 @@ class TrialMistake(ConfigError):
         super().__init__([problem])
 
     def code_in(self, trial: object) -> CodeType | None:
-        """Return the code of the method, without its decorators."""
+        """Return the code object of the method without its decorators; None if there is none."""
         method = getattr(type(trial), self.method, None)
         code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
         return code if isinstance(code, CodeType) else None
 
 
 def give_notice(text: str, rank: int, sink: RecordSink, *, is_alarm: bool = False) -> None:
-    """Write a notice to the rank's journal and to standard error; the trial shows it.
+    """Write a notice to the rank's journal, which the trial's view shows, and to standard error.
 
     Args:
         text: One line.
         rank: This rank.
         sink: This rank's journal.
-        is_alarm: What is trained is probably of no use: the view shows it in red.
+        is_alarm: The training is probably useless from here on; the view shows the notice in red.
     """
     sink.write(Notice(at=time.time(), rank=rank, text=text, is_alarm=is_alarm))
     sys.stderr.write(f"{text}\n")
@@ -71,7 +72,7 @@ _LIBRARIES = tuple(
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, with the innermost line of the user's code as the place."""
+    """Issue a warning that points at the innermost line of the user's code."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame, level = frame.f_back, level + 1
@@ -90,7 +91,7 @@ def without_own_frames() -> Iterator[None]:
 
 
 def _unlink(head: TracebackType) -> None:
-    """Unlink our frames between the head and the last frame of the user's code."""
+    """Remove our frames between the head and the last frame of the user's code, in place."""
     links = [head]
     while (following := links[-1].tb_next) is not None:
         links.append(following)

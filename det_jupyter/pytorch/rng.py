@@ -1,11 +1,11 @@
 """Random number generators: seeding, and their states in a form that checkpoints can hold.
 
-Every rank is seeded with the trial's seed before the trial is built, so that all build the same
-weights and draw the same splits. Then the other ranks take seeds of their own: with the same
-stream everywhere, dropout would cut the same units out of every rank's batch.
+Every rank is seeded with the trial's seed before the trial is built, so that all ranks build the
+same weights and draw the same splits. Then each rank but the chief is seeded anew: with the same
+numbers everywhere, dropout would drop the same units on every rank.
 
-The order of the data is not drawn from these generators at all (see data/order.py), so it depends
-neither on what the user's code draws nor on how many workers load it.
+The order of the data is not drawn from these generators (see data/order.py), so it depends neither
+on what the user's code draws nor on the number of loader workers.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def seed_everything(seed: int) -> None:
 
 
 def _can_have_devices() -> bool:
-    """Return whether this torch was built for any device.
+    """Return whether this torch was built for any accelerator.
 
-    `torch.manual_seed` notes a traceback for each kind of device that it might find later: [m] 5
-    to 12 ms of a rank's start.
+    `torch.manual_seed` stores a traceback for each kind of device that may be initialized later:
+    [m] 5 to 12 ms of a rank's start.
     """
     try:
         return torch.accelerator.current_accelerator() is not None
-    except (AttributeError, RuntimeError):  # torch before 2.7 cannot say
+    except (AttributeError, RuntimeError):  # torch before 2.7 has no such function
         return True
 
 
@@ -62,7 +62,7 @@ def seed_cpu(seed: int) -> None:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Give each rank but the chief, which continues with the trial's seed, a stream of its own."""
+    """Seed each rank but the chief anew; the chief continues with the trial's seed."""
     if rank > 0:
         seed_everything(derive_seed("rank", seed, rank))
 
@@ -89,7 +89,7 @@ def get_states(device: torch.device = _CPU) -> RngStates:
 
 
 def set_states(states: RngStates, device: torch.device = _CPU) -> None:
-    """Put back what `get_states` returned."""
+    """Restore what `get_states` returned."""
     random.setstate(states["python"])
     saved = states["numpy"]
     numpy.random.set_state(

@@ -34,7 +34,7 @@ from types import SimpleNamespace
 from det_jupyter import core
 from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
-from det_jupyter.pytorch.timings.marks import Timings
+from det_jupyter.pytorch.timings.rank_timings import Timings
 from tests.benchmarks.loop_contender import PROFILED, Cost
 from tests.benchmarks.loop_overhead import ROOT, started
 from tests.benchmarks.loop_steps import STEPS
@@ -128,7 +128,7 @@ def measure_alone(batches: int = 20_000) -> tuple[float, float]:
 
     class Context:
         distributed = core.DistributedContext()
-        stepping = SimpleNamespace(watch=bool)
+        stepping = SimpleNamespace(set_timer=bool)
 
         def to_device(self, batch: int) -> int:
             return batch
@@ -145,11 +145,11 @@ def measure_alone(batches: int = 20_000) -> tuple[float, float]:
 
     context, timings = Context(), Timings(Profiling(), 0)
     marking, reading = [], []
-    with timings.watching(context):
+    with timings.timing_context(context):
         forward = timings.timed("forward", train_batch)
         for _ in range(7):
             began_at = time.process_time()
-            for batch in timings.over(iter(range(batches))):
+            for batch in timings.timed_batches(iter(range(batches))):
                 forward(context.to_device(batch))
                 timings.end_batch(1)
             marked_at = time.process_time()

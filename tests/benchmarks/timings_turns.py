@@ -62,7 +62,7 @@ class Switched(Loop):
         self.stamps: list[list[Stamp]] = []  # of each turn, with timings first
         self.writing_ns = 0
         timings: Any = self._timings
-        timings.over = partial(self._in_turns, timings.over)
+        timings.timed_batches = partial(self._in_turns, timings.timed_batches)
         timings.journal = partial(self._journal, timings.journal)
 
     def _in_turns(self, over: Callable[..., Any], stream: Iterable[Any]) -> Iterator[Any]:

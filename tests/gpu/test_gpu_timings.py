@@ -11,8 +11,7 @@ import torch
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.core import DistributedContext, ProfilerContext
-from det_jupyter.pytorch.timings.marks import Timings
-from det_jupyter.pytorch.timings.open import open_timings
+from det_jupyter.pytorch.timings.rank_timings import Timings, open_timings
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,13 +46,13 @@ def train(loads_s: float, products: int) -> tuple[StepTimes, float]:
     forward = timings.timed("forward", work)
     read = timings.timed("from_device", lambda: matrix.sum().item())
 
-    for _ in timings.over(map(load, range(BATCHES))):
+    for _ in timings.timed_batches(map(load, range(BATCHES))):
         forward()
         timings.end_batch(1)
     read()
     took_s = time.perf_counter() - began_at
     timings.flush()
-    (record,) = timings._reading.take_held()
+    (record,) = timings._reader.take_pending()
     assert isinstance(record, StepTimes)
     return record, took_s
 

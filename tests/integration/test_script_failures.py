@@ -17,7 +17,7 @@ from det_jupyter import core
 from det_jupyter.core import RecordList
 from det_jupyter.core.lost import PeerLost
 from det_jupyter.pytorch.training.init import naming_lost_peers
-from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
+from det_jupyter.pytorch.training.trainer import leaving_on_interrupt
 from tests.integration.test_trainer import Certain, fit, weights
 
 # torchrun and each rank load torch ([m] 11 s of CPU). So the ranks train three times: twice in

@@ -14,8 +14,7 @@ from det_jupyter.core.lost import PeerFailed
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.evaluation import open_stream, validate
-from det_jupyter.pytorch.metrics.loss_watch import LossWatch
-from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
+from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.trial.callbacks import Callbacks

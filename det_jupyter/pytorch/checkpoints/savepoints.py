@@ -23,7 +23,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
-from det_jupyter.pytorch.run.rules import Start
+from det_jupyter.pytorch.rules import Start
 from det_jupyter.storage import reading
 
 

@@ -26,8 +26,8 @@ from torch.utils.data._utils import worker as torch_worker
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, Share
-from det_jupyter.pytorch.data.draws import Draws, beginning, drawing_from
 from det_jupyter.pytorch.data.fetch import Collate
+from det_jupyter.pytorch.data.generators import OwnGenerators, batch_start, drawing_from
 from det_jupyter.pytorch.data.order import Order, call_set_epoch
 from det_jupyter.pytorch.rng import derive_seed
 
@@ -87,7 +87,7 @@ class Reader(IterableDataset[Any]):
             pass_idx += 1
 
     def _read_pass(self, pass_idx: int) -> Iterator[list[Any]]:
-        stream = Draws(derive_seed("order", self._seed, pass_idx))
+        stream = OwnGenerators(derive_seed("order", self._seed, pass_idx))
         with stream.in_use(), _worker_info_hidden():
             call_set_epoch(self.dataset, pass_idx)
             iterator = iter(self.dataset)
@@ -103,7 +103,7 @@ class Reader(IterableDataset[Any]):
     def _collated(self, records: list[Any], step: int, begin: int) -> Any:
         if self._collate is default_collate:
             return default_collate(records)
-        with drawing_from(beginning(self._seed, step, begin)):
+        with drawing_from(batch_start(self._seed, step, begin)):
             return self._collate(records)
 
     def _describe_end(self, pass_idx: int) -> str:

@@ -31,7 +31,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, RankPart
-from det_jupyter.pytorch.data.draws import Draws
+from det_jupyter.pytorch.data.generators import OwnGenerators
 from det_jupyter.pytorch.rng import derive_seed
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Order:
 
     def _drawn(self, source: Iterable[T], seed: int, pass_idx: int, per_swap: int) -> Iterator[T]:
         """Iterate over a user's sampler while it draws from a stream of this pass's own."""
-        stream = Draws(derive_seed("order", seed, pass_idx))
+        stream = OwnGenerators(derive_seed("order", seed, pass_idx))
         with stream.in_use():
             call_set_epoch(source, pass_idx)
             iterator = iter(source)

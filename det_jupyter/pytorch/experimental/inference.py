@@ -1,6 +1,6 @@
 """Batch inference: all ranks together process every record of a dataset once.
 
-    each round    rank r processes batch `first + r`, if there is one (shares.py)
+    each round    rank r processes batch `first + r`, if there is one (setup.py)
     now and then  the ranks agree whether to leave (agreement.py)
     at intervals, and when they leave or are done:
                   on_checkpoint_start; the chief makes one checkpoint of the position, of what the
@@ -28,11 +28,7 @@ from det_jupyter import core
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.experimental.batches import (
-    Batches,
-    find_problems,
-    make_loader,
-)
+from det_jupyter.pytorch.agreement import Agreement
 from det_jupyter.pytorch.experimental.outputs import (
     METADATA,
     REDUCERS,
@@ -46,12 +42,14 @@ from det_jupyter.pytorch.experimental.processor import (
 )
 from det_jupyter.pytorch.experimental.reducer_states import Tallies
 from det_jupyter.pytorch.experimental.setup import (
+    Batches,
     Start,
     begin,
     find_argument_problems,
+    find_problems,
+    make_loader,
     open_context,
 )
-from det_jupyter.pytorch.ranks.agreement import Agreement
 
 _METADATA_VERSION = 1
 _until_exit = ExitStack()  # a second inference, and what follows, may use the process group

@@ -36,13 +36,13 @@ from det_jupyter.pytorch.metrics.series import (
     check_same_names,
 )
 from det_jupyter.pytorch.parallel import share_buffers, whole
-from det_jupyter.pytorch.reducers.custom_reducers import Reducers
-from det_jupyter.pytorch.reducers.reducing import (
+from det_jupyter.pytorch.reducers.builtin_reducers import (
     MetricPart,
     reduce_batches,
     reduce_ranks,
     reducers_by_name,
 )
+from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides, own_lengths

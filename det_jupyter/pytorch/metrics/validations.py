@@ -13,8 +13,8 @@ from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
-from det_jupyter.pytorch.run.rules import Rules
-from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
+from det_jupyter.pytorch.rules import Rules
+from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric

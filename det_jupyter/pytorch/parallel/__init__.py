@@ -1,6 +1,5 @@
 """How several ranks train one model together."""
 
-from det_jupyter.pytorch.parallel.options import ParallelOptions
 from det_jupyter.pytorch.parallel.replicas import DistributedModel, explained
 from det_jupyter.pytorch.parallel.sharding import explain_parts, is_sharded, whole
 from det_jupyter.pytorch.parallel.states import (
@@ -16,6 +15,7 @@ from det_jupyter.pytorch.parallel.states import (
 )
 from det_jupyter.pytorch.parallel.tuning import BucketTuner
 from det_jupyter.pytorch.parallel.wrapping import (
+    ParallelOptions,
     parallelize,
     share_buffers,
     unwrap,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import torch
@@ -28,8 +28,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.parallel.options import Compression
 
+Compression = Literal["fp16", "bf16", "powersgd"]
 _Wait = Callable[[Future[torch.Tensor]], object]
 RANK = 2  # columns of P and Q; the paper's 1 to 4 lose no accuracy in its image classification
 FIRST_COMPRESSED = 10  # exchanges; those before are plain, as early gradients are the roughest
@@ -105,9 +105,9 @@ class LowRank:
             self._wait(future)
         return future
 
-    def watch(self, exchanged: Callable[[_Wait], _Wait] | None) -> None:
-        """Watch exchanges that wait for other ranks within the backward pass, or no longer."""
-        self._wait = _wait if exchanged is None else exchanged(_wait)
+    def set_timer(self, timed: Callable[[_Wait], _Wait] | None) -> None:
+        """Let `timed` put a timer around waits within the backward pass; None: no longer."""
+        self._wait = _wait if timed is None else timed(_wait)
 
     def state(self) -> dict[str, Any]:
         """Return what the next batch depends on, on the CPU; errors are this rank's own."""

@@ -24,8 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
-from det_jupyter.pytorch.parallel.options import Compression
+from det_jupyter.pytorch.parallel.compression import Compression, LowRank, register_compression
 
 _requires_grad = attrgetter("requires_grad")
 _UNFINISHED = "finished reduction in the prior iteration"  # DDP's words

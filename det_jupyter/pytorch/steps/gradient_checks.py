@@ -1,12 +1,13 @@
-"""Gradients and losses on several ranks, where the trial computes them itself.
+"""Checks of wrapped models and optimizers, and of the gradients with which an optimizer steps.
 
 `RawBackward` detects gradients of `loss.backward()`, which are not weighted by each rank's
 records, and perhaps not exchanged. Gradients that the trial discards (an adversarial input) are
-allowed, so the check is made as an optimizer steps. One parameter of the optimizer has a hook; a
-hook on each would cost 1.2 us per parameter and batch. `check_ranks` finds what this one misses.
+allowed, so the check is made as an optimizer steps. Only one parameter of the optimizer has a
+hook, as a hook on each would cost 1.2 us per parameter and batch; what it misses is detected by
+`optimizations.check_ranks`.
 
-`averaging` is for optimizers that compute the loss again (LBFGS). They choose their steps by it,
-so a closure returns the mean over the records of all ranks: else the ranks' steps would differ.
+`averaging` is for optimizers that call a closure (LBFGS). They choose their steps by its loss, so
+the closure has to return the mean over the records of all ranks: else the ranks' steps differ.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import TrialMistake
 
 CREATE_GRAPH = (
@@ -31,37 +33,41 @@ _ZERO_GRAD = torch.optim.Optimizer.zero_grad
 
 
 class RawBackward:
-    """Knows whether an optimizer's gradients have parts that `context.backward` did not compute.
+    """Detects gradients of an optimizer that `context.backward` did not compute: raw ones.
 
     Args:
-        parameters: Of the optimizer. The last that is trained is watched: often the one next to
-            the loss, which most losses reach.
+        parameters: The optimizer's. The last trained one gets the hook: it is often the one next
+            to the loss, so most losses reach it.
+
+    Attributes:
+        is_ours: Whether the backward pass that is running is one of `context.backward`.
+        within_ours: Called within each such pass.
     """
 
     def __init__(self, parameters: list[torch.Tensor]) -> None:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        self.is_ours = False  # the backward pass that is under way
-        self.on_ours: Callable[[], None] | None = None  # called within it
-        self._was_raw = False
-        self._watched = trained[-1] if trained else None
-        if self._watched is not None:
-            self._watched.register_post_accumulate_grad_hook(self._note)
+        self.is_ours = False
+        self.within_ours: Callable[[], None] | None = None
+        self._was_raw = False  # a raw backward pass has run
+        self._hooked = trained[-1] if trained else None
+        if self._hooked is not None:
+            self._hooked.register_post_accumulate_grad_hook(self._after_gradient)
 
-    def forget_zeroed(self) -> None:
-        """Forget raw gradients that have been thrown away; before others are added."""
-        self._was_raw = self.is_there()
+    def before_ours(self) -> None:
+        """Call it before `context.backward`: raw gradients that were zeroed count no longer."""
+        self._was_raw = self.has_raw_gradients()
 
-    def is_there(self) -> bool:
-        """Return whether the gradients have such parts now."""
-        if not self._was_raw or self._watched is None or self._watched.grad is None:
+    def has_raw_gradients(self) -> bool:
+        """Return whether raw gradients are part of the present ones."""
+        if not self._was_raw or self._hooked is None or self._hooked.grad is None:
             return False
-        return bool(self._watched.grad.norm() != 0)  # waits for the device, after raw ones only
+        return bool(self._hooked.grad.norm() != 0)  # waits for the device, after raw ones only
 
-    def _note(self, _: torch.Tensor) -> None:
+    def _after_gradient(self, _: torch.Tensor) -> None:
         if not self.is_ours:
             self._was_raw = True
-        elif self.on_ours is not None:
-            self.on_ours()
+        elif self.within_ours is not None:
+            self.within_ours()
 
 
 def averaging(
@@ -70,8 +76,9 @@ def averaging(
     """Return a closure whose loss is the mean over the ranks. Each call of it is collective.
 
     Args:
-        closure: Returns a loss: a number, or a tensor with one; or nothing.
-        weight: Of this rank's loss; 1 on average.
+        closure: Returns a loss: a number, or a tensor with one number; or something else, which
+            is passed on.
+        weight: This rank's share of the records, times the number of ranks.
     """
 
     def averaged() -> Any:
@@ -80,7 +87,7 @@ def averaging(
             loss = loss.detach()
         elif not isinstance(loss, int | float):
             return loss
-        own = weight * float(loss) if weight else 0.0  # of no records, it may be NaN
+        own = weight * float(loss) if weight else 0.0  # the loss of no records may be NaN
         total = distributed.reduce_(torch.tensor([own], dtype=torch.float64), "sum")
         mean = float(total) / distributed.size
         return torch.full_like(loss, mean) if isinstance(loss, torch.Tensor) else mean
@@ -94,10 +101,10 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def zero_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Do what `optimizer.zero_grad()` does.
+    """Do what `optimizer.zero_grad()` does, faster.
 
-    Torch's own opens a range of the profiler and switches the compiler off meanwhile: [m] 25 us,
-    against 1 us here. An optimizer with another one is asked for it.
+    Torch's own method opens a range of the profiler and switches the compiler off meanwhile: [m]
+    25 us, against 1 us here. Where the optimizer overrides the method, it is called.
     """
     if type(optimizer).zero_grad is not _ZERO_GRAD or "zero_grad" in vars(optimizer):
         optimizer.zero_grad()
@@ -108,10 +115,10 @@ def zero_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: Any) -> None:
-    """Check an `optimizer.step()` of the trial's own.
+    """Check that an `optimizer.step()` which the trial has called itself is right.
 
     Raises:
-        TrialMistake: It differs from `context.step_optimizer`.
+        TrialMistake: `context.step_optimizer` would do something else.
     """
     if frequency > 1:
         reason = (
@@ -138,7 +145,7 @@ def check_untrained(model: nn.Module) -> None:
     """Check that a model without trained parameters still has none.
 
     Raises:
-        TrialMistake: It has, and its gradients are not exchanged.
+        TrialMistake: A parameter is trained now, and its gradients would not be exchanged.
     """
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -148,3 +155,42 @@ def check_untrained(model: nn.Module) -> None:
                 "of the model was when it was wrapped, so its gradients are not exchanged; "
                 "set requires_grad = True before context.wrap_model, and False after it",
             )
+
+
+def check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
+    """Check that no other wrapped model trains the same parameters.
+
+    Raises:
+        ConfigError: One does, so the gradients would be exchanged twice.
+    """
+    others = {id(parameter) for other in wrapped for parameter in other.parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) in others:
+            raise ConfigError(
+                f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
+                "is wrapped already, and on several ranks a parameter can be part of one "
+                "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
+            )
+
+
+def check_optimizer(optimizer: Any, models: list[nn.Module], backward_passes: int) -> None:
+    """Check the arguments of `wrap_optimizer`.
+
+    Raises:
+        TypeError: `optimizer` is no torch.optim.Optimizer.
+        ConfigError: It has parameters of no wrapped model, or `backward_passes` is less than 1.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
+        )
+    trained = {id(parameter) for model in models for parameter in model.parameters()}
+    if not all(id(parameter) in trained for parameter in parameters_of(optimizer)):
+        raise ConfigError(
+            "wrap_optimizer: it has parameters of no wrapped model, expected those of "
+            "what wrap_model returned; wrap the model first, then make the optimizer"
+        )
+    if backward_passes < 1:
+        raise ConfigError(
+            f"wrap_optimizer: got backward_passes_per_step {backward_passes}, expected at least 1"
+        )

@@ -1,11 +1,11 @@
-"""The position of a training, and the batches at which the optimizer steps.
+"""The position in a training, and the batches at which the optimizer steps.
 
     aggregation_frequency 3, 8 batches in all       batch   0 1 2 | 3 4 5 | 6 7
     the optimizer steps                                         x       x     x
 
-A window of batches whose gradients are summed ends with every third batch, and with the last of
-the training: a shorter window is stepped too, averaged over its batches. If the training
-is extended after that, batch 8 is a window of its own.
+Gradients are summed over a window of batches, which ends with every third batch here, and with the
+last batch of the training: that shorter window is averaged over its own batches. If the training
+is extended afterwards, batch 8 is a window of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from det_jupyter.contract.values.lengths import TrainingUnits
 
 @dataclass(slots=True)
 class Position:
-    """The batch in training. The loop writes it; context and schedulers read it."""
+    """The batch that is being trained. The loop writes it; context and schedulers read it."""
 
     aggregation_frequency: int = 1
     units: TrainingUnits | None = None  # None before the training
     batch_idx: int = 0
     first_batch_idx: int = 0  # of this run
     end: int = sys.maxsize  # batches of the whole training
-    cut_at: int = 0  # batches before the window that began anew, after a step at what was the end
+    cut_at: int = 0  # no window reaches back before this batch: the one after the last step
 
     @property
     def is_step(self) -> bool:
@@ -41,12 +41,12 @@ class Position:
 
     @property
     def next_step(self) -> int:
-        """The batch of the optimizer step after this one's; also beyond the end."""
+        """The batch of the optimizer step after this window's; may be beyond the end."""
         following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
 
     def state(self) -> dict[str, Any]:
-        """Return what a run that continues needs, for a checkpoint."""
+        """Return what a later run needs to continue, for a checkpoint."""
         return {"cut_at": self.cut_at}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -58,10 +58,10 @@ class Position:
         return self.batch_idx - self.batch_idx % self.aggregation_frequency
 
     def started_units(self) -> TrainingUnits:
-        """Return the units of training.
+        """Return `units`.
 
         Raises:
-            RuntimeError: Training has not started, so they are not known.
+            RuntimeError: Training has not started, so there are none.
         """
         if self.units is None:
             raise RuntimeError("training hasn't started: there is no epoch or batch yet")

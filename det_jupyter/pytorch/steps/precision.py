@@ -1,19 +1,17 @@
 """Mixed precision: forward passes in 16 bits where that is safe, weights in 32.
 
-    O0           no
+    O0           off
     bf16         bfloat16: as wide a range as float32's, so nothing needs to be scaled
-    fp16         float16: finer, but small gradients vanish; so the loss is scaled up, and the
-                 gradients down again before the optimizer's step
-    O1, O2, O3   NVIDIA Apex's levels, which stood for ways to use fp16: fp16
+    fp16         float16: more precise, but small gradients underflow; so the loss is scaled up,
+                 and the gradients down again before the optimizer's step
+    O1, O2, O3   NVIDIA Apex's levels, ways to use fp16: treated as fp16
 
-Which operations are computed in 16 bits is torch's choice (`torch.amp.autocast`), also inside a
-compiled model. Only `forward` is: other methods that a trial calls directly are computed as they
-are.
+Torch chooses which operations are computed in 16 bits (`torch.amp.autocast`), also inside a
+compiled model. It applies to `forward` only, not to other methods that a trial calls directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from types import MethodType
 from typing import Any, TypeVar
@@ -30,7 +28,7 @@ _APEX = ("O1", "O2", "O3")
 
 
 def parse_level(level: str) -> tuple[torch.dtype | None, str]:
-    """Return what `optimizations.mixed_precision` asks for, and a notice if it is not that.
+    """Return the type of forward passes at this level, and a notice if it stands in for another.
 
     >>> parse_level("bf16")
     (torch.bfloat16, '')
@@ -47,9 +45,9 @@ class Precision:
     """The precision of one trial.
 
     Attributes:
-        dtype: Of forward passes; None: as the weights are.
+        dtype: The type of forward passes; None: that of the weights.
         scaler: Scales losses; None unless the type is float16.
-        notice: Text for the user about the choice; may be empty.
+        notice: A text for the user about the choice; may be empty.
     """
 
     def __init__(
@@ -62,52 +60,52 @@ class Precision:
 
     @classmethod
     def from_config(cls, config: ExperimentConfig, device: torch.device) -> Precision:
-        """Return what `optimizations.mixed_precision` asks for."""
+        """Return the precision that `optimizations.mixed_precision` sets."""
         dtype, notice = parse_level(config.optimizations.mixed_precision)
         return cls(device, dtype, notice=notice)
 
     def wrap_forward(self, model: Model) -> Model:
-        """Let the model compute in 16 bits and return float32, in place; call it before wrapping.
+        """Change `model.forward` to compute in 16 bits and return float32; return the model.
 
-        What it returns in dicts, lists and tuples is cast, in other objects it is not. A deep copy
-        of the model computes in the same way, with its own weights.
+        Call it before the model is wrapped. Tensors that `forward` returns in dicts, lists and
+        tuples are cast, in other objects they are not. A deep copy of the model computes in the
+        same way, with its own weights.
         """
         if self.dtype is not None:
             # A method bound to the model, not a closure over it: a deep copy is bound to itself.
-            model.forward = MethodType(self._in_16_bits(model.forward), model)
+            kind, dtype, forward = self.device.type, self.dtype, model.forward
+            unbound = getattr(
+                forward, "__func__", lambda _, *args, **kwargs: forward(*args, **kwargs)
+            )
+
+            def in_16_bits(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+                with torch.amp.autocast(kind, dtype=dtype):
+                    returned = unbound(model, *args, **kwargs)
+                return to_float32(returned)
+
+            model.forward = MethodType(in_16_bits, model)
         return model
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss, or what `backward` is called on instead of it."""
+        """Return the scaled loss, on which to call `backward`."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make its gradients what they are without scaling; before they are clipped or read."""
+        """Divide the optimizer's gradients by the scale, before they are clipped or read."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step, unless scaled gradients overflowed."""
+        """Step the optimizer, unless scaled gradients overflowed."""
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
 
     def update(self) -> None:
-        """Adapt the scale; once after the steps of all optimizers."""
+        """Adapt the scale. Call it once after the steps of all optimizers."""
         if self.scaler is not None:
             self.scaler.update()
-
-    def _in_16_bits(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        kind, dtype = self.device.type, self.dtype
-        unbound = getattr(forward, "__func__", lambda _, *args, **kwargs: forward(*args, **kwargs))
-
-        def in_16_bits(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            with torch.amp.autocast(kind, dtype=dtype):
-                returned = unbound(model, *args, **kwargs)
-            return to_float32(returned)
-
-        return in_16_bits
 
 
 def to_float32(value: Any) -> Any:

@@ -1,13 +1,13 @@
 """From a batch to new weights: gradients weighted by records, and steps at the ends of windows.
 
-`backward`          the loss is scaled (fp16), and weighed by this rank's share of the records; at
-                    the last batch of a window gradients are averaged over the ranks meanwhile
-`step`              at the last batch of a window: divide by the window's batches, unscale (fp16),
-                    clip, step, zero
-`after_step`        update the scaler, once for all optimizers
+`backward`          scales the loss (fp16) and weights it by this rank's share of the records; at
+                    the last batch of a window, averages gradients over the ranks meanwhile
+`step`              at the last batch of a window: divides gradients by the window's batches,
+                    unscales (fp16), clips, steps, zeroes
+`after_step`        updates the scaler, once for all optimizers
 
-A trial may step an optimizer itself, and compute gradients itself, where the result is the same;
-else it is refused, as the optimizer steps.
+A trial may call `optimizer.step()` and `loss.backward()` itself where the result is the same; else
+a TrialMistake is raised as the optimizer steps.
 """
 
 from __future__ import annotations
@@ -46,59 +46,59 @@ T = TypeVar("T")
 class _Wrapped:
     """State of a wrapped optimizer."""
 
-    averages: bool  # whether windows are averaged
-    models: list[DistributedModel]  # whose parameters it steps
-    raw: RawBackward | None  # where there are such models
-    backwards: int = 0  # that had been computed when it stepped last
-    batch_idx: int = -1  # where it stepped last
+    averages: bool  # divides the gradients of a window by its batches
+    models: list[DistributedModel]  # with parameters that it steps
+    raw: RawBackward | None  # None if there are no such models
+    backwards: int = 0  # number of backward passes before its last step
+    batch_idx: int = -1  # of its last step
 
 
-class ExchangeWatch(Protocol):
-    """Is shown where the ranks wait for each other while they train a batch."""
+class ExchangeTimer(Protocol):
+    """Times where the ranks wait for each other while they train a batch (timings/)."""
 
-    def expect(self, is_exchanged: bool) -> None:
-        """Note whether the backward pass that begins now ends with an exchange."""
+    def begin_backward(self, is_exchanged: bool) -> None:
+        """Begin a backward pass; `is_exchanged`: gradients are exchanged at its end."""
 
-    def reached(self) -> None:
-        """Note that a backward pass is under way, before its exchange is over."""
+    def within_backward(self) -> None:
+        """Called by a hook within the backward pass."""
 
-    def passed(self) -> None:
-        """Note that the backward pass is over, and its exchange."""
+    def end_backward(self) -> None:
+        """End the backward pass and its exchange."""
 
-    def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Return the function, in which ranks wait for each other, watched."""
+    def timed_exchange(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function, in which ranks wait for each other, with a timer around it."""
 
 
 @dataclass(eq=False)
 class Stepping:
     """Computes gradients and steps the optimizers of one trial, on one rank."""
 
-    position: Position  # says where windows end
+    position: Position  # has the ends of windows
     precision: Precision
     distributed: DistributedContext
 
     def __post_init__(self) -> None:
         self._replicas: list[DistributedModel] = []
-        self._untrained: list[nn.Module] = []  # so not made for an exchange
+        self._untrained: list[nn.Module] = []  # wrapped without trained parameters: no exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
-        self._watch: ExchangeWatch | None = None
+        self._timer: ExchangeTimer | None = None
         self._share_buffers = self._take_buffers
         self._share: Share | None = None
-        self._raw: list[RawBackward] = []  # of those that step replicas
-        self._weight = 1.0  # of this rank's gradients
+        self._raw: list[RawBackward] = []  # of optimizers that step replicas
+        self._weight = 1.0  # of this rank's gradients; 1 is the mean over the ranks
         self._backwards = 0
-        self._is_stepping = False  # this object, not the trial
-        self._has_scaled = False  # in this batch: an optimizer has stepped by the scaler
+        self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
+        self._has_scaled = False  # the scaler has stepped an optimizer in this batch
 
     def add_model(self, model: nn.Module) -> None:
-        """Take a model, as the ranks train it."""
+        """Register a wrapped model."""
         if isinstance(model, DistributedModel):
             self._replicas.append(model)
         elif self.distributed.size > 1 and not is_sharded(model):
             self._untrained.append(model)
 
     def add(self, optimizer: torch.optim.Optimizer, *, averages: bool) -> None:
-        """Take an optimizer, which divides sums over a window by its batches or leaves them."""
+        """Register an optimizer; `averages`: a window's gradients are divided by its batches."""
         stepped = {id(parameter) for parameter in parameters_of(optimizer)}
         models = [
             model
@@ -109,31 +109,31 @@ class Stepping:
         self._wrapped[id(optimizer)] = _Wrapped(averages, models, raw)
         if raw is not None:
             self._raw.append(raw)
-        with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
+        with suppress(AttributeError):  # some that wrap an optimizer skip Optimizer.__init__
             optimizer.register_step_pre_hook(self._before_step)
 
-    def watch(self, watch: ExchangeWatch | None) -> None:
-        """Show an object all exchanges from now on, or none."""
-        self._watch = watch if self._replicas else None
+    def set_timer(self, timer: ExchangeTimer | None) -> None:
+        """Time all exchanges from now on; None: no longer."""
+        self._timer = timer if self._replicas else None
         for raw in self._raw:
-            raw.on_ours = None if watch is None else watch.reached
+            raw.within_ours = None if timer is None else timer.within_backward
         self._share_buffers = self._take_buffers
-        if watch is not None and any(replica.modules_buffers for replica in self._replicas):
-            self._share_buffers = watch.exchanged(self._take_buffers)
+        if timer is not None and any(replica.modules_buffers for replica in self._replicas):
+            self._share_buffers = timer.timed_exchange(self._take_buffers)
         for replica in self._replicas:
             if replica.low_rank is not None:
-                replica.low_rank.watch(None if watch is None else watch.exchanged)
+                replica.low_rank.set_timer(None if timer is None else timer.timed_exchange)
 
     def begin_batch(self, batch_idx: int, share: Share) -> None:
-        """Go on to a batch: gradients count by this rank's records of it. Collective.
+        """Begin a batch, whose gradients are weighted by this rank's share of it. Collective.
 
-        DDP decides in the forward pass whether the backward pass will exchange gradients, so it
-        is set before the trial runs. Buffers are shared at windows' beginnings; that is
-        not left to DDP's `forward` either, which ranks may call unequally often.
+        DDP decides in its forward pass whether the backward pass exchanges gradients, so that is
+        set here, before the trial runs. The chief's buffers are sent at the beginning of a window,
+        and not in DDP's `forward`, which ranks may call unequally often.
         """
         position = self.position
         position.batch_idx = batch_idx
-        if share is not self._share:  # a full batch's is always the same
+        if share is not self._share:  # all full batches have the same object
             self._share = share
             self._weight = share.records * self.distributed.size / max(share.total, 1)
         for replica in self._replicas:
@@ -159,15 +159,15 @@ class Stepping:
             check_untrained(model)
         if self.precision.scaler is not None:
             loss = self.precision.scale(loss)
-        if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
+        if self._weight != 1.0:  # multiplying the loss would extend the graph
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
         for replica in self._replicas:
             replica.expect_backward(loss)
-        if self._watch is not None:
-            self._watch.expect(self.position.is_step)
+        if self._timer is not None:
+            self._timer.begin_backward(self.position.is_step)
         self._backwards += 1
         for raw in self._raw:
-            raw.forget_zeroed()
+            raw.before_ours()
             raw.is_ours = True
         try:
             loss.backward(gradient, retain_graph, create_graph)
@@ -178,8 +178,8 @@ class Stepping:
         finally:
             for raw in self._raw:
                 raw.is_ours = False
-            if self._watch is not None:
-                self._watch.passed()
+            if self._timer is not None:
+                self._timer.end_backward()
 
     def step(
         self,
@@ -191,7 +191,8 @@ class Stepping:
         """Step the optimizer, if this batch ends a window.
 
         Raises:
-            ConfigError: It is not wrapped, or `auto_zero_grads` is False in a window.
+            ConfigError: It is not wrapped, `auto_zero_grads` is False although windows have
+                several batches, or `clip_grads` is no function.
         """
         position = self.position
         wrapped = self._wrapped.get(id(optimizer))
@@ -209,9 +210,18 @@ class Stepping:
         if not position.is_step:
             return
         if position.aggregation_frequency > 1 and wrapped.averages:
-            _divide_gradients(optimizer, len(position.window))
+            for parameter in parameters_of(optimizer):
+                if parameter.grad is not None:
+                    parameter.grad.div_(len(position.window))
         if clip_grads is not None:
-            self._clip(optimizer, clip_grads)
+            if not callable(clip_grads):
+                raise ConfigError(
+                    f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
+                    "function of the list of parameters, such as "
+                    "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
+                )
+            self.precision.unscale(optimizer)
+            clip_grads(parameters_of(optimizer))
         self._is_stepping = True
         try:
             if scaler is not None:
@@ -227,7 +237,7 @@ class Stepping:
             zero_gradients(optimizer)
 
     def after_step(self) -> None:
-        """Update the scaler, if an optimizer has stepped by it in this batch."""
+        """Update the scaler if it has stepped an optimizer in this batch."""
         if self._has_scaled:
             self.precision.update()
             self._has_scaled = False
@@ -239,9 +249,9 @@ class Stepping:
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any] | None:
-        """Check the gradients that the optimizer steps with, also if the trial calls `step`.
+        """Check the gradients that the optimizer steps with. A hook of `optimizer.step`.
 
-        Return other arguments of the step, where a closure computes the loss on several ranks.
+        Return changed arguments for the step on several ranks: closures return mean losses.
 
         Raises:
             TrialMistake: The gradients are not those of all records.
@@ -260,12 +270,12 @@ class Stepping:
             )
         for model in wrapped.models:
             model.check_exchanged()
-        # A step may consist of several: super().step(), or a second one with the same gradients.
+        # One step may call the hook twice, by super().step() or with the same gradients again.
         is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
         wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
         if self.distributed.size == 1:
             return None
-        is_raw = wrapped.raw is not None and wrapped.raw.is_there()
+        is_raw = wrapped.raw is not None and wrapped.raw.has_raw_gradients()
         if is_raw or (is_old and has_gradients(optimizer)):
             raise TrialMistake(
                 "train_batch",
@@ -281,19 +291,3 @@ class Stepping:
             return averaging(value, self._weight, self.distributed)
 
         return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
-
-    def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
-        if not callable(clip_grads):
-            raise ConfigError(
-                f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
-                "function of the list of parameters, such as "
-                "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
-            )
-        self.precision.unscale(optimizer)
-        clip_grads(parameters_of(optimizer))
-
-
-def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:
-    for parameter in parameters_of(optimizer):
-        if parameter.grad is not None:
-            parameter.grad.div_(divisor)

@@ -1,17 +1,17 @@
-"""When each rank of a machine has arrived at an exchange: a page of memory that they share.
+"""When each rank arrived at an exchange: times in memory that the ranks of a machine share.
 
     word 0, 1, ...                      times of rank 0: exchange k is in word k % RING
     word RING, RING + 1, ...            times of rank 1
     a word                              nanoseconds since the page was made << 8 | lap of the ring
 
-A rank writes its own words and reads those of all, after the exchange. No rank can be a lap ahead
-and write over a word that another has still to read: it would have to complete an exchange without
-the other. If a word is of another lap all the same (a rank has not written it, or the reader is
-late), the exchange is not told apart.
+A rank writes its own words and reads those of all ranks after the exchange. A rank cannot be a lap
+ahead and overwrite a word that another has still to read: it would have to complete an exchange
+without the other. If a word is of another lap nevertheless (a rank has not written it, or the
+reader is late), waiting and transfer of this exchange are not separated.
 
-The clock of a machine is the same for all its processes, of two machines it is not; so there is a
-page only if all ranks are on one machine. The page has no name once all have opened it: nothing is
-left behind, whatever ends the ranks.
+All processes of a machine have the same clock, two machines have not; so there is a page only if
+all ranks are on one machine. The file is unlinked as soon as all ranks have opened it, so nothing
+is left behind, however the ranks end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
 
-NO_NUMBER = -1  # of an exchange
+NO_NUMBER = -1  # in place of an exchange's number: its times are not shared
 RING = 1 << 15
 _WORD_BYTES = 8
 _MEMORY = "/dev/shm"  # of Linux: what is written there goes to no disk
@@ -39,7 +39,7 @@ _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
 
 
 class Arrivals:
-    """The shared page, as one rank uses it: a file of `size` times RING words, mapped."""
+    """The shared page, mapped by one rank from a file of `size` times RING words."""
 
     def __init__(self, file: int, rank: int, size: int, base: int) -> None:
         self._map = mmap.mmap(file, _WORD_BYTES * RING * size)
@@ -50,7 +50,7 @@ class Arrivals:
 
     @classmethod
     def open(cls, distributed: DistributedContext) -> Arrivals | None:
-        """Return the page of these ranks; None if there can be none. Collective."""
+        """Return the page of these ranks; None on several machines or without room. Collective."""
         if distributed.size == 1 or len(set(distributed.allgather(_machine()))) > 1:
             return None
         path = _create(distributed.size) if distributed.is_chief else ""
@@ -68,12 +68,12 @@ class Arrivals:
                 os.close(file)
 
     def write(self, exchange: int, at: int) -> None:
-        """Note when this rank has arrived at an exchange."""
+        """Store the time `at` at which this rank arrived at an exchange."""
         lap = exchange // RING % _LAPS + 1
         self._words[self._offset + exchange % RING] = at - self._base << _LAP_BITS | lap
 
     def last(self, exchanges: Numbers) -> Numbers:
-        """Return when the last rank arrived at each exchange; UNKNOWN if that is not known."""
+        """Return when the last rank arrived at each exchange, or UNKNOWN if a time is missing."""
         words = self._all[:, exchanges % RING].astype(numpy.int64)
         laps = exchanges // RING % _LAPS + 1
         is_known = (words & _LAPS == laps).all(axis=0) & (exchanges != NO_NUMBER)
@@ -81,7 +81,7 @@ class Arrivals:
 
 
 def _machine() -> str:
-    """Return what processes of one machine have in common, and of its present run."""
+    """Return an identifier of this machine since its boot, the same for all its processes."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     return f"{socket.gethostname()} {uuid.getnode()}"
@@ -90,8 +90,8 @@ def _machine() -> str:
 def _create(size: int) -> str:
     """Return the path of a new page; empty if it cannot be made.
 
-    It is written whole, so it has its memory: to write to a mapped page for which a full file
-    system has no room would kill the rank (SIGBUS).
+    All of it is written, so that its memory is allocated: writing to a mapped page for which a
+    full file system has no room would kill the rank (SIGBUS).
     """
     path = ""
     try:

@@ -1,19 +1,20 @@
-"""What marks are made of: times of the host, or events in the stream of a GPU, read later.
+"""Clocks that make marks: times of the host, or events in the stream of a GPU that are read later.
 
 A GPU works on after the call that started its work has returned. So the marks of a rank that
-trains on one are events in its stream: a part takes as long as the device works on it, or waits
-for the host in it. What the host does while the device is busy takes no time of the trial's.
+trains on a GPU are events in its stream: a part of a batch takes as long as the device works on
+it, or waits for the host in it. Host work that overlaps with device work counts for nothing.
 
-An event has a time once the device has come to it, and nothing waits for that: marks are read
-when they are done, at a flush that has waited for the metrics anyway. Torch tells the time from
-one event to another; what time of the host's it was follows from the host's times when the events
-were recorded, each of which came before its event:
+An event has a time once the device has reached it. Nothing waits for that: marks are read once
+they are reached, at a flush that has waited for the metrics anyway. Torch returns the time from
+one event to another. The host's time of an event follows from the times at which the host recorded
+the events, each of which precedes its event:
 
     time of event i  =  offset + time from the first one,  with the least offset that puts none
                         of them before it was recorded
 
-The device has nothing to do after each flush, so one of its events at least came at once, and the
-offset is right to some microseconds; clocks that drift apart are set right at every flush.
+The device is idle after each flush, so at least one event is reached as soon as it is recorded,
+and the offset is exact to some microseconds. It is computed anew at every flush, so clocks that
+drift do no harm.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _NS_PER_MS = 1e6
 
 
 class HostClock:
-    """Marks that are times.
+    """Marks that are times of the host.
 
     Attributes:
-        is_host: Marks are the host's times in nanoseconds.
-        waits: Let the device finish before each mark, where there is one.
+        is_host: Whether marks are the host's times in nanoseconds.
+        waits: Whether each mark waits until the device has finished; without effect here.
     """
 
     is_host = True
@@ -48,24 +49,24 @@ class HostClock:
         self.mark = clock  # returns a mark for this moment; later ones are not smaller
 
     def count_done(self, marks: Numbers) -> int:
-        """Return how many of these marks, from the first on, have a time already."""
+        """Return how many of these marks, from the first on, have a time already (all)."""
         return len(marks)
 
     def read(self, marks: Numbers) -> Numbers:
-        """Return the times of marks that are done, in nanoseconds, ascending."""
+        """Return the times of marks that have one, in nanoseconds, ascending."""
         return marks
 
-    def forget(self, before: int) -> None:
-        """Forget the marks before this one, which are not read again."""
+    def drop(self, before: int) -> None:
+        """Release what the marks before this one hold; they are not read again."""
 
 
 class DeviceClock:
-    """Marks that are events in the current stream of a GPU, by number; used as a HostClock is.
+    """Marks that are numbers of events in a GPU's current stream; has the methods of HostClock.
 
     Args:
         make_event: Returns a new event that can be timed.
         synchronize: Waits for the device.
-        clock: Of the host.
+        clock: The host's, in nanoseconds.
     """
 
     is_host = False
@@ -115,7 +116,7 @@ class DeviceClock:
         times = (recorded_at - since).max() + since
         return numpy.maximum.accumulate(times.astype(numpy.int64))
 
-    def forget(self, before: int) -> None:
+    def drop(self, before: int) -> None:
         for _ in range(before - self._first):
             self._free.append(self._events.popleft())
             self._recorded_at.popleft()

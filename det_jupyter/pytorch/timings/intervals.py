@@ -1,25 +1,36 @@
-"""From marks to records: what each part of an interval took. Pure.
+"""From marks to durations: how long each part of an interval took, and of each batch. Pure.
 
-    mark       when a part begins, and which; the one before ends there
+    mark       the time at which a part begins, and which part; the part before ends there
     row        the marks from one `dataloader_next` to the next: a batch, with the event after it
-    exchange   the marks at which this rank has arrived at an exchange with the others:
+    exchange   the marks at which this rank arrived at an exchange with the other ranks:
 
         this rank arrives        the last rank arrives        the exchange is over
                |    exchange_wait        |    exchange_transfer      |
 
-Every nanosecond of an interval is in one part, so the parts sum to it. The durations of a part are
-those of its rows: what a batch does twice is summed.
+Every nanosecond of an interval is in one part, so the parts sum to it. A part has one duration in
+each row: if it occurs twice in a batch, these are summed.
+
+Raw rows, which a user can ask for, have the parts of each batch under Determined's names:
+
+    batch:       dataloader_next | to_device | train_batch                   | step_lr_schedulers
+                                             |   .backward .sync_optimizers  |
+    a report:    from_device | average_training_metrics | reduce_metrics
+
+The parts of a report belong to the batch before it. Other work between batches (validation)
+belongs to no batch. Durations stay integers, in nanoseconds, up to the journal: as text, a float
+costs ten times as much.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
-from det_jupyter.contract.run.journal import PartTimes
+from det_jupyter.contract.run.journal import BatchTimings, PartTimes
 from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.core.profiler import summary
 
@@ -27,8 +38,8 @@ Numbers = NDArray[numpy.int64]
 Codes = NDArray[numpy.uint8]
 
 CODES = {part: code for code, part in enumerate(PARTS)}
-END = len(PARTS)  # the rest, between the end of a batch and the beginning of the next
-UNKNOWN = -1  # when the last rank arrived
+END = len(PARTS)  # ends a batch; until the next mark, the part is "rest"
+UNKNOWN = -1  # in place of the time at which the last rank arrived
 _NEXT, _REST = CODES["dataloader_next"], CODES["rest"]
 _WAIT, _TRANSFER = CODES["exchange_wait"], CODES["exchange_transfer"]
 _NS_PER_S = 1e9
@@ -36,26 +47,26 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The marks of an interval."""
+    """The marks of one rank between two flushes."""
 
     times: Numbers  # in nanoseconds, ascending; the last one is the end of the interval
-    codes: Codes  # what begins at each mark but the last
+    codes: Codes  # the part that begins at each mark but the last
     steps: int  # `steps_completed` before the first batch that ends in it
 
     @property
     def batches(self) -> int:
-        """Number of batches that ended in it."""
+        """Number of batches that ended in the interval."""
         return int((self.codes == END).sum())
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Length of the interval."""
         return int(self.times[-1] - self.times[0]) / _NS_PER_S
 
     def split(self, last: Numbers) -> Interval:
-        """Return the interval with what was exchanged in two parts: waiting and transfer.
+        """Return the interval with each exchange split in two parts: waiting and transfer.
 
-        They meet when the last rank arrived; if that is UNKNOWN, the exchange is not told apart.
+        They meet at `last`, when the last rank arrived; where that is UNKNOWN, it is not split.
         """
         at = numpy.flatnonzero(self.codes == CODES["exchange"])[: len(last)]
         at, last = at[last != UNKNOWN], last[last != UNKNOWN]
@@ -69,7 +80,7 @@ class Interval:
         )
 
     def parts(self) -> dict[str, PartTimes]:
-        """Return how long each part took that occurred."""
+        """Return a summary of the durations of each part that occurred."""
         durations, occurs = self.durations(), self._counted() > 0
         return {
             part: summary(durations[code][occurs[code]])
@@ -78,11 +89,11 @@ class Interval:
         }
 
     def rows(self) -> Numbers:
-        """Return the row of each mark but the last; 0: before the first batch begins."""
+        """Return the row of each mark but the last; row 0 is before the first batch."""
         return numpy.cumsum(self.codes == _NEXT)
 
     def durations(self) -> Numbers:
-        """Return nanoseconds by code and row."""
+        """Return nanoseconds, `[part, row]`."""
         # Floats are exact below 2**53.
         return self._counted(numpy.diff(self.times)).astype(numpy.int64)
 
@@ -92,3 +103,63 @@ class Interval:
         num_rows = int(rows[-1]) + 1
         counted = numpy.bincount(codes * num_rows + rows, weights, END * num_rows)
         return counted.reshape(END, num_rows)
+
+
+_PARTS_OF = {
+    "dataloader_next": ["dataloader_next"],
+    "to_device": ["to_device"],
+    "train_batch.backward": ["backward", "exchange"],
+    "train_batch.sync_optimizers": ["optimizer"],
+    "step_lr_schedulers": ["step_lr_schedulers"],
+}
+_OF_REPORT = ("from_device", "average_training_metrics", "reduce_metrics")
+
+
+def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> BatchTimings | None:
+    """Return the rows of the batches with index `begin` to `end`; None if the interval has none.
+
+    Args:
+        interval: As it was marked, not split.
+        records: Records that all ranks together trained, by batch of the interval.
+        begin, end: Indices from the trial's beginning, both included.
+    """
+    first = max(begin, interval.steps)
+    wanted = slice(first - interval.steps, max(0, end + 1 - interval.steps))
+    records = records[wanted]
+    if not records:
+        return None
+    sums = _with_own_exchanges(interval).durations()[:, 1 : interval.batches + 1][:, wanted]
+    columns: dict[str, list[int | None]] = {
+        name: sums[[CODES[part] for part in parts]].sum(axis=0).tolist()
+        for name, parts in _PARTS_OF.items()
+    }
+    starts, ends = (
+        numpy.flatnonzero(interval.codes == code) for code in (CODES["dataloader_next"], END)
+    )
+    times = interval.times
+    columns["train_batch"] = _training(interval)[: interval.batches][wanted].tolist()
+    columns["batch"] = (times[ends] - times[starts[: len(ends)]])[wanted].tolist()
+    for part in _OF_REPORT:
+        took = sums[CODES[part]].tolist()
+        if any(took):
+            columns[part] = [duration or None for duration in took]
+    return BatchTimings(at=time.time(), first=first + 1, records=records, durations_ns=columns)
+
+
+def _with_own_exchanges(interval: Interval) -> Interval:
+    """Return the interval with the exchanges of backward passes only; others become "rest"."""
+    codes, exchange = interval.codes, CODES["exchange"]
+    others = numpy.where(codes == exchange, 0, numpy.arange(len(codes)))
+    before = codes[numpy.maximum.accumulate(others)]  # the part before a run of exchanges
+    is_other = (codes == exchange) & (before != CODES["backward"])
+    return replace(interval, codes=numpy.where(is_other, CODES["rest"], codes))
+
+
+def _training(interval: Interval) -> Numbers:
+    """Return how long each `train_batch` took, with everything that it calls."""
+    codes, times = interval.codes, interval.times
+    leaves = numpy.flatnonzero((codes == CODES["rest"]) | (codes == END))
+    enters = numpy.flatnonzero(codes == CODES["forward"])
+    _, firsts = numpy.unique(interval.rows()[enters], return_index=True)
+    began = enters[firsts]
+    return times[leaves[numpy.searchsorted(leaves, began)]] - times[began]

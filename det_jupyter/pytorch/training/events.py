@@ -1,8 +1,8 @@
 """Events: what happens between two batches, on all ranks after the same batch.
 
     1. at a boundary (schedule.py): report; save if a checkpoint is due; validate
-    2. the ranks exchange what each of them wants (agreement.py)
-    3. carry out the orders of users (orders.py)
+    2. the ranks exchange their requests (agreement.py)
+    3. carry out the orders of users (live_orders.py)
     4. flush the metrics, complete a checkpoint, or save and leave
 
 A checkpoint starts with a snapshot of the state. Training continues while it is written; it is
@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from det_jupyter.core import Context
+from det_jupyter.pytorch.agreement import Agreement
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.validations import Validations
-from det_jupyter.pytorch.ranks.agreement import Agreement
-from det_jupyter.pytorch.run.rules import Rules, Start
-from det_jupyter.pytorch.run.schedule import Schedule
-from det_jupyter.pytorch.timings.open import AnyTimings
+from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.timings.rank_timings import AnyTimings
 from det_jupyter.pytorch.training.interruptions import Interruption
-from det_jupyter.pytorch.training.orders import LiveOrders
+from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
+from det_jupyter.pytorch.training.schedule import Schedule
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -64,7 +64,7 @@ class Events:
         self._num_flushes = 0
         self._rank_watch = RankWatch(self.rules.check_ranks, self.core, self.context.models)
         if self._distributed.size > 1:
-            self._rank_watch.reduce = self.timings.exchanged(self._rank_watch.reduce)
+            self._rank_watch.reduce = self.timings.timed_exchange(self._rank_watch.reduce)
 
     def begin(self) -> Reason | None:
         """Restore the checkpoint and run the validation that it precedes, if there are any.
@@ -92,7 +92,7 @@ class Events:
             self._agreement = Agreement(self._distributed, preempt, steps_completed=steps)
             self._exchange = self._agreement.exchange
             if self._distributed.size > 1:
-                self._exchange = self.timings.exchanged(self._exchange)
+                self._exchange = self.timings.timed_exchange(self._exchange)
         return reason
 
     def next_after(self, steps: int) -> int:
@@ -172,7 +172,7 @@ class Events:
             self._validate(steps)
 
     def _validate(self, steps: int) -> None:
-        with self.timings.whole("validation"):
+        with self.timings.timed_block("validation"):
             has_to_save = self.validations.run(steps, self.schedule.units.trained(steps))
         if has_to_save:
             self.savepoints.save(steps)

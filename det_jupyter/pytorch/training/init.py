@@ -16,7 +16,7 @@ from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
-from det_jupyter.pytorch.ranks.groups import choose_device, grouped, joined
+from det_jupyter.pytorch.process_groups import choose_device, grouped, joined
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext

@@ -25,15 +25,14 @@ from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
-from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
+from det_jupyter.pytorch.metrics.training_metrics import LossWatch
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_parts
 from det_jupyter.pytorch.rng import seed_rank
-from det_jupyter.pytorch.run.rules import Rules, Start
-from det_jupyter.pytorch.run.schedule import Schedule, training_units
-from det_jupyter.pytorch.timings.open import open_timings
+from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.timings.rank_timings import open_timings
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
@@ -41,8 +40,9 @@ from det_jupyter.pytorch.training.building import (
 )
 from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
-from det_jupyter.pytorch.training.orders import LiveOrders
+from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
+from det_jupyter.pytorch.training.schedule import Schedule, training_units
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, own_lengths
@@ -100,7 +100,7 @@ class Loop:
         self._has_batch_end = overrides("on_training_batch_end")
         self._after_batch: list[Callable[[Share], None]] = []
         self._orders = LiveOrders(context, core, self._after_batch)
-        standing_still = partial(self._timings.whole, "checkpoint")
+        standing_still = partial(self._timings.timed_block, "checkpoint")
         self._savepoints = Savepoints(
             core.checkpoint, self._parts(), self.origin, start, standing_still
         )
@@ -202,7 +202,7 @@ class Loop:
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)
         self._epoch_end = units.epoch_end(self._epoch + 1)
-        batches = self._timings.over(stream)
+        batches = self._timings.timed_batches(stream)
         to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.append(self._tune)

@@ -20,7 +20,7 @@ from det_jupyter.core import Context
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.run.rules import Rules, Start
+from det_jupyter.pytorch.rules import Rules, Start
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption

@@ -21,15 +21,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import quantiles
 from typing import Any
 
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share
-from det_jupyter.pytorch.data.replay import Replay
 
 VARIABLE = "DET_JUPYTER_REHEARSAL"
 GROUP = "rehearsal"  # of the metrics that it reports
@@ -165,3 +165,48 @@ def _more(workers: int, local_size: int) -> int:
     """Return more workers of a rank: twice as many, as far as there are processors for them."""
     share = (os.cpu_count() or 1) // local_size
     return max(workers + 1, min(share, max(_MORE_WORKERS, 2 * workers)))
+
+
+_LEAST = 2  # batches that are recorded, however slow the stream is
+_RECORDING_S = 3.0
+
+
+class Replay:
+    """A stream that yields its first batches, and then these again, for ever.
+
+    A trial that changes its batches in place gets the changed ones again.
+
+    Args:
+        stream: What is recorded. Its workers end when the recording does.
+        most: How many batches are recorded; fewer if that takes longer than some seconds.
+        clock: Seconds from any moment on.
+
+    Attributes:
+        is_recorded: Whether the next batch is a recorded one.
+    """
+
+    def __init__(
+        self, stream: BatchStream, most: int, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.is_recorded = False
+        self.batches_per_epoch = stream.batches_per_epoch
+        self.smallest_share = stream.smallest_share
+        self._stream = stream
+        self._most = most
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[tuple[Any, Share]]:
+        recorded: list[tuple[Any, Share]] = []
+        end = self._clock() + _RECORDING_S
+        for batch in self._stream:
+            recorded.append(batch)
+            yield batch
+            is_late = self._clock() >= end and len(recorded) >= _LEAST
+            if is_late or len(recorded) >= self._most:
+                break
+        self._stream.close()
+        self.is_recorded = True
+        yield from cycle(recorded)
+
+    def close(self) -> None:
+        self._stream.close()

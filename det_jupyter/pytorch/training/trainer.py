@@ -14,10 +14,16 @@ Experiments use the same loop, so the same guarantees hold (pauses, exactness).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 from det_jupyter import core
@@ -25,14 +31,14 @@ from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
-from det_jupyter.pytorch.run.lengths import Batch, Epoch, Period, TrainUnit
-from det_jupyter.pytorch.run.rules import Policy, Rules, Start
+from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, Rules, Start, TrainUnit
 from det_jupyter.pytorch.training.building import check_wrapped
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.init import is_whole
-from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -264,3 +270,57 @@ def _check_arguments(
 
 def _period(unit: TrainUnit | None) -> Period:
     return None if unit is None else unit.to_period()
+
+
+@contextmanager
+def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether it was interrupted; the loop calls it between batches.
+
+    In a rank of an experiment, and outside of the main thread, interrupts are left alone.
+    Processes that are forked in the block, such as loader workers, ignore them: this one ends
+    them.
+
+    Args:
+        core: Of this process.
+        is_kept: The checkpoints remain, so that the training can continue.
+
+    Raises:
+        KeyboardInterrupt: After the block, if it was interrupted; says how to continue.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if core.info is not None or not is_main:
+        yield lambda: False
+        return
+    interrupts = 0
+    previous: Any = signal.getsignal(signal.SIGINT)
+    process = os.getpid()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        if os.getpid() != process:
+            return
+        interrupts += 1
+        if interrupts > 1:
+            raise KeyboardInterrupt
+        what = "the batch and saving" if is_kept else "the batch"
+        sys.stderr.write(f"interrupted: finishing {what}; again to stop at once\n")
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: interrupts > 0
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if interrupts:
+        raise KeyboardInterrupt(_how_to_go_on(core) if is_kept else "the training was interrupted")
+
+
+def _how_to_go_on(core: Context) -> str:
+    records = getattr(core.sink, "records", [])
+    saved = [record for record in records if isinstance(record, CheckpointSaved)]
+    if not saved:
+        return "the training was interrupted"
+    last = saved[-1]
+    return (
+        f"the training was interrupted after batch {last.steps_completed}; "
+        f"fit(latest_checkpoint={last.uuid!r}) goes on"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, Length
-from det_jupyter.pytorch.run.rules import Rules, Start
+from det_jupyter.pytorch.rules import Rules, Start
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.init import init
 from det_jupyter.pytorch.training.trainer import Trainer

@@ -1,4 +1,4 @@
-"""Running the hooks of a trial's callbacks (callback.py)."""
+"""Runs the hooks of a trial's callbacks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from det_jupyter.contract.trial.source import method_of, returned_metrics
 from det_jupyter.errors import Problem
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.reducers.reducing import Reducer
+from det_jupyter.pytorch.reducers.builtin_reducers import Reducer
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 

@@ -1,1 +1,0 @@
-"""Agreement between ranks, and their process group."""

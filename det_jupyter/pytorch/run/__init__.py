@@ -1,1 +1,0 @@
-"""The rules of a run: lengths, periods, the schedule."""

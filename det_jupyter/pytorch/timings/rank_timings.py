@@ -1,0 +1,322 @@
+"""Times the parts of a rank's work: marks while it trains, records at a flush.
+
+At each moment one part is running; work that has no part of its own is "rest". A mark is a time
+and the part that begins there, in two lists: to combine both in one number would double the cost.
+A part costs two marks; everything is computed at a flush:
+
+    part       a timer around a function; the time of nested parts is not the outer one's
+    block      a part that includes the parts nested in it: validation, checkpoint
+    exchange   a part in which ranks wait for each other: this rank's arrival is shared with them
+               (arrivals.py)
+
+The exchange of gradients overlaps with the backward pass. Measured is its end, which does not:
+from the moment at which this rank's own gradients are computed until `backward` returns. Autograd
+calls back at that moment, before DDP's callback waits for the exchange; the callback has to be
+queued within the backward pass, which a parameter's hook does. Only the loop's thread is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from det_jupyter.config.sections import Profiling
+from det_jupyter.contract.run.journal import BatchTimings, StepTimes
+from det_jupyter.core import ProfilerContext, RecordSink
+from det_jupyter.core.profiler import PERIOD_NS
+from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
+from det_jupyter.pytorch.timings.clocks import Clock, DeviceClock, HostClock
+from det_jupyter.pytorch.timings.intervals import CODES, END
+from det_jupyter.pytorch.timings.mark_reader import MarkReader, Marks
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_REST, _NEXT, _EXCHANGE = CODES["rest"], CODES["dataloader_next"], CODES["exchange"]
+_PER_BATCH = 16  # exchanges of a batch that have numbers; waiting in further ones is not split off
+_METHODS = {"to_device": "to_device", "backward": "backward", "optimizer": "step_optimizer"}
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+class Timings:
+    """Times the work of one rank in one run.
+
+    Args:
+        profiling: Which batches get raw rows, if any.
+        steps: Batches that earlier runs have trained.
+        profiler: The trial's own sections and counters.
+        clock: Makes the marks.
+        arrivals: When ranks arrive at exchanges; None with one rank, or on several machines.
+        has_rows: Whether this rank records raw rows.
+    """
+
+    def __init__(
+        self,
+        profiling: Profiling,
+        steps: int,
+        *,
+        profiler: ProfilerContext | None = None,
+        clock: Clock | None = None,
+        arrivals: Arrivals | None = None,
+        has_rows: bool = False,
+    ) -> None:
+        self._profiler = profiler or ProfilerContext()
+        self._clock = clock or HostClock()
+        self._arrivals = arrivals
+        end = profiling.end_after_batch
+        self._window = (profiling.begin_on_batch, (1 << 62) if end is None else end)
+        self._has_to_wait = has_rows and profiling.sync_timings
+        window = self._window if has_rows else None
+        self._reader = MarkReader(self._clock, arrivals, self._profiler, steps, window)
+        self._thread = get_ident()
+        self._marks = Marks()
+        self._now = self._clock.mark
+        self._part = _REST  # the one that is running
+        self._records: list[int] = []  # of each batch, on all ranks
+        self._batch = steps  # of the last exchange
+        self._exchange = 0  # index of the next exchange in its batch
+        self._ends_with_exchange = False  # the backward pass that is running
+        self._is_exchanging = False  # a backward pass is at its end
+        self._outer = (0, 0)  # numbers of marks and exchanges at the beginning of a timed block
+        self._flushed_at = perf_counter_ns()
+        self._mark(_REST)
+
+    def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function with a timer around it; calls from other threads are not timed."""
+        code, thread = CODES[part], self._thread
+        at, codes, now = self._marks.at, self._marks.codes, self._now
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            if get_ident() != thread:
+                return function(*args, **kwargs)
+            outer, self._part = self._part, code
+            at.append(now())
+            codes.append(code)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._part = outer
+                at.append(now())
+                codes.append(outer)
+
+        return run
+
+    def timed_exchange(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function, in which ranks wait for each other, with a timer around it."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            outer = self._part
+            self._mark_exchange()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._mark(outer)
+
+        return run
+
+    @contextmanager
+    def timed_block(self, part: str) -> Iterator[None]:
+        """Time the block as one part that includes all parts within it."""
+        outer, self._part = self._part, CODES[part]
+        self._mark(self._part)
+        self._outer = self._marks.lengths()
+        try:
+            yield
+        finally:
+            self._marks.cut(*self._outer)
+            self._part = outer
+            self._mark(outer)
+
+    @contextmanager
+    def timing_context(self, context: Any) -> Iterator[None]:
+        """Time the methods of its context that a trial calls within the block."""
+        for part, method in _METHODS.items():
+            vars(context)[method] = self.timed(part, getattr(context, method))
+        if context.distributed.size > 1:
+            context.stepping.set_timer(self)
+        try:
+            yield
+        finally:
+            for method in _METHODS.values():
+                del vars(context)[method]
+            context.stepping.set_timer(None)
+
+    def start(self) -> None:
+        """Begin now: discard the marks, sections and counters so far."""
+        self._marks.cut(0, 0)
+        self._profiler.take()
+        self._mark(self._part)
+
+    @contextmanager
+    def journaling(
+        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
+    ) -> Iterator[None]:
+        """Time the block, and write the remaining records to the journal when it ends.
+
+        The pending record of a GPU is written after `barrier`, or without it if the block raises.
+        """
+        mark = None if self._clock.is_host else self._now
+        try:
+            with self._profiler.driven(mark=mark), self.timing_context(context):
+                yield
+        except BaseException:
+            with suppress(Exception):  # the block's exception is the one to raise
+                self.journal(sink)
+                self._write(sink, self._reader.take_pending())
+            raise
+        self.journal(sink)
+        if not self._clock.is_host:
+            barrier()
+        self._write(sink, self._reader.take_pending())
+
+    def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches, timing how long each takes to come; call `end_batch` after each."""
+        at, codes, now = self._marks.at, self._marks.codes, self._now
+        iterator = iter(batches)
+        while True:
+            if self._has_to_wait:
+                self._clock.waits = self._window[0] <= self._steps() <= self._window[1]
+            at.append(now())
+            codes.append(_NEXT)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                at.append(now())
+                codes.append(_REST)
+            yield batch
+
+    def end_batch(self, records: int) -> None:
+        """Mark the end of a batch, of which all ranks together trained so many records."""
+        self._mark(END)
+        self._records.append(records)
+
+    def _steps(self) -> int:
+        """Return the number of batches trained, from the trial's beginning."""
+        return self._reader.steps + len(self._records)
+
+    def flush(self) -> list[StepTimes | BatchTimings]:
+        """Return the records since the last flush. Call it between batches."""
+        self._flushed_at = perf_counter_ns()
+        self._mark(self._part)
+        found = self._reader.read(self._marks, self._records)
+        self._outer = self._marks.lengths()
+        return found
+
+    def journal(self, sink: RecordSink) -> None:
+        """Write the records since the last flush. Call it between batches."""
+        self._write(sink, self.flush())
+
+    def journal_batches(self, sink: RecordSink) -> None:
+        """Write the records since the last flush, if a batch was trained since then.
+
+        After a validation that wrote records within it (`journal_if_due`), there would else be an
+        interval of a few milliseconds without a batch, in which nothing per batch can be shown.
+        """
+        if self._records:
+            self.journal(sink)
+
+    def journal_if_due(self, sink: RecordSink) -> None:
+        """Write the records so far within a long timed block, once every PERIOD_NS."""
+        if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
+            self._marks.cut(*self._outer)
+            self.journal(sink)
+
+    def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
+        for record in records:
+            sink.write(record)
+
+    def _mark(self, code: int) -> None:
+        self._marks.at.append(self._now())
+        self._marks.codes.append(code)
+
+    def _mark_exchange(self) -> None:
+        """Mark the arrival of this rank at an exchange; share it if the mark is a time."""
+        at = self._now()
+        self._marks.at.append(at)
+        self._marks.codes.append(_EXCHANGE)
+        if self._batch != (batch := self._steps()):
+            self._batch, self._exchange = batch, 0
+        number = batch * _PER_BATCH + self._exchange if self._exchange < _PER_BATCH else NO_NUMBER
+        self._exchange += 1
+        self._marks.exchanges.append(number)
+        if number != NO_NUMBER and self._arrivals is not None and self._clock.is_host:
+            self._arrivals.write(number, at)
+
+    def begin_backward(self, is_exchanged: bool) -> None:
+        """Begin a backward pass; `is_exchanged`: gradients are exchanged at its end."""
+        self._ends_with_exchange = is_exchanged
+
+    def within_backward(self) -> None:
+        """Let autograd call `end_own_backward`. Called by a hook within the backward pass."""
+        if self._ends_with_exchange:
+            self._ends_with_exchange = False
+            _queue_callback(self.end_own_backward)
+
+    def end_own_backward(self) -> None:
+        """Mark that this rank's gradients are computed, and that their exchange is waited for."""
+        self._is_exchanging = True
+        self._mark_exchange()
+
+    def end_backward(self) -> None:
+        """Mark the end of the exchange, if one was waited for."""
+        if self._is_exchanging:
+            self._is_exchanging = False
+            self._mark(self._part)
+
+
+class NoTimings:
+    """The methods of Timings where nothing is timed: functions and batches stay as they are."""
+
+    end_batch = None
+
+    def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
+        return function
+
+    def timed_exchange(self, function: Callable[P, T]) -> Callable[P, T]:
+        return function
+
+    def timed_block(self, part: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def timed_batches(self, batches: Iterable[T]) -> Iterable[T]:
+        return batches
+
+    def start(self) -> None:
+        pass
+
+    def journaling(
+        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
+
+    def journal_batches(self, sink: RecordSink) -> None:
+        pass
+
+    def journal_if_due(self, sink: RecordSink) -> None:
+        pass
+
+
+AnyTimings = Timings | NoTimings
+NO_TIMINGS = NoTimings()
+
+
+def open_timings(profiling: Profiling, context: Any, steps: int) -> AnyTimings:
+    """Return the timings of this rank; earlier runs have trained `steps` batches. Collective."""
+    if profiling.enabled is False:
+        return NO_TIMINGS
+    distributed = context.distributed
+    return Timings(
+        profiling,
+        steps,
+        profiler=context.profiler,
+        clock=DeviceClock.of(context.device) if context.device.type == "cuda" else HostClock(),
+        arrivals=Arrivals.open(distributed),
+        has_rows=bool(profiling.enabled) and distributed.is_chief,
+    )
