@@ -14,7 +14,12 @@ from __future__ import annotations
 
 from det_jupyter.contract.messages import AllocationState, GangExited, KillGang, State
 from det_jupyter.master.machine.handlers.runs import on_gang_exited
-from det_jupyter.master.machine.model.events import AgentAway, AgentLost, AgentRegistered
+from det_jupyter.master.machine.model.events import (
+    AgentAway,
+    AgentLost,
+    AgentRegistered,
+    DevicesReported,
+)
 from det_jupyter.master.machine.model.state import Agent, Allocation, Trial
 from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.orders import pass_orders
@@ -113,6 +118,14 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
                 turn.touch(trial, "lost some of its slots")  # it queues again, not charged for it
                 make_leave(turn, trial, at_once=True)
     turn.queue.note_change()
+
+
+def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
+    """Take note of strangers; a gang of ours that is on such a device stays."""
+    agent = turn.state.agents.get(event.agent_id)
+    if agent is not None:
+        agent.occupied = {slot: found for slot, found in event.processes.items() if found}
+        turn.queue.note_change()
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

@@ -9,6 +9,7 @@ TargetReached                   the search says whether the trial goes on, rests
 RunEnded, RankFailure           noted: they count when the gang has exited
 Notice                          shown with the trial
 TraceSaved, ChangeMade          noted with the order that they answer
+LogMatched                      a line by which a log policy forbids another try, or an agent
 GangExited                      ENDED; outcome.py says what it means for the trial
 """
 
@@ -39,13 +40,19 @@ from det_jupyter.contract.run.journal import (
     TargetReached,
     TraceSaved,
 )
-from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.text import count, printable
 from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.model.events import LossReported, RecordArrived, ValidationReported
+from det_jupyter.master.machine.model.events import (
+    LogMatched,
+    LossReported,
+    RecordArrived,
+    ValidationReported,
+)
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.giving_up import end_given_up
+from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
 from det_jupyter.master.machine.rules.orders import end_profiles, note_change, note_trace
 from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
@@ -66,6 +73,7 @@ from det_jupyter.master.machine.rules.searching import (
 from det_jupyter.master.machine.rules.trial_metrics import note_divergence, note_metric
 from det_jupyter.searcher import ExitReason
 
+_LINE_SHOWN = 200  # characters of a line that fits
 _MAX_NOTICES = 10  # of a trial; the first ones tell most
 _RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)  # or may
 
@@ -197,6 +205,24 @@ def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric:
         if checkpoint.steps_completed == steps_completed:
             checkpoint.searcher_metric = metric
             turn.changes.checkpoints.add(uuid)
+
+
+def on_log_matched(turn: Turn, event: LogMatched) -> None:
+    """Note what a line of a run means for the trial's next one; see log_policies.py."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None or is_settled(found[1], event.action, event.rank):
+        return
+    trial, allocation = found
+    line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
+    policy = describe(turn.state.experiment(trial.experiment_id).settings, event.pattern)
+    agent_id = agent_of(allocation, event.rank)
+    if event.action == "cancel_retries":
+        allocation.is_hopeless = True
+        said = f"fits what rank {event.rank} printed: {printable(line)}"
+        trial.message = f"{policy} (cancel_retries) {said}"
+    elif agent_id is not None:
+        allocation.excludes.append(agent_id)
+    turn.touch(trial, f"{policy}: {event.action}")
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:

@@ -1,17 +1,31 @@
-"""Changes of a search from outside: by users, and by answers of samplers and pruners."""
+"""Changes of a search and of its trials: by users, and by answers of samplers and pruners."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from det_jupyter.config import merge
-from det_jupyter.contract.messages import ChangeSearch, KillTrial, SearchChangeView, State
+from det_jupyter.contract.messages import (
+    AllocationState,
+    Change,
+    ChangeSearch,
+    ChangeTrial,
+    KillTrial,
+    Profile,
+    ProfileTrial,
+    ProfileView,
+    SearchChangeView,
+    State,
+    TrialChangeView,
+)
+from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.errors import Conflict
+from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, is_stopping, move
-from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason
@@ -118,3 +132,49 @@ def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once:
     make_leave(turn, trial, at_once=at_once)
     if not trial.holds_slots:
         finish_trial(turn, trial, reason)
+
+
+def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
+    """Order a profile from the ranks."""
+    trial = turn.state.trial(event.trial_id)
+    allocation = _running(trial)
+    num_ranks = len(allocation.slots)
+    if wrong := [rank for rank in event.ranks if rank >= num_ranks]:
+        known = "only rank 0" if num_ranks == 1 else f"ranks 0 to {num_ranks - 1}"
+        raise ConfigError(
+            [Problem("profile", f"ranks: got {wrong[0]}, but trial {trial.id} has {known}")]
+        )
+    if any(not profile.is_over for profile in trial.profiles):
+        raise Conflict(f"trial {trial.id} is being profiled already; try again in a moment")
+    profile = Profile.built_from(event, ranks=sorted(set(event.ranks)))
+    view = ProfileView(id=turn.state.seq, at=turn.now, profile=profile)
+    trial.profiles = [*trial.profiles, view][-MAX_PROFILES:]
+    turn.touch(trial, f"profile of {profile.steps} batches requested")
+    pass_orders(turn, trial)
+
+
+def _running(trial: Trial) -> Allocation:
+    allocation = trial.allocation
+    if allocation is None or allocation.state is not AllocationState.RUNNING:
+        is_active = trial.state is State.ACTIVE
+        now = "it does not run now" if is_active else f"it is {in_words(trial.state)}"
+        why = trial.waiting_for or now
+        raise Conflict(f"trial {trial.id} cannot be profiled: {why}; only one that trains can")
+    return allocation
+
+
+def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
+    """Note a change, and order it from the ranks; a trial that waits makes it when it starts."""
+    trial = turn.state.trial(event.trial_id)
+    if trial.state is not State.ACTIVE:
+        raise Conflict(
+            f"trial {trial.id} is {in_words(trial.state)} and cannot be changed; "
+            "only one that is active can"
+        )
+    if len(trial.changes) >= MAX_CHANGES:
+        raise Conflict(f"trial {trial.id} was changed {MAX_CHANGES} times, which is the limit")
+    change = Change.built_from(event)
+    view = TrialChangeView(id=turn.state.seq, at=turn.now, change=change)
+    trial.changes = [*trial.changes, view]
+    turn.touch(trial, f"change requested: {to_text(change)}")
+    pass_orders(turn, trial)

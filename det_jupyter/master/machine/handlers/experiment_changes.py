@@ -1,19 +1,35 @@
-"""What users ask for: submit, pause, activate, cancel, kill.
+"""Changes of an experiment that users request, from its submission to its end.
 
-To ask for what is so already is no error and changes nothing, so a request may be repeated.
+submit, pause, activate, cancel, kill; name, description and labels. A step of the system clock
+moves the times of all experiments that are not over.
+
+A request for a state that the experiment is in already changes nothing and is no error, so it may
+be repeated.
 """
 
 from __future__ import annotations
 
+from pydantic import TypeAdapter, ValidationError
+
 from det_jupyter.config import parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.sections import Resources
-from det_jupyter.contract.messages import Activate, Cancel, CheckpointRef, Kill, Pause, State
+from det_jupyter.contract.messages import (
+    Activate,
+    Cancel,
+    ChangeDetails,
+    CheckpointRef,
+    CheckpointView,
+    Kill,
+    Pause,
+    State,
+)
 from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.schema.fields import Title
 from det_jupyter.errors import ConfigError, Conflict, Problem
-from det_jupyter.master.machine.model.events import ExperimentSubmitted
+from det_jupyter.master.machine.model.events import ClockStepped, ExperimentSubmitted
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.model.state import Experiment, MachineState
+from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, pause, queue, trials_that_go_on
@@ -150,3 +166,78 @@ def _must_be(experiment: Experiment, state: State, verb: str) -> None:
             f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be {verb}; "
             f"only one that is {in_words(state)} can"
         )
+
+
+_MOST_LABELS = 100
+_TITLE: TypeAdapter[str] = TypeAdapter(Title)
+
+
+def on_change_details(turn: Turn, event: ChangeDetails) -> None:
+    """Change name, description or labels; what is refused changes nothing."""
+    experiment = turn.state.experiment(event.experiment_id)
+    if not event.given():
+        raise ConfigError(["nothing to change: give a name, a description or labels"])
+    before = experiment.config.get("labels") or []
+    removed = set(event.remove_labels)
+    labels = [
+        label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed
+    ]
+    if problems := _find_problems(event, len(labels)):
+        raise ConfigError(problems)
+    changed = event.model_dump(include={"name", "description"}, exclude_none=True)
+    if labels != before:
+        changed["labels"] = labels
+    experiment.reconfigure(experiment.config | changed, changed)
+    turn.touch(experiment)
+
+
+def _find_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
+    problems = []
+    if change.name is not None:
+        try:
+            _TITLE.validate_python(change.name)
+        except ValidationError as error:
+            problems.append(
+                Problem("name", f"got {change.name!r:.60}, {error.errors()[0]['msg']}")
+            )
+    both = [label for label in change.add_labels if label in change.remove_labels]
+    problems += [
+        Problem("labels", f"{label!r} is both to add and to remove; give it once")
+        for label in both
+    ]
+    problems += [
+        Problem("labels", f"got {label!r}, expected one line of printable text")
+        for label in change.add_labels
+        if not label.strip() or not label.isprintable()
+    ]
+    if num_labels > _MOST_LABELS:
+        problems.append(
+            Problem("labels", f"{num_labels} with those it has, expected at most {_MOST_LABELS}")
+        )
+    return problems
+
+
+def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
+    """Move the times of all experiments that are not over, with their trials and checkpoints."""
+    state, by_s = turn.state, event.by_s
+    for experiment in state.living_experiments():
+        _move(experiment, by_s, "created_at", "held_since")
+        turn.touch(experiment)
+        for trial in turn.state.trials_of(experiment):
+            _move(trial, by_s, "created_at", "ended_at")
+            if trial.allocation is not None:
+                times = ("queued_at", "asked_at", "started_at", "first_step_at")
+                _move(trial.allocation, by_s, *times)
+            turn.touch(trial)
+            for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
+                _move(checkpoint, by_s, "created_at")
+                turn.changes.checkpoints.add(checkpoint.uuid)
+    turn.queue.note_all()
+
+
+def _move(
+    part: Experiment | Trial | Allocation | CheckpointView, by_s: float, *times: str
+) -> None:
+    for name in times:
+        if (at := getattr(part, name)) is not None:
+            setattr(part, name, at + by_s)

@@ -6,7 +6,6 @@ delete                DELETING at once; its files go (deleting.py); then the sta
 continue              an experiment that is over goes on under its number: the trials that were
                       not completed, from where they were
 retention             other numbers of checkpoints are kept from now on (retention.py)
-log policies          a run printed what makes another try useless, or its agent suspect
 """
 
 from __future__ import annotations
@@ -21,20 +20,17 @@ from det_jupyter.contract.messages import (
     Unarchive,
 )
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import Conflict
-from det_jupyter.master.machine.handlers.users import check_pool
+from det_jupyter.master.machine.handlers.experiment_changes import check_pool
 from det_jupyter.master.machine.model.events import (
     CheckpointsDeleted,
     ContinueRequested,
     ExperimentDeleted,
-    LogMatched,
 )
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import reopen
-from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
 from det_jupyter.master.machine.rules.retention import (
     drop,
     drop_unneeded,
@@ -44,8 +40,6 @@ from det_jupyter.master.machine.rules.retention import (
     whole_removal,
 )
 from det_jupyter.master.machine.rules.searching import start_search
-
-_LINE_SHOWN = 200  # characters of a line that fits
 
 
 def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
@@ -140,21 +134,3 @@ def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
 def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
     """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
     drop(turn, event.uuids, event.globs)
-
-
-def on_log_matched(turn: Turn, event: LogMatched) -> None:
-    """Note what a line of a run means for the trial's next one; see log_policies.py."""
-    found = turn.state.find_allocation(event.allocation_id)
-    if found is None or is_settled(found[1], event.action, event.rank):
-        return
-    trial, allocation = found
-    line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
-    policy = describe(turn.state.experiment(trial.experiment_id).settings, event.pattern)
-    agent_id = agent_of(allocation, event.rank)
-    if event.action == "cancel_retries":
-        allocation.is_hopeless = True
-        said = f"fits what rank {event.rank} printed: {printable(line)}"
-        trial.message = f"{policy} (cancel_retries) {said}"
-    elif agent_id is not None:
-        allocation.excludes.append(agent_id)
-    turn.touch(trial, f"{policy}: {event.action}")
