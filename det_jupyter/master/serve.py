@@ -34,7 +34,7 @@ from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
-from det_jupyter.master.sampling.asking import Samplers
+from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store

@@ -28,7 +28,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.contract.run.journal import MetricsReported, to_line
-from det_jupyter.master.http.answers import JsonResponse
+from det_jupyter.master.http.responses import JsonResponse
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store

@@ -129,7 +129,7 @@ def run_machine(name: str, trials: int) -> dict[str, Any]:
 
 def run_optuna(sampler: str, trials: int) -> dict[str, Any]:
     """Return what one search costs whose hyperparameters a sampler of Optuna chooses."""
-    from det_jupyter.master.sampling.asking import Samplers
+    from det_jupyter.master.sampling.samplers import Samplers
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     section = make_section("random", trials) | {"name": "optuna", "sampler": sampler}

@@ -14,8 +14,8 @@ from det_jupyter.contract.messages import State
 from det_jupyter.master.background import consult as consulting
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.machine.model.events import Event
-from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.sampling.optuna_study import TrialHistory
+from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from tests.unit.master.machine_world import submitted

@@ -20,8 +20,8 @@ from uvicorn.server import ServerState
 
 from det_jupyter.contract.host.pending_connections import HEAD_BYTES, Waiting
 from det_jupyter.contract.messages import MasterInfo
-from det_jupyter.master.http.connections import bounded
 from det_jupyter.master.http.guard import MOST_BODY_BYTES
+from det_jupyter.master.http.server import with_bounds
 from tests.integration.master_support import make_client, master_process
 from tests.problems import sentences_of
 from tests.processes import wait_until
@@ -150,7 +150,7 @@ async def served(waiting: Waiting[asyncio.Transport]) -> AsyncIterator[int]:
     """Serve in this loop; give the port."""
     config = uvicorn.Config(answer, http="h11", ws="none", lifespan="off", log_config=None)
     config.load()
-    make: Any = bounded(config.http_protocol_class, waiting)
+    make: Any = with_bounds(config.http_protocol_class, waiting)
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
         lambda: make(config=config, server_state=state, app_state={}), "127.0.0.1", 0

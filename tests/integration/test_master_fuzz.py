@@ -22,7 +22,7 @@ from starlette.types import Message
 
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.contract.run.journal import CheckpointSaved
-from det_jupyter.master.http import answers as door_module
+from det_jupyter.master.http import responses
 from det_jupyter.master.http.api import API, create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.links import AgentLinks
@@ -304,5 +304,5 @@ def test_any_requests_are_answered(
     check_machine(door.bench.service.machine)
     restored = restore_machine(door.bench.store)
     assert restored.dump() == door.bench.service.machine.dump()
-    failures = [r for r in caplog.records if r.exc_info and r.name == door_module.__name__]
+    failures = [r for r in caplog.records if r.exc_info and r.name == responses.__name__]
     assert not failures, failures[0].exc_info

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.sampling.asking import Samplers, find_problems
 from det_jupyter.master.sampling.optuna_study import TrialHistory
+from det_jupyter.master.sampling.samplers import Samplers, find_problems
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.optuna import OptunaSearcher
 from tests.problems import said

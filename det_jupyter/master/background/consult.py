@@ -15,8 +15,8 @@ from det_jupyter.contract.values.text import error_text
 from det_jupyter.master.machine.model.commands import ConsultSampler
 from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.sampling.optuna_study import TrialHistory
+from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.service import Service
 from det_jupyter.searcher import ExitReason
 

@@ -1,1 +1,1 @@
-"""The HTTP interface: routes, and what they share."""
+"""The HTTP interface: the application, its routes, and the checks before them."""

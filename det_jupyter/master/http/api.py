@@ -1,4 +1,4 @@
-"""The master's HTTP interface, put together. Its OpenAPI document is the contract with others."""
+"""The master's HTTP application. Other programs are written to its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from fastapi import FastAPI
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.messages import MasterInfo, Refusal
-from det_jupyter.master.http.answers import Room, add_refusals
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
 from det_jupyter.master.http.routes_changes import change_routes
-from det_jupyter.master.http.routes_cluster import cluster_routes
+from det_jupyter.master.http.routes_cluster import cluster_routes, master_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
-from det_jupyter.master.http.routes_logs import log_routes
-from det_jupyter.master.http.routes_master import master_routes
 from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
-from det_jupyter.master.http.routes_series import series_routes
 from det_jupyter.master.service.service import Service
 
 API = "/api/v1"
@@ -29,29 +26,27 @@ def create_app(
     """Return the ASGI application.
 
     Args:
-        info: The master's; every request must bring its token.
-        request_stop: Called to have the program end: with everything that runs (True), or so that
-            running trials go on (False).
+        info: Describes the master; every request must carry its token.
+        request_stop: Called to stop the program. Its argument is whether running trials are
+            killed; else they go on under their agent.
     """
     app = FastAPI(
         title="det_jupyter master",
         version=__version__,
         openapi_url=f"{API}/openapi.json",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # its pages load scripts from the internet
         redoc_url=None,
         responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
-    room = Room(info.data_dir)
-    add_refusals(app, room, service)
-    app.include_router(master_routes(service, info, request_stop, room), prefix=API)
+    disk_space = DiskSpace(info.data_dir)
+    add_error_handlers(app, disk_space, service)
+    app.include_router(master_routes(service, info, request_stop, disk_space), prefix=API)
     for routes in (
         change_routes,
         search_routes,
         cluster_routes,
         experiment_routes,
         result_routes,
-        log_routes,
-        series_routes,
     ):
         app.include_router(routes(service), prefix=API)
     return Guard(app, info.token)

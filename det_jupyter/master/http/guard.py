@@ -1,8 +1,9 @@
-"""What every request passes before a route sees it: the token, our name, and the body's bounds.
+"""The checks that every request passes before it is routed: token, Host header, size of the body.
 
-Every request needs the token. It must also name us as the loopback, or a web page could reach us
-by a DNS name of its own that it lets point here. A request that is refused here has its connection
-closed and its body left unread; other bodies are read up to a size and with limited pauses.
+Every request needs the master's token. Its Host header must name the loopback interface: a web
+page could otherwise reach the master by a DNS name that resolves to 127.0.0.1 (DNS rebinding). A
+request that is refused here has its connection closed and its body unread. Other bodies are read
+up to a maximum size, and with a timeout for each part.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from det_jupyter.master.http.answers import dismissal
+from det_jupyter.master.http.responses import closing_refusal
 
 logger = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 64 * 1024 * 1024
-BODY_S = 30.0  # the longest pause within the body of a request
+BODY_S = 30.0  # the longest pause between two parts of a body
 _TOO_LARGE = f"the request is too large; expected at most {MOST_BODY_BYTES >> 20} MB"
 _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
 class _Body:
-    """Passes the body of a request on, within bounds of size and time."""
+    """Receives a request's body, bounded in size and time."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._num_bytes = 0
-        self._is_whole = False
+        self._is_complete = False
 
     async def __call__(self) -> Message:
-        if self._is_whole:  # then the only news is that the other side is gone
+        if self._is_complete:  # the next message is that the client has disconnected
             return await self._receive()
         try:
             async with asyncio.timeout(BODY_S):
@@ -45,18 +46,18 @@ class _Body:
         self._num_bytes += len(message.get("body", b""))
         if self._num_bytes > MOST_BODY_BYTES:
             raise HTTPException(413, _TOO_LARGE, headers={"connection": "close"})
-        self._is_whole = not message.get("more_body", False)
+        self._is_complete = not message.get("more_body", False)
         return message
 
 
 class Guard:
-    """Passes requests with the token on to the app, and notes when users last sent one."""
+    """ASGI middleware that checks requests, and measures how long users have sent none."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._authorization = f"Bearer {token}".encode()
         self._last_request_at = time.monotonic()
-        self._num_open = 0  # requests of users, followers among them
+        self._num_open = 0  # requests of users, also those that follow the feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,12 +66,12 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1")
         if host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
             problem = f"Host: got {host[:100]!r}, expected 127.0.0.1 or localhost"
-            await dismissal(403, problem)(scope, receive, send)
+            await closing_refusal(403, problem)(scope, receive, send)
         elif not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             problem = "Authorization: expected the token that the master's file names"
-            await dismissal(401, problem)(scope, receive, send)
-        elif _announced_bytes(headers) > MOST_BODY_BYTES:
-            await dismissal(413, _TOO_LARGE)(scope, receive, send)
+            await closing_refusal(401, problem)(scope, receive, send)
+        elif _content_length(headers) > MOST_BODY_BYTES:
+            await closing_refusal(413, _TOO_LARGE)(scope, receive, send)
         else:
             await self._serve(scope, receive, send)
 
@@ -79,7 +80,7 @@ class Guard:
         self._num_open += is_users
         try:
             await self._app(scope, _Body(receive), send)
-        except Exception:  # answered already, unless an answer had begun
+        except Exception:  # the app has answered it, unless a response had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
         finally:
             if is_users:
@@ -92,6 +93,6 @@ class Guard:
         return 0.0 if self._num_open else time.monotonic() - self._last_request_at
 
 
-def _announced_bytes(headers: Mapping[bytes, bytes]) -> int:
+def _content_length(headers: Mapping[bytes, bytes]) -> int:
     length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() else 0  # what is not announced is counted
+    return int(length) if length.isdigit() else 0  # without the header, _Body counts

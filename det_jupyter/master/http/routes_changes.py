@@ -1,4 +1,4 @@
-"""Routes for requests that change what the master has (messages/changes.py): one for each."""
+"""Routes for the requests that change the master's state: one per class in messages/changes.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from det_jupyter.contract.messages import (
     SwitchSlots,
 )
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.machine.rules.retention import find_unneeded
@@ -45,26 +45,27 @@ def change_routes(service: Service) -> APIRouter:
 
 
 def _add(routes: APIRouter, service: Service, kind: type[Any]) -> None:
-    async def change(request: Request) -> Response:
-        asked = _parsed(kind, await request.body() and await request.json(), request.path_params)
-        return JsonResponse(await _carry_out(service, asked))
+    async def handle(request: Request) -> Response:
+        body = await request.body() and await request.json()
+        change = _parse_change(kind, body, request.path_params)
+        return JsonResponse(await _apply_change(service, change))
 
     routes.add_api_route(
         kind.path,
-        change,
+        handle,
         methods=[kind.method],
         name=kind.__name__,
         description=kind.__doc__,
         response_model=kind.answer,
-        openapi_extra=_described(kind),
+        openapi_extra=_openapi_of(kind),
     )
 
 
-def _described(kind: type[ChangeRequest]) -> dict[str, Any]:
-    """Return the OpenAPI document's part about what is posted."""
+def _openapi_of(kind: type[ChangeRequest]) -> dict[str, Any]:
+    """Return what the OpenAPI document says about a request's parameters and body."""
     schema, in_path = kind.model_json_schema(), kind.in_path()
     fields = {name: schema["properties"].pop(name) for name in (*in_path, "kind")}
-    schema["$id"] = kind.__name__  # so that its references to `$defs` are about itself
+    schema["$id"] = kind.__name__  # so that its references to `$defs` resolve within it
     schema["required"] = [name for name in schema.get("required", ()) if name not in in_path]
     return {
         "parameters": [
@@ -75,11 +76,11 @@ def _described(kind: type[ChangeRequest]) -> dict[str, Any]:
     }
 
 
-def _parsed(kind: type[ChangeRequest], body: Any, in_path: dict[str, Any]) -> Any:
-    """Return the request of a body and of what its path names.
+def _parse_change(kind: type[ChangeRequest], body: Any, in_path: dict[str, Any]) -> Any:
+    """Build a request from its body and its path parameters.
 
     Raises:
-        RequestValidationError: It is none.
+        RequestValidationError: They do not match the request's fields.
     """
     given = {} if body in (b"", None) else body
     try:
@@ -89,8 +90,12 @@ def _parsed(kind: type[ChangeRequest], body: Any, in_path: dict[str, Any]) -> An
         raise RequestValidationError(problems) from None
 
 
-async def _carry_out(service: Service, change: AnyChange) -> BaseModel | Sequence[BaseModel]:
-    """Make a change, or refuse it; return what has changed."""
+async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequence[BaseModel]:
+    """Apply a change, or only check it if it is a dry run; return views of what it changes.
+
+    Raises:
+        DetError: The change is refused.
+    """
     views, state = service.views, service.machine.state
     match change:
         case ChangeQueue():
@@ -101,16 +106,23 @@ async def _carry_out(service: Service, change: AnyChange) -> BaseModel | Sequenc
             return [views.experiment(each.request.experiment_id) for each in change.changes]
         case SetRetention():
             experiment = state.experiment(change.experiment_id)
-            numbers = change.model_dump(include={*_KEPT})
+            numbers = change.model_dump(
+                include={"save_experiment_best", "save_trial_best", "save_trial_latest"}
+            )
             storage = experiment.settings.checkpoint_storage.model_copy(update=numbers)
             unneeded = find_unneeded(state, service.machine.indexes, experiment, storage)
             if not change.dry_run:
                 service.apply(change)
             return [state.checkpoints[uuid] for uuid in unneeded]
         case DropCheckpoints():
-            await _check_globs(service, change)
+            check_globs(change.globs)
+            for uuid in change.uuids if change.globs else ():
+                one = state.checkpoints.get(uuid)
+                if one is not None and one.state != "DELETED":  # in a thread: drives may be slow
+                    await asyncio.to_thread(_check_matches, one.path, change.globs)
             service.apply(change)
-            return [state.checkpoints[uuid] for uuid in dict.fromkeys(change.uuids)]
+            deleted = dict.fromkeys(change.uuids)
+            return [service.machine.state.checkpoints[uuid] for uuid in deleted]
         case SetPools():
             _set_pools(service, change)
             return views.pools()
@@ -118,8 +130,9 @@ async def _carry_out(service: Service, change: AnyChange) -> BaseModel | Sequenc
             service.apply(change)
             return views.agent(change.agent_id)
         case OfExperiment():
-            if isinstance(change, Activate):
-                must_have_folder(state.experiment(change.experiment_id), State.PAUSED)
+            experiment = state.experiment(change.experiment_id)
+            if isinstance(change, Activate) and experiment.state is State.PAUSED:
+                check_working_directory(experiment)
             service.apply(change)
             return views.experiment(change.experiment_id)
         case OfTrial():
@@ -129,37 +142,24 @@ async def _carry_out(service: Service, change: AnyChange) -> BaseModel | Sequenc
             assert_never(change)
 
 
-_KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-
-
-async def _check_globs(service: Service, change: DropCheckpoints) -> None:
-    found = service.machine.state.checkpoints
-    check_globs(change.globs)
-    for one in [found[uuid] for uuid in change.uuids if uuid in found and change.globs]:
-        if one.state != "DELETED":  # a drive may be slow
-            await asyncio.to_thread(_check_matches, one.path, change.globs)
-
-
 def _set_pools(service: Service, change: SetPools) -> None:
     parsed = parse_pools({"pools": change.pools})
-    before = read_pools()  # raises if the file is being edited and wrong: nothing changes
+    before = read_pools()  # raises before anything changes if the file is invalid
     pools = [pool.model_dump(mode="json") for pool in parsed.pools]
     service.apply(SetPools(pools=pools))
     write_pools(pools, before)
     service.file_problems = []
 
 
-def must_have_folder(experiment: Experiment, *states: State) -> None:
-    """Refuse to start ranks in a folder that is gone: each would fail, and the experiment end.
-
-    Of an experiment in another state than these, if any are given, the request itself is refused.
+def check_working_directory(experiment: Experiment) -> None:
+    """Refuse to start ranks in a working directory that does not exist: all of them would fail.
 
     Raises:
-        Conflict: The folder is gone.
+        Conflict: The directory does not exist.
     """
-    # With a context directory they work in a copy of it.
+    # With a context directory, ranks work in a copy of it.
     problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
-    if problem is not None and (not states or experiment.state in states):
+    if problem is not None:
         raise Conflict(f"experiment {experiment.id}: {problem}")
 
 

@@ -1,37 +1,136 @@
-"""Routes for pools, slots and queues: what holds them, and why trials wait."""
+"""Routes for the master itself, its agents, and pools, slots and queues."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import (
+    AgentCommand,
+    AgentReports,
+    AgentView,
     ClusterView,
+    ExperimentView,
     JobEntry,
+    MasterInfo,
+    Offsets,
+    OtherVersion,
     PoolStatus,
     Reason,
+    RegisterAgent,
     TaskEntry,
     Wire,
 )
+from det_jupyter.contract.messages.status import api_name, experiment_status
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import Problem
-from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.http.responses import DiskSpace, JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.pool_views import job_entries
 
+HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
+_QUEUE_SHOWN = 50  # waiting trials of each pool in an answer, unless more are requested
+_MOST_WAITING = 1000
+Limit = Annotated[int, Query(ge=0, le=_MOST_WAITING)]
+
+
+class Stop(Wire):
+    """A request to stop the master."""
+
+    everything: bool = False  # also running trials; else they go on under their agent
+
+
+class ActiveExperiment(Wire):
+    """An experiment that is not over, in brief."""
+
+    id: int
+    name: str
+    state: str  # RUNNING, QUEUED, and so on (messages/status.py)
+    progress: float
+    num_trials: int
+
+
+class Status(Wire):
+    """A master, its agents, and the experiments that are not over."""
+
+    master: MasterInfo
+    agents: list[AgentView]
+    experiments: list[ActiveExperiment]
+    num_experiments: int  # over or not
+    problems: list[str] = []  # to be shown: with pools.yaml, with agents, with full disks
+
 
 class Possibility(Wire):
-    """Whether something can run; None: it can."""
+    """Whether trials can run in a pool."""
 
-    problem: Problem | None
+    problem: Problem | None  # None: they can
 
 
-_FRONT = 50  # waiting trials of each pool, unless asked for more
-_MOST = 1000
-Limit = Annotated[int, Query(ge=0, le=_MOST)]
+def master_routes(
+    service: Service, info: MasterInfo, request_stop: Callable[[bool], None], disk_space: DiskSpace
+) -> APIRouter:
+    """Return the routes."""
+    routes = new_routes()
+    public = info.model_copy(update={"token": ""})
+
+    def summary_of(view: ExperimentView) -> ActiveExperiment:
+        gangs = [trial.allocation.state for trial in view.trials if trial.allocation is not None]
+        status = experiment_status(view.state, gangs, len(view.trials))
+        return ActiveExperiment.built_from(
+            view, state=api_name(status), num_trials=len(view.trials)
+        )
+
+    @routes.get("/master", response_model=MasterInfo)
+    async def master() -> Response:
+        """Return the master's address, process and version."""
+        return JsonResponse(public)
+
+    @routes.get("/status", response_model=Status)
+    async def status() -> Response:
+        """Return the master, its agents, and the experiments that are not over."""
+        full = await disk_space.problem()
+        return JsonResponse(
+            Status(
+                master=public,
+                agents=service.views.agents(),
+                experiments=[*map(summary_of, service.views.experiments(only_active=True))],
+                num_experiments=len(service.machine.state.experiments),
+                problems=[*service.problems, *([full] if full else [])],
+            )
+        )
+
+    @routes.post("/master/stop", response_model=MasterInfo)
+    async def stop(body: Stop) -> Response:
+        """Answer, then stop the master."""
+        request_stop(body.everything)
+        return JsonResponse(public)
+
+    @routes.get("/agents", response_model=list[AgentView])
+    async def agents() -> Response:
+        """Return the agents, and what runs in their slots."""
+        return JsonResponse(service.views.agents())
+
+    @routes.post("/agents/{agent_id}/register", response_model=Offsets)
+    async def register(agent_id: str, registration: RegisterAgent | OtherVersion) -> Response:
+        """Register an agent; return how many bytes are stored of each file of its runs."""
+        return JsonResponse(service.register(agent_id, registration))
+
+    @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
+    async def commands(agent_id: str, session: str) -> Response:
+        """Stream commands for an agent as JSON lines, endlessly."""
+        link = service.links.get(agent_id, session)
+        return LinesResponse(link.take(HEARTBEAT_S))
+
+    @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
+    async def reports(agent_id: str, reports: AgentReports) -> Response:
+        """Store a batch of reports; return how many bytes are stored of each file in it."""
+        return JsonResponse(service.take_reports(agent_id, reports))
+
+    return routes
 
 
 def cluster_routes(service: Service) -> APIRouter:
@@ -39,23 +138,23 @@ def cluster_routes(service: Service) -> APIRouter:
     routes = new_routes()
 
     @routes.get("/cluster", response_model=ClusterView)
-    async def cluster(limit: Limit = _FRONT, experiment_id: Whole | None = None) -> Response:
-        """Return all pools, what holds which slots, and the fronts of the queues."""
+    async def cluster(limit: Limit = _QUEUE_SHOWN, experiment_id: Whole | None = None) -> Response:
+        """Return all pools, which trials hold which slots, and the first trials of each queue."""
         return JsonResponse(service.views.cluster(limit=limit, experiment_id=experiment_id))
 
     @routes.get("/jobs", response_model=list[JobEntry])
     async def jobs() -> Response:
-        """Return the experiments that are not over, in the order in which they are served."""
+        """Return the experiments that are not over, in the order of the queue."""
         return JsonResponse(job_entries(service.machine))
 
     @routes.get("/tasks", response_model=list[TaskEntry])
-    async def tasks(limit: Limit = _FRONT) -> Response:
+    async def tasks(limit: Limit = _QUEUE_SHOWN) -> Response:
         """Return the trials that hold slots, and the first of those that wait."""
         return JsonResponse(service.views.tasks(limit=limit))
 
     @routes.get("/trials/{trial_id}/reason", response_model=Reason)
     async def reason(trial_id: Whole) -> Response:
-        """Return why a trial does not run, and what would start it."""
+        """Return why a trial does not run, and the remedies that would start it."""
         return JsonResponse(service.views.reason(trial_id))
 
     @routes.get("/possible", response_model=Possibility)
@@ -65,8 +164,8 @@ def cluster_routes(service: Service) -> APIRouter:
         """Return why a pool cannot run trials with this many slots, if it cannot."""
         state, name = service.machine.state, pool or DEFAULT_POOL
         if name not in state.pool_configs:
-            known = ", ".join(state.pool_configs)
-            unknown = Problem("", f"there is no pool {name!r}, but {known}")
+            names = ", ".join(state.pool_configs)
+            unknown = Problem("", f"there is no pool {name!r}, but {names}")
             return JsonResponse(Possibility(problem=unknown))
         problem = find_pool_problem(state, name, slots, is_single_agent=is_single_agent)
         return JsonResponse(Possibility(problem=problem))

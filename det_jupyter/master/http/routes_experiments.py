@@ -1,15 +1,15 @@
-"""Routes for experiments, to make, find and continue them, and for templates."""
+"""Routes to submit, find and continue experiments, and for templates."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.config import ExperimentConfig, read_changes
+from det_jupyter.config import read_changes
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import (
     CodeView,
@@ -24,10 +24,9 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.trial.captured import code_of
 from det_jupyter.contract.values.bounds import Whole
-from det_jupyter.master.http.answers import JsonResponse, new_routes
-from det_jupyter.master.http.routes_changes import must_have_folder
+from det_jupyter.master.http.responses import JsonResponse, new_routes
+from det_jupyter.master.http.routes_changes import check_working_directory
 from det_jupyter.master.machine.model.events import ContinueRequested
-from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
     complete,
@@ -44,7 +43,7 @@ def experiment_routes(service: Service) -> APIRouter:
 
     @routes.post("/experiments", response_model=ExperimentView, status_code=201)
     async def create(request: CreateExperiment) -> Response:
-        """Accept an experiment, or refuse it with everything that is wrong with it."""
+        """Submit an experiment, or refuse it with all problems of its configuration."""
         return JsonResponse(await service.submit(request), 201)
 
     @routes.get("/experiments", response_model=list[ExperimentView])
@@ -54,7 +53,7 @@ def experiment_routes(service: Service) -> APIRouter:
 
     @routes.get("/experiments/found", response_model=ExperimentRows)
     async def found(query: Annotated[ExperimentQuery, Query()]) -> Response:
-        """Return a row for each experiment that the query describes."""
+        """Return a row for each experiment that matches the query."""
         return JsonResponse(service.views.find(query))
 
     @routes.get("/experiments/{experiment_id}", response_model=ExperimentView)
@@ -63,15 +62,20 @@ def experiment_routes(service: Service) -> APIRouter:
         return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
-    async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
-        """Go on with an experiment that is over, under its own number."""
+    async def continue_experiment(experiment_id: Whole, body: ContinueExperiment) -> Response:
+        """Continue an experiment that is over, under its own number."""
         experiment = service.machine.state.experiment(experiment_id)
         changes = read_changes(body.config)
         check_continuable(experiment, changes)
-        must_have_folder(experiment)
-        config = _overridden(experiment, changes)
-        await check_patterns(config)
-        document = config.to_document() if changes else experiment.config
+        check_working_directory(experiment)
+        document = experiment.config
+        if changes:
+            seed = experiment.settings.reproducibility.experiment_seed
+            config, _ = complete(changes, experiment.config, default_seed=seed)
+            await check_patterns(config)
+            document = config.to_document()
+        else:
+            await check_patterns(experiment.settings)
         service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
         return JsonResponse(service.views.experiment(experiment_id))
 
@@ -83,7 +87,7 @@ def experiment_routes(service: Service) -> APIRouter:
 def _add_code_and_config(routes: APIRouter, service: Service) -> None:
     @routes.get("/experiments/{experiment_id}/code", response_model=CodeView)
     async def code(experiment_id: Whole) -> Response:
-        """Return the source: of cells by label, of modules and a context by path."""
+        """Return the source code: cells by label, modules and context directory by path."""
         capsule = service.machine.state.experiment(experiment_id).capsule
         blobs = BlobStore(service.store.path.parent / "blobs")
         return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))
@@ -95,7 +99,7 @@ def _add_code_and_config(routes: APIRouter, service: Service) -> None:
 
 
 def _add_templates(routes: APIRouter, service: Service) -> None:
-    # Names take the rest of the path: one with a slash is then refused as a name, with a reason.
+    # `:path` also matches slashes, so a name with a slash is refused by check_template.
     one = "/templates/{name:path}"
 
     @routes.get("/templates", response_model=list[TemplateView])
@@ -110,23 +114,14 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
 
     @routes.put(one, response_model=TemplateView)
     async def set_template(name: str, body: SetTemplate) -> Response:
-        """Store a template, or refuse it with everything that is wrong with it."""
+        """Store a template, or refuse it with all of its problems."""
         check_template(name, body.config)
         service.store.set_template(time.time(), name, json.dumps(body.config))
         return JsonResponse(service.find_template(name))
 
     @routes.delete(one, response_model=TemplateView)
     async def delete_template(name: str) -> Response:
-        """Delete a template; return it as it was."""
+        """Delete a template, and return it."""
         view = service.find_template(name)
         service.store.delete_template(name)
         return JsonResponse(view)
-
-
-def _overridden(experiment: Experiment, override: dict[str, Any]) -> ExperimentConfig:
-    """Return the effective configuration with the override laid over it."""
-    if not override:
-        return experiment.settings
-    seed = experiment.settings.reproducibility.experiment_seed
-    effective, _ = complete(override, experiment.config, default_seed=seed)
-    return effective

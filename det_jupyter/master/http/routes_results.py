@@ -1,8 +1,10 @@
-"""Routes for results: curves, checkpoints, trials, timings and the feed."""
+"""Routes for results of trials: metrics, timings, checkpoints, logs, series and the feed."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -11,18 +13,34 @@ from det_jupyter.contract.messages import (
     CheckpointView,
     Curve,
     FeedItem,
+    LogPage,
+    LogQuery,
+    SeriesPage,
+    SeriesQuery,
+    TakeSamples,
     TimingsView,
     TrialView,
 )
 from det_jupyter.contract.values.bounds import Whole
-from det_jupyter.errors import NotFound
-from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes, streamed
+from det_jupyter.errors import ConfigError, NotFound, Problem
+from det_jupyter.master.http.responses import (
+    JsonResponse,
+    LinesResponse,
+    new_routes,
+    streamed_list,
+)
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_logs import read_page
 from det_jupyter.master.service.stored_rows import read_metrics
 
-HEARTBEAT_S = 15.0  # a follower gets a sign of life at least this often
+HEARTBEAT_S = 15.0  # a follower of the feed receives a line at least this often
+WATCH_S = 30.0  # how long an agent takes samples after its series were requested
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
+# A commit while lines are being read does not wake the request up, so no wait is longer than this.
+_LOG_WAIT_S = 0.5
+_MOST_NAMED = 5  # trials in an error message
 
 
 def result_routes(service: Service) -> APIRouter:
@@ -60,7 +78,7 @@ def result_routes(service: Service) -> APIRouter:
         follow: bool = False,
         brief: bool = False,
     ) -> Response:
-        """Stream what happened after number `after` as JSON lines; with `follow`, without end.
+        """Stream the feed's items after number `after` as JSON lines; with `follow`, endlessly.
 
         With `brief`, items have no data, and metrics are left out.
         """
@@ -78,6 +96,8 @@ def result_routes(service: Service) -> APIRouter:
         return LinesResponse(lines)
 
     _add_checkpoints(routes, service)
+    _add_logs(routes, service)
+    _add_series(routes, service)
     return routes
 
 
@@ -102,9 +122,108 @@ def _add_checkpoints(routes: APIRouter, service: Service) -> None:
         return JsonResponse(found)
 
 
+class _ExperimentLogQuery(LogQuery):
+    trial_id: Whole | None = None
+
+
+def _add_logs(routes: APIRouter, service: Service) -> None:
+    def find_experiment(experiment_id: int) -> Experiment:
+        return service.machine.state.experiment(experiment_id)
+
+    def is_trial_over(trial_id: int) -> bool:
+        trial = service.machine.state.trial(trial_id)
+        return trial.state.is_terminal and trial.allocation is None
+
+    @routes.get("/trials/{trial_id}/logs", response_model=LogPage)
+    async def logs_of_trial(trial_id: Whole, query: Annotated[LogQuery, Query()]) -> Response:
+        """Return lines that the ranks of a trial printed, of all its runs."""
+        is_trial_over(trial_id)  # raises if there is no such trial
+        return await _read_logs(service, [trial_id], query, lambda: is_trial_over(trial_id))
+
+    @routes.get("/experiments/{experiment_id}/logs", response_model=LogPage)
+    async def logs_of_experiment(
+        experiment_id: Whole, query: Annotated[_ExperimentLogQuery, Query()]
+    ) -> Response:
+        """Return lines that the ranks of an experiment, or of one of its trials, printed."""
+        own, trial_id = find_experiment(experiment_id).trial_ids, query.trial_id
+        if trial_id is None:
+            return await _read_logs(
+                service, own, query, lambda: find_experiment(experiment_id).state.is_terminal
+            )
+        if trial_id not in own:
+            problem = f"there is no trial {trial_id} in experiment {experiment_id}"
+            named = ", ".join(map(str, own[:_MOST_NAMED])) + ", …" * (len(own) > _MOST_NAMED)
+            raise NotFound(f"{problem}; {f'it has: {named}' if own else 'it has none yet'}")
+        return await _read_logs(service, [trial_id], query, lambda: is_trial_over(trial_id))
+
+
+async def _read_logs(
+    service: Service, trial_ids: Sequence[int], query: LogQuery, is_over: Callable[[], bool]
+) -> Response:
+    """Answer with the lines that match; if there are none yet, wait up to `query.wait_s`."""
+    deadline = time.monotonic() + query.wait_s
+    while True:
+        # Read before the lines: when the end is stored, all lines are.
+        over = is_over()
+        page = await asyncio.to_thread(
+            read_page, service.store.path, trial_ids, query, is_over=over
+        )
+        left_s = deadline - time.monotonic()
+        if page.lines or over or left_s <= 0 or service.bell.is_closed:
+            return JsonResponse(page)
+        query = query.model_copy(update={"after": page.last_id})
+        await service.bell.wait(min(left_s, _LOG_WAIT_S))
+
+
+def _add_series(routes: APIRouter, service: Service) -> None:
+    requested_at: dict[str, float] = {}  # by agent: when samples were last requested, monotonic
+
+    def request_samples(agent_id: str) -> None:
+        """Have an agent take samples for a while, even if nothing trains there."""
+        now = time.monotonic()
+        if now > requested_at.get(agent_id, 0.0) + WATCH_S / 3:
+            requested_at[agent_id] = now
+            service.links.send(agent_id, TakeSamples(for_s=WATCH_S))
+
+    @routes.get("/trials/{trial_id}/series", response_model=SeriesPage)
+    async def series_of_trial(trial_id: Whole, query: Annotated[SeriesQuery, Query()]) -> Response:
+        """Return a trial's metrics, its timings, or samples of its machines and processes."""
+        trial = service.machine.state.trial(trial_id)
+        if query.of == "system" and query.axis != "time":
+            raise ConfigError(
+                Problem("axis", "got batches; samples of the system are taken by time")
+            )
+        return await asyncio.to_thread(_read_series, service, trial, query)
+
+    @routes.get("/agents/{agent_id}/series", response_model=SeriesPage)
+    async def series_of_agent(agent_id: str, query: Annotated[SeriesQuery, Query()]) -> Response:
+        """Return samples of an agent's machine."""
+        state = service.machine.state
+        if agent_id not in state.agents and agent_id not in state.lost_agents:
+            present = ", ".join(sorted(state.agents)) or "none"
+            raise NotFound(f"there is no agent {agent_id}; those are: {present}")
+        if query.of != "system" or query.axis != "time":
+            raise ConfigError(
+                Problem("of", f"got {query.of} by {query.axis}; an agent has system by time")
+            )
+        request_samples(agent_id)
+        return await asyncio.to_thread(_read_series, service, agent_id, query)
+
+
 def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
-    """Read in another thread: of a long experiment it takes a second or so; numpy even more."""
+    """Read the curves; called in a thread: it takes a second or so for a long experiment."""
+    # numpy is imported by the first thread that uses it: the master's start does not wait for it.
     from det_jupyter.master.views.metric_curves import to_curves
 
     records = read_metrics(service.store.path, experiment_id)
-    return streamed(to_curves(records, max_points=max_points))
+    return streamed_list(to_curves(records, max_points=max_points))
+
+
+def _read_series(service: Service, of: Trial | str, query: SeriesQuery) -> Response:
+    """Read the series of a trial, or of the agent `of`; called in a thread, as `_read_curves`."""
+    from det_jupyter.master.service.series_reading import read_agent, read_trial
+
+    path = service.store.path
+    if isinstance(of, str):
+        return JsonResponse(read_agent(path, of, query))
+    return JsonResponse(read_trial(path, of.id, query, ended_at=of.ended_at))

@@ -1,4 +1,4 @@
-"""Routes for searches: what one would train, and training one of its trials on."""
+"""Routes for searches: preview, importance of hyperparameters, training a trial further."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, continuation
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
-from det_jupyter.master.sampling.asking import check_sampler
 from det_jupyter.master.sampling.importance import find_importance
+from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 
-_MOST_SOURCES = 5  # earlier experiments that are looked at for how fast they trained
+_MOST_SOURCES = 5  # earlier experiments whose pace is read for the forecast
 
 
 def search_routes(service: Service) -> APIRouter:
@@ -47,12 +47,12 @@ def search_routes(service: Service) -> APIRouter:
 
     @routes.get("/experiments/{experiment_id}/importance", response_model=ImportanceView)
     async def importance(experiment_id: Whole) -> Response:
-        """Return how much each hyperparameter of a search sets its best trials apart."""
+        """Return how much each hyperparameter distinguishes the best trials of a search."""
         return JsonResponse(await _importance(service, experiment_id))
 
     @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
     async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
-        """Train a trial on, as an experiment of its own."""
+        """Train a trial further, as an experiment of its own."""
         return JsonResponse(_train_on(service, trial_id, body), 201)
 
     return routes
@@ -72,8 +72,8 @@ async def _importance(service: Service, experiment_id: int) -> ImportanceView:
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
-    if (known := service.submitted(body.key)) is not None:
-        return known
+    if (existing := service.submitted(body.key)) is not None:
+        return existing
     trial = service.machine.state.trial(trial_id)
     source = service.machine.state.experiment(trial.experiment_id)
     config, origins = continuation(source, trial, body.length)
@@ -110,7 +110,9 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     planned = plan(config.searcher, config.hyperparameters)
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
-    for source in _sources(service, config.entrypoint):
+    entrypoint, experiments = config.entrypoint, state.experiments
+    same = [i for i, each in experiments.items() if each.config["entrypoint"] == entrypoint]
+    for source in sorted(same, reverse=True)[:_MOST_SOURCES]:
         if finder.pace is not None:
             break
         records = read_metrics(service.store.path, source)
@@ -118,12 +120,5 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     ranges = sample_ranges(
         config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
     )
-    noticed = notices(config.to_document())
-    return preview_view(planned, ranges, noticed, finder, slots=slots, places=places)
-
-
-def _sources(service: Service, entrypoint: str | list[str]) -> list[int]:
-    """Return the newest experiments of this class, newest first."""
-    experiments = service.machine.state.experiments
-    same = [i for i in sorted(experiments) if experiments[i].config["entrypoint"] == entrypoint]
-    return same[: -_MOST_SOURCES - 1 : -1]
+    warnings = notices(config.to_document())
+    return preview_view(planned, ranges, warnings, finder, slots=slots, places=places)

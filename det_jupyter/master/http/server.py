@@ -1,4 +1,13 @@
-"""uvicorn as the master needs it: without signal handlers, and with a call when it listens."""
+"""uvicorn as the master uses it: no signal handlers, bounded connections, a call at the start.
+
+uvicorn's `timeout_keep_alive` closes connections that are idle between two requests; it has no
+limit for those on which a request never arrives whole. So a connection counts as *waiting* until
+the head of a request has arrived, and a bounded number may wait (host/pending_connections.py):
+
+    accepted ──► waits ──► head complete: guard.py checks the token, and closes without it
+                   ▲                          │
+                   └── next request begins ◄──┘ answered
+"""
 
 from __future__ import annotations
 
@@ -12,18 +21,26 @@ from operator import methodcaller
 import uvicorn
 
 from det_jupyter.contract.host.daemons import raise_file_limit
-from det_jupyter.contract.host.pending_connections import MOST_WAITING, Waiting
-from det_jupyter.master.http.connections import bounded
+from det_jupyter.contract.host.pending_connections import HEAD_BYTES, MOST_WAITING, Waiting
 from det_jupyter.master.http.guard import Guard
 
-_ACCEPTED_AT_ONCE = 32  # four such turns are begun before the first of them can be dropped
-_BACKLOG = 2048  # connections that the system makes for us until we come to them
+# asyncio accepts up to `backlog` connections in one iteration of its loop. Each may wait for a
+# head, and four such iterations run before the first connection can be closed.
+_ACCEPTED_AT_ONCE = 32
+_BACKLOG = 2048  # connections that the kernel queues until they are accepted
 _FILES_PER_CONNECTION = 2  # file descriptors needed, at least, per accepted connection
 
 
 class Server(uvicorn.Server):
+    """Serves the master's application.
+
+    Args:
+        app: The application.
+        on_started: Called once, when the server accepts connections.
+    """
+
     def __init__(self, app: Guard, *, on_started: Callable[[], None]) -> None:
-        # Chosen by hand: uvicorn would try more parsers than the two that we test.
+        # Chosen here: uvicorn would try more parsers than the two that are tested.
         parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
         most_files, _ = raise_file_limit()
         config = uvicorn.Config(
@@ -44,7 +61,7 @@ class Server(uvicorn.Server):
         config.load()
         most = min(MOST_WAITING, most_files // 4)
         waiting: Waiting[asyncio.Transport] = Waiting(methodcaller("abort"), most=most)
-        config.http_protocol_class = bounded(config.http_protocol_class, waiting)
+        config.http_protocol_class = with_bounds(config.http_protocol_class, waiting)
         super().__init__(config)
         self._on_started = on_started
 
@@ -55,5 +72,40 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(_BACKLOG)  # uvicorn has but one number for both
+            listener.listen(_BACKLOG)  # uvicorn has one number for both
         self._on_started()
+
+
+def with_bounds(
+    parser: type[asyncio.Protocol], waiting: Waiting[asyncio.Transport]
+) -> type[asyncio.Protocol]:
+    """Return a subclass of uvicorn's connection protocol that closes slow or oversized heads.
+
+    Args:
+        parser: uvicorn's protocol class for h11 or httptools.
+        waiting: The connections whose request head is incomplete.
+    """
+
+    class Bounded(parser):  # type: ignore[misc, valid-type]  # chosen when uvicorn is loaded
+        _head_bytes = 0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            waiting.add(transport)
+            super().connection_made(transport)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:  # being answered
+                waiting.remove(self.transport)
+                self._head_bytes = 0
+                return
+            waiting.add(self.transport)
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                waiting.drop(self.transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            waiting.remove(self.transport)
+            super().connection_lost(exc)
+
+    return Bounded

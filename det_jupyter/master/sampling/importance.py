@@ -16,8 +16,12 @@ from typing import Any
 from det_jupyter.contract.messages import ImportanceView
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import error_text
-from det_jupyter.master.sampling.asking import quiet
-from det_jupyter.master.sampling.optuna_parts import INSTALL, distribution_of, find_missing_optuna
+from det_jupyter.master.sampling.optuna_classes import (
+    INSTALL,
+    distribution_of,
+    find_missing_optuna,
+)
+from det_jupyter.master.sampling.samplers import quiet
 from det_jupyter.searcher.optuna_space import find_dimensions, to_params
 
 MIN_TRIALS = 20  # so that the best quarter has five, the fewest that Optuna recommends

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from det_jupyter.contract.schema.seeds import trial_seed
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.json_numbers import to_finite
-from det_jupyter.master.sampling.optuna_parts import (
+from det_jupyter.master.sampling.optuna_classes import (
     PRUNER,
     SAMPLER,
     distribution_of,

@@ -43,7 +43,7 @@ from det_jupyter.master.machine.model.events import (
     Request,
 )
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
-from det_jupyter.master.sampling.asking import check_sampler
+from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in

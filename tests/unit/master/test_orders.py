@@ -22,7 +22,7 @@ from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.orders import (
+from det_jupyter.master.machine.rules.trial_orders import (
     changes_of,
     end_profiles,
     note_change,

@@ -22,13 +22,13 @@ from det_jupyter.master.machine.model.events import (
 )
 from det_jupyter.master.machine.model.state import Agent, Allocation, Trial
 from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
-from det_jupyter.master.machine.rules.orders import pass_orders
 from det_jupyter.master.machine.rules.placing import (
     make_leave,
     order_extend,
     order_leave,
     order_start,
 )
+from det_jupyter.master.machine.rules.trial_orders import pass_orders
 
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:

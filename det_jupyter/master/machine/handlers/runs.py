@@ -53,7 +53,6 @@ from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
-from det_jupyter.master.machine.rules.orders import end_profiles, note_change, note_trace
 from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
     Outcome,
@@ -71,6 +70,7 @@ from det_jupyter.master.machine.rules.searching import (
     on_target_reached,
 )
 from det_jupyter.master.machine.rules.trial_metrics import note_divergence, note_metric
+from det_jupyter.master.machine.rules.trial_orders import end_profiles, note_change, note_trace
 from det_jupyter.searcher import ExitReason
 
 _LINE_SHOWN = 200  # characters of a line that fits

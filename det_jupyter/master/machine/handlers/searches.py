@@ -25,9 +25,9 @@ from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.orders import MAX_CHANGES, MAX_PROFILES, pass_orders
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
+from det_jupyter.master.machine.rules.trial_orders import MAX_CHANGES, MAX_PROFILES, pass_orders
 from det_jupyter.searcher import ExitReason
 
 _MOST_CHANGES = 100  # of an experiment that are kept

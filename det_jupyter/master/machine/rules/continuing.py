@@ -26,8 +26,8 @@ from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.orders import settle_changes
 from det_jupyter.master.machine.rules.retention import usable
+from det_jupyter.master.machine.rules.trial_orders import settle_changes
 from det_jupyter.searcher import Action, Create, ExitReason
 from det_jupyter.searcher.methods import SECTIONS
 

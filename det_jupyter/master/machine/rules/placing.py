@@ -25,8 +25,8 @@ from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
-from det_jupyter.master.machine.rules.orders import changes_of
 from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
+from det_jupyter.master.machine.rules.trial_orders import changes_of
 from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption, Promise
 
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs

@@ -1,4 +1,4 @@
-"""Answers of all routes: JSON, JSON lines, and refusals, as which every error is answered."""
+"""Responses of all routes: JSON, JSON lines, and a Refusal for every error."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_PART_CHARS = 1 << 20
-_KEPT_S = 2.0  # of an answer whether there is room
-_PATIENCE_S = 2.0  # for that answer
-_NO_ROOM = 507  # Insufficient Storage
+_CHUNK_CHARS = 1 << 20
+_DISK_CHECK_VALID_S = 2.0
+_DISK_CHECK_TIMEOUT_S = 2.0
+_INSUFFICIENT_STORAGE = 507
 
 
 class _StrictRequest(Request):
-    """A request whose body has to be JSON by the standard.
+    """A request whose body must be standard JSON.
 
-    Python's own reader accepts lone surrogates, which can be neither sent nor stored.
+    Python's json module also accepts lone surrogates, which can be neither sent nor stored.
     """
 
     async def json(self) -> Any:
@@ -49,7 +49,7 @@ class _StrictRequest(Request):
             raise HTTPException(400, f"the body is no JSON: {error}") from None
 
 
-class _Route(APIRoute):
+class _StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
@@ -60,12 +60,15 @@ class _Route(APIRoute):
 
 
 def new_routes() -> APIRouter:
-    """Return a router whose routes read their bodies strictly."""
-    return APIRouter(route_class=_Route)
+    """Return a router whose routes refuse bodies that are not standard JSON."""
+    return APIRouter(route_class=_StrictRoute)
 
 
 class JsonResponse(Response):
-    """Wire messages as JSON, written by pydantic: faster, and with NaN as a string."""
+    """One or more wire messages as JSON.
+
+    pydantic serializes them: it is faster than FastAPI's encoder, and writes NaN as a string.
+    """
 
     media_type = "application/json"
 
@@ -77,28 +80,28 @@ class JsonResponse(Response):
         super().__init__(text, status_code)
 
 
-def streamed(items: Iterable[BaseModel]) -> StreamingResponse:
-    """Return the answer that is a JSON list, sent in parts as its items are made, in threads."""
+def streamed_list(items: Iterable[BaseModel]) -> StreamingResponse:
+    """Return a response with a JSON list, sent in chunks while `items` is iterated in a thread."""
 
-    def parts() -> Iterator[str]:
-        part = "["
+    def chunks() -> Iterator[str]:
+        chunk = "["
         for index, item in enumerate(items):
-            part += f"{',' if index else ''}{item.model_dump_json()}"
-            if len(part) > _PART_CHARS:
-                yield part
-                part = ""
-        yield f"{part}]"
+            chunk += f"{',' if index else ''}{item.model_dump_json()}"
+            if len(chunk) > _CHUNK_CHARS:
+                yield chunk
+                chunk = ""
+        yield f"{chunk}]"
 
-    return StreamingResponse(parts(), media_type="application/json")
+    return StreamingResponse(chunks(), media_type="application/json")
 
 
 class LinesResponse(StreamingResponse):
-    """An answer without an end: JSON lines, sent as they come until the other side is gone."""
+    """An endless response: JSON lines, sent until the client disconnects."""
 
     media_type = "application/x-ndjson"
 
     async def stream_response(self, send: Send) -> None:
-        """Close the lines' generator at the end, which Starlette leaves open."""
+        """Send the lines, then close their generator, which Starlette leaves open."""
         async with aclosing(self.body_iterator):  # type: ignore[type-var]  # a generator
             await super().stream_response(send)
 
@@ -106,96 +109,102 @@ class LinesResponse(StreamingResponse):
 def refusal(
     status_code: int, error: str, problems: Sequence[Problem | str], **missing: Any
 ) -> JsonResponse:
-    """Return the answer to a request that is not carried out.
+    """Return the response to a request that is refused.
 
     Args:
-        problems: What is wrong; a text is about the whole.
-        missing: `what` and `number` of the Refusal, if the address names a number of nothing.
+        status_code: The HTTP status.
+        error: Name of the exception class that the client raises.
+        problems: What is wrong; a string has no path in the request.
+        missing: `what` and `number` of the Refusal, if the URL has an id that does not exist.
     """
     found = [Problem("", each) if isinstance(each, str) else each for each in problems]
-    said = [  # they quote it
+    cleaned = [  # problems quote the request, which may contain control characters
         replace(each, path=printable(each.path), text=printable(each.text)) for each in found
     ]
-    return JsonResponse(Refusal(error=error, problems=said, **missing), status_code)
+    return JsonResponse(Refusal(error=error, problems=cleaned, **missing), status_code)
 
 
-def dismissal(status_code: int, problem: str) -> JsonResponse:
-    """Return a refusal after which the connection is closed, whatever is still being sent."""
+def closing_refusal(status_code: int, problem: str) -> JsonResponse:
+    """Return a refusal after which the connection is closed, with the rest of the body unread."""
     response = refusal(status_code, "DetError", [problem])
     response.headers["connection"] = "close"
     return response
 
 
-class Room:
-    """Whether our folders have room; a drive that does not answer holds nothing else up.
+class DiskSpace:
+    """Checks in a thread whether the master's folders have free space, and caches the result.
 
     Args:
-        folder: Where our data are, to name it when its drive does not answer.
+        folder: The data directory; named in the message when its drive does not respond.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._look: asyncio.Task[str] | None = None  # one at a time: each may hold a thread
-        self._looked_at = 0.0
+        self._check: asyncio.Task[str] | None = None  # one at a time: it may block its thread
+        self._checked_at = 0.0
 
-    async def problem(self, *, kept_s: float = _KEPT_S) -> str:
-        """Return which folder has no room, as of `kept_s` ago at most; "" if all have."""
-        is_old = time.monotonic() - self._looked_at > kept_s
-        if self._look is None or (self._look.done() and is_old):
-            self._look = asyncio.create_task(asyncio.to_thread(paths.find_full_folder))
-            self._looked_at = time.monotonic()
-        done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE_S)
+    async def problem(self, *, max_age_s: float = _DISK_CHECK_VALID_S) -> str:
+        """Return a message about a full folder or a drive that does not respond; "" if none is.
+
+        Args:
+            max_age_s: A result that is not older than this is used again.
+        """
+        is_old = time.monotonic() - self._checked_at > max_age_s
+        if self._check is None or (self._check.done() and is_old):
+            self._check = asyncio.create_task(asyncio.to_thread(paths.find_full_folder))
+            self._checked_at = time.monotonic()
+        done, _ = await asyncio.wait({self._check}, timeout=_DISK_CHECK_TIMEOUT_S)
         if done:
-            return self._look.result()
-        lasts_s = time.monotonic() - self._looked_at
+            return self._check.result()
+        lasts_s = time.monotonic() - self._checked_at
         return f"the drive of {self._folder} has not answered for {lasts_s:.0f} s"
 
 
-def add_refusals(app: FastAPI, room: Room, service: Service) -> None:
-    """Have every error answered as a Refusal."""
-    app.state.room, app.state.service = room, service
-    app.add_exception_handler(DetError, _on_refused)
-    app.add_exception_handler(RequestValidationError, _on_malformed)
+def add_error_handlers(app: FastAPI, disk_space: DiskSpace, service: Service) -> None:
+    """Make the application answer every exception with a Refusal."""
+    app.state.disk_space, app.state.service = disk_space, service
+    app.add_exception_handler(DetError, _on_det_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(OSError, _on_no_room)
-    app.add_exception_handler(sqlite3.OperationalError, _on_no_room)
-    app.add_exception_handler(Exception, _on_unexpected)
+    app.add_exception_handler(OSError, _on_full_disk)
+    app.add_exception_handler(sqlite3.OperationalError, _on_full_disk)
+    app.add_exception_handler(Exception, _on_unexpected_error)
 
 
-async def _on_no_room(request: Request, error: Exception) -> Response:
-    """Answer where a disk is full; other errors of these kinds are unexpected."""
+async def _on_full_disk(request: Request, error: Exception) -> Response:
+    """Answer with the folder whose disk is full; raise errors of other causes again."""
     if not is_no_room(error):
         raise error
     where = folder_without_room(error)
     full = f"nothing can be written in {where}: its disk is full; make room there" if where else ""
     problem = (
         full
-        or await request.app.state.room.problem(kept_s=0)
+        or await request.app.state.disk_space.problem(max_age_s=0)
         or f"a disk was full: {error_text(error)}"
     )
     logger.warning("%s %s: %s", request.method, request.url.path, problem)
-    return refusal(_NO_ROOM, "DetError", [problem])
+    return refusal(_INSUFFICIENT_STORAGE, "DetError", [problem])
 
 
-async def _on_refused(request: Request, error: Exception) -> Response:
+async def _on_det_error(request: Request, error: Exception) -> Response:
     status = http_status(error)
     problems = getattr(error, "problems", None) or [str(error)]
-    missing = _missing(request) if isinstance(error, NotFound) else {}
+    missing = _missing_number(request) if isinstance(error, NotFound) else {}
     return refusal(status, type(error).__name__, problems, **missing)
 
 
-def _missing(request: Request) -> dict[str, Any]:
-    """Return the fields of a Refusal about the number in the address that nothing has."""
+def _missing_number(request: Request) -> dict[str, Any]:
+    """Return a Refusal's `what` and `number` if the URL has an id that does not exist."""
     state = request.app.state.service.machine.state
     named = {**request.query_params, **request.path_params}
-    for what, known in (("experiment", state.experiments), ("trial", state.trials)):
+    for what, existing in (("experiment", state.experiments), ("trial", state.trials)):
         number = named.get(f"{what}_id")
-        if number is not None and int(number) not in known:
+        if number is not None and int(number) not in existing:
             return {"what": what, "number": int(number)}
     return {}
 
 
-async def _on_malformed(request: Request, error: Exception) -> Response:
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = []
     for details in error.errors():
@@ -213,7 +222,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _on_unexpected(request: Request, error: Exception) -> Response:
+async def _on_unexpected_error(request: Request, error: Exception) -> Response:
     what = f"{request.method} {request.url.path}"
     problem = f"{what}: {error_text(error)}; the master's log has more"
     return refusal(500, "DetError", [problem])

@@ -28,7 +28,7 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.sampling.optuna_parts import (
+from det_jupyter.master.sampling.optuna_classes import (
     PRUNER,
     SAMPLER,
     find_missing_optuna,
