@@ -46,7 +46,7 @@ PARTS = {  # the folder or module of the part, and where its unit tests are
         "det_jupyter/contract/trial/rank_arguments.py",
         "tests/unit/contract/trial/test_rank_arguments.py tests/unit/rank",
     ),
-    "config": ("det_jupyter/config", "tests/unit/config"),
+    "config": ("det_jupyter/config", "tests/unit/config tests/unit/contract/schema"),
     "context": ("det_jupyter/contract/trial/context_dir", "tests/unit/contract/trial/context_dir"),
     "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
     "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),

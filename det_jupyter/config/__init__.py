@@ -1,19 +1,19 @@
 """The experiment configuration: what may be written, its defaults, and what is wrong with it."""
 
-from det_jupyter.config.changes import find_undone, nested, read_changes, try_changes
-from det_jupyter.config.checks import find_missing_batch_size
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.cross_checks import find_missing_batch_size
+from det_jupyter.config.dotted_changes import find_undone, nested, read_changes, try_changes
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
-from det_jupyter.config.reading import Reading, Sources, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.storages import (
     unwritable_storage,
     with_default_storage,
     with_storage,
 )
-from det_jupyter.config.writing import to_yaml
+from det_jupyter.config.yaml_output import to_yaml
+from det_jupyter.config.yaml_text import Reading, Sources, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.contract.schema.hyperparameters import sample_hparams
 from det_jupyter.contract.schema.seeds import trial_seed
 from det_jupyter.contract.values.lengths import Length, TrainingUnits

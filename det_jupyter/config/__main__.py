@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from det_jupyter.config.documents import json_schema, markdown
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.merging import merge, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config
-from det_jupyter.config.reading import Reading, Sources, read_yaml, with_lines
-from det_jupyter.config.writing import to_yaml
+from det_jupyter.config.reference_page import json_schema, markdown
+from det_jupyter.config.yaml_output import to_yaml
+from det_jupyter.config.yaml_text import Reading, Sources, read_yaml, with_lines
 from det_jupyter.errors import ConfigError, Problem
 
 _WRONG, _UNREADABLE = 1, 2

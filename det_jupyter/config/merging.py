@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from det_jupyter.config.json_values import MAX_VALUES, Unread
 from det_jupyter.config.keys import TAGS, is_free
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
-from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.contract.schema.hyperparameters import is_nested
 from det_jupyter.contract.schema.key_paths import join, shown
 from det_jupyter.contract.values.lengths import UNITS

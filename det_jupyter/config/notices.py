@@ -19,8 +19,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.checks import is_endless, log_policies
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.cross_checks import is_endless, log_policies
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
 from det_jupyter.contract.schema.fields import whole

@@ -15,22 +15,21 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError, create_model
 
-from det_jupyter.config.checks import find_contradictions, is_endless
-from det_jupyter.config.experiment import ExperimentConfig
-from det_jupyter.config.keys import FREE_FORM
-from det_jupyter.config.merging import merge
-from det_jupyter.config.migrate import migrate
-from det_jupyter.config.problems import describe
-from det_jupyter.config.reading import read_yaml, with_lines
-from det_jupyter.config.retired import find_retired
-from det_jupyter.config.tree import kinds
-from det_jupyter.config.values import (
+from det_jupyter.config.cross_checks import find_contradictions, is_endless
+from det_jupyter.config.experiment_config import ExperimentConfig
+from det_jupyter.config.json_values import (
     find_bounds_problem,
     find_nameless_keys,
     find_strange_values,
     is_plain,
     to_plain,
 )
+from det_jupyter.config.keys import FREE_FORM
+from det_jupyter.config.merging import merge
+from det_jupyter.config.migrate import find_retired, migrate
+from det_jupyter.config.problems import describe
+from det_jupyter.config.tree import kinds
+from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import MAX_TITLE, Section
 from det_jupyter.contract.schema.hyperparameters import find_problems
 from det_jupyter.contract.schema.key_paths import in_order, look_up, within

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import TAGS
 from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import look_up

@@ -15,7 +15,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from det_jupyter.config.writing import to_yaml
+from det_jupyter.config.yaml_output import to_yaml
 from det_jupyter.contract.messages import (
     CheckpointView,
     ClusterView,

@@ -15,7 +15,7 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 
 from det_jupyter._version import __version__
-from det_jupyter.config.starting import start
+from det_jupyter.config.first_configuration import draft
 from det_jupyter.contract.messages.pages import (
     PAGE_PROTOCOL,
     FeederState,
@@ -163,7 +163,7 @@ class StartCell(Endpoint):
         is_short = sum(map(len, sources)) + len(text) <= _MOST_SOURCE
         written = await asyncio.get_running_loop().run_in_executor(
             None,
-            lambda: start(
+            lambda: draft(
                 text, entrypoint, needs_of(sources if is_short else [], entrypoint), given
             ),
         )

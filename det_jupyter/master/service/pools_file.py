@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.config.pools import PoolsFile, parse_pools
-from det_jupyter.config.reading import parse_yaml
+from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import ConfigError, Problem
 

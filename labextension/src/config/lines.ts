@@ -15,7 +15,7 @@ const WORDS: Record<string, Origin> = {
 };
 const COMMENT = / +# ([a-z, ]+)$/;
 
-/** det_jupyter/config/writing.py writes a comment where a value is not the user's own. */
+/** det_jupyter/config/yaml_output.py writes a comment where a value is not the user's own. */
 export function configLines(yaml: string): IConfigLine[] {
   const texts = yaml.split('\n').filter(line => line.trim() !== '');
   return texts.map(line => {

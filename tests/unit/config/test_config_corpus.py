@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.config import notices, parse_config, read_yaml
-from det_jupyter.config.reading import with_lines
+from det_jupyter.config.yaml_text import with_lines
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher.methods import SECTIONS
 from tests.problems import said

@@ -21,8 +21,8 @@ from det_jupyter.config import (
     read_yaml,
     to_yaml,
 )
-from det_jupyter.config.reading import with_lines
 from det_jupyter.config.tree import all_paths
+from det_jupyter.config.yaml_text import with_lines
 from det_jupyter.errors import ConfigError
 from tests.problems import said
 from tests.unit.config.test_config_foreign import EVERYTHING

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import parse_config, parse_yaml, text, values
+from det_jupyter.config import json_values, parse_config, parse_yaml, yaml_reader
+from det_jupyter.config.json_values import find_bounds_problem
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import _suggestion
-from det_jupyter.config.values import find_bounds_problem
 from det_jupyter.contract.schema.hyperparameters import find_problems
 from det_jupyter.contract.schema.key_paths import shown
 from det_jupyter.errors import ConfigError
@@ -58,14 +58,14 @@ def test_a_value_that_is_too_long_for_a_message_is_cut(value: Any, expected: str
 def test_values_are_counted_on_all_levels(
     document: Any, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "MAX_VALUES", 4)
+    monkeypatch.setattr(json_values, "MAX_VALUES", 4)
     expected = None if fits else "the configuration is too large; expected at most 4 values"
     found = find_bounds_problem(document)
     assert (found and found.text) == expected
 
 
 def test_as_many_values_as_there_may_be_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "MAX_VALUES", 4)  # the whole is one of them
+    monkeypatch.setattr(yaml_reader, "MAX_VALUES", 4)  # the whole is one of them
     assert parse_yaml("a: 1\nb: 2\nc: 3") == {"a": 1, "b": 2, "c": 3}
     with pytest.raises(ConfigError, match=r"line 4: the value that begins here is too large"):
         parse_yaml("a: 1\nb: 2\nc: 3\nd: 4")

@@ -16,8 +16,8 @@ import re
 
 import yaml
 
-from det_jupyter.config.text import UNREAD_TAG, Loader
-from det_jupyter.config.values import MAX_DEPTH
+from det_jupyter.config.json_values import MAX_DEPTH
+from det_jupyter.config.yaml_reader import UNREAD_TAG, Loader
 from det_jupyter.errors import Problem
 
 _HEADING = re.compile(r"\s*(?:- )?[^\s#'\"{\[][^#'\"{\[]*:\s*(?:#.*)?$")

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import is_free
 from det_jupyter.contract.schema.key_paths import join
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import lines_of_paths, parse_config, parse_yaml
-from det_jupyter.config.reading import with_lines
+from det_jupyter.config.yaml_text import with_lines
 from det_jupyter.errors import ConfigError, Problem
 from tests.problems import said
 

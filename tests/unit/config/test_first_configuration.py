@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from det_jupyter.config import parse_config
-from det_jupyter.config.starting import start
+from det_jupyter.config.first_configuration import draft
 from det_jupyter.contract.trial.source_needs import needs_of
 from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
@@ -96,7 +96,7 @@ def test_a_class_gets_a_configuration_that_can_be_submitted(
     read: dict[str, Any],
 ) -> None:  # fmt: skip
     names = notebook(*cells)
-    written = start(template, name, needs_of([*cells, "%magic\nbroken("], name))
+    written = draft(template, name, needs_of([*cells, "%magic\nbroken("], name))
     document = yaml.safe_load(written)
     assert document["entrypoint"] == name
     assert document["searcher"]["metric"] == metric
@@ -110,11 +110,11 @@ def test_a_class_gets_a_configuration_that_can_be_submitted(
 
 def test_what_the_users_own_template_says_stays() -> None:
     own = TEMPLATE.replace("validation_loss", "accuracy  # ours").replace("64", "8\n  lr: 0.5")
-    written = start(own, "T", needs_of([BASE, LOSS], "T"))
+    written = draft(own, "T", needs_of([BASE, LOSS], "T"))
     document = yaml.safe_load(written)
     assert "metric: accuracy  # ours\n" in written
     assert document["hyperparameters"] == {"global_batch_size": 8} | READ | {"lr": 0.5}
-    assert start("- no\n- mapping\n", "T", needs_of([BASE, LOSS], "T")).startswith("entrypoint: T")
+    assert draft("- no\n- mapping\n", "T", needs_of([BASE, LOSS], "T")).startswith("entrypoint: T")
     assert needs_of([BASE], "T") is None
 
 
@@ -124,18 +124,18 @@ def test_a_cell_with_a_template_repeats_nothing_that_the_template_gives() -> Non
         "hyperparameters": {"lr": 0.5, "global_batch_size": 8},
         "searcher": {"name": "random", "metric": "accuracy"},
     }
-    written = start(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given)
+    written = draft(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given)
     assert yaml.safe_load(written) == {
         "entrypoint": "T",
         "searcher": {"max_length": {"batches": 1000}},
         "hyperparameters": {name: READ[name] for name in READ if name != "lr"},
     }
     given["searcher"] = {"name": "single", "metric": "other", "max_length": 5}
-    searcher = yaml.safe_load(start(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given))["searcher"]
+    searcher = yaml.safe_load(draft(TEMPLATE, "T", needs_of([BASE, LOSS], "T"), given))["searcher"]
     assert searcher == {"metric": "val_loss", "smaller_is_better": True}
-    assert start(FLOW, "", None, {"searcher": {"name": "grid"}}) == FLOW, "it says more"
-    assert start(FLOW, "", None, {"hyperparameters": {"a": 2}}) == FLOW.partition("\n")[2]
-    assert start(TEMPLATE, "", None) == TEMPLATE
+    assert draft(FLOW, "", None, {"searcher": {"name": "grid"}}) == FLOW, "it says more"
+    assert draft(FLOW, "", None, {"hyperparameters": {"a": 2}}) == FLOW.partition("\n")[2]
+    assert draft(TEMPLATE, "", None) == TEMPLATE
 
 
 def test_names_with_annotations_and_those_within_an_expression_are_followed() -> None:
@@ -154,7 +154,7 @@ class T:
     needs = needs_of([cell], "T")
     assert needs is not None
     assert needs.metrics == ["n", "mae", "val_accuracy"]
-    document = yaml.safe_load(start(TEMPLATE, "T", needs))
+    document = yaml.safe_load(draft(TEMPLATE, "T", needs))
     read = {"lr": 0.001, "note": 1, "mode": 1, "dropout": 0.5, "limit": 1}
     assert document["hyperparameters"] == {"global_batch_size": 64} | read
     assert document["searcher"]["metric"] == "mae"
@@ -165,7 +165,7 @@ def test_a_function_gets_what_it_reads_and_reports() -> None:
         "def train(core_context, hparams):\n  width = hparams['n_hidden']\n"
         "  core_context.train.report_validation_metrics(1, {'top5': 1})\n"
     )
-    document = yaml.safe_load(start(TEMPLATE, "train", needs_of([cell], "train")))
+    document = yaml.safe_load(draft(TEMPLATE, "train", needs_of([cell], "train")))
     assert document["hyperparameters"] == {"global_batch_size": 64, "n_hidden": 32}
     searcher = document["searcher"]
     assert (searcher["metric"], searcher["smaller_is_better"]) == ("top5", False)

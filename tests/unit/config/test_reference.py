@@ -10,9 +10,9 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from det_jupyter.config import FieldHelp, choices, describe, known_keys, parse_yaml
-from det_jupyter.config.documents import OTHER_DEFAULTS, json_schema, markdown
-from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_EFFECT
+from det_jupyter.config.reference_page import OTHER_DEFAULTS, json_schema, markdown
 from det_jupyter.config.tree import all_paths, kinds
 from det_jupyter.searcher.methods import SECTIONS
 from tests.unit.config.test_config_foreign import EVERYTHING

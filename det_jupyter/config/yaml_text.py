@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from det_jupyter.config.merging import merge
-from det_jupyter.config.salvage import explain, salvage
-from det_jupyter.config.text import Loader, Reader
+from det_jupyter.config.yaml_reader import Loader, NodeReader
+from det_jupyter.config.yaml_salvage import explain, salvage
 from det_jupyter.contract.schema.key_paths import join, look_up, shown, within
 from det_jupyter.errors import ConfigError, Problem
 
@@ -85,7 +85,7 @@ def _without_controls(text: str) -> tuple[str, list[Problem]]:
     return yaml.reader.Reader.NON_PRINTABLE.sub(" ", text) if problems else text, problems
 
 
-def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[Problem]]:
+def _parse(text: str) -> tuple[yaml.Node | None, NodeReader, list[Problem]]:
     """Return the root of what can be parsed, a reader for it, and problems that are of no key."""
     found: Sequence[Problem] = ()
     problems: list[Problem] = []
@@ -101,7 +101,7 @@ def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[Problem]]:
         text, found, more = salvage(text)
         problems += more
         root = yaml.compose(text, Loader=Loader)
-    return root, Reader(found), problems
+    return root, NodeReader(found), problems
 
 
 def _no_document(document: Any) -> Problem:

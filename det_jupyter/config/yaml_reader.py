@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
+from det_jupyter.config.json_values import MAX_DEPTH, MAX_VALUES, Unread
 from det_jupyter.config.tree import types_at
-from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
 from det_jupyter.contract.schema.key_paths import join, shown
 from det_jupyter.errors import ConfigError, Problem
 
@@ -82,7 +82,7 @@ def _install_scalars() -> None:
 _install_scalars()
 
 
-class Reader:
+class NodeReader:
     """Makes values of nodes. A value with a problem becomes an Unread, and the rest is read.
 
     Args:

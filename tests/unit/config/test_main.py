@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.config.__main__ import main
-from det_jupyter.config.documents import json_schema, markdown
+from det_jupyter.config.reference_page import json_schema, markdown
 
 GOOD = """\
 entrypoint: MyTrial

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.retired import RETIRED
+from det_jupyter.config.migrate import RETIRED
 from det_jupyter.contract.schema.fields import whole
 from det_jupyter.contract.schema.key_paths import join, look_up, section, shown
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint

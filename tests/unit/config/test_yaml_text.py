@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import Sources, check_sanity, read_yaml
-from det_jupyter.config.reading import with_lines
+from det_jupyter.config.yaml_text import with_lines
 from det_jupyter.errors import Problem
 from tests.problems import said
 

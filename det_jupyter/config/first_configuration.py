@@ -40,7 +40,7 @@ _GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits
 _GUESSED = "  # guessed from the names: change them"
 
 
-def start(
+def draft(
     text: str, entrypoint: str, needs: Needs | None, given: Mapping[str, Any] | None = None
 ) -> str:
     """Return the text of a configuration for the entrypoint.
