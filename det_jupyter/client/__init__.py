@@ -1,4 +1,4 @@
-"""Handles on what the master has: experiments, trials, ranks, checkpoints.
+"""Handles on the master's experiments, trials, ranks and checkpoints.
 
 Each is imported when it is first used, so that `det` in a shell starts quickly.
 """

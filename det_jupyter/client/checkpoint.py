@@ -36,12 +36,12 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """Its folder, if its storage is a folder; else `download` gives one."""
+        """Its folder, if its storage is a folder; otherwise `download` copies it to one."""
         return Path(self.view.path)
 
     @property
     def files(self) -> dict[str, int]:
-        """Its files by their paths in it, with sizes in bytes; empty if it is gone."""
+        """Sizes of its files in bytes, by relative path; empty if it is deleted."""
         storage, name = find_checkpoint(self.view.path)
         return storage.files(name)
 
@@ -57,10 +57,10 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What it was stored with, `steps_completed` and what the trial's code added.
+        """Its metadata: `steps_completed`, and what the trial's code added.
 
         Raises:
-            CheckpointError: The checkpoint is gone or damaged.
+            CheckpointError: The checkpoint is deleted or damaged.
         """
         with self._reading(METADATA_FILE.__eq__) as folder:
             file = folder / METADATA_FILE
@@ -71,24 +71,24 @@ class Checkpoint:
             return metadata
 
     def download(self, folder: str | Path | None = None) -> Path:
-        """Copy its files into a folder, which is made if necessary, and return that.
+        """Copy its files into a folder, which is created if necessary, and return its path.
 
         Args:
-            folder: By default `checkpoints/<uuid>`. What is there under the same names is
-                replaced; a folder that has this checkpoint already is left as it is.
+            folder: By default `checkpoints/<uuid>`. Files of the same names are replaced; a folder
+                that contains this checkpoint already is left unchanged.
 
         Raises:
-            CheckpointError: The checkpoint is gone.
+            CheckpointError: The checkpoint is deleted.
         """
         folder = Path(folder) if folder is not None else Path("checkpoints") / self.uuid
         if not self._is_in(folder):
             with self._reading() as own:
 
-                def left_for_last(of: str, _names: list[str]) -> list[str]:
+                def copied_last(of: str, _names: list[str]) -> list[str]:
                     return [METADATA_FILE] if Path(of) == own else []
 
-                shutil.copytree(own, folder, ignore=left_for_last, dirs_exist_ok=True)
-                shutil.copy2(own / METADATA_FILE, folder)  # it shows that all files are there
+                shutil.copytree(own, folder, ignore=copied_last, dirs_exist_ok=True)
+                shutil.copy2(own / METADATA_FILE, folder)  # means: the copy is complete
         return folder
 
     def _is_in(self, folder: Path) -> bool:
@@ -101,25 +101,25 @@ class Checkpoint:
     def load(self, **kwargs: Any) -> Any:
         """Return the trial with its trained model, in this process.
 
-        The class comes from what was captured at submission, which the checkpoint carries, so it
-        need not be defined here.
+        The class is loaded from the code captured at submission, a copy of which the checkpoint
+        contains, so it need not be defined here.
 
         Args:
             kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, such as
                 `device="cuda"`: without it the model is on the CPU.
 
         Raises:
-            CheckpointError: The checkpoint is gone or damaged.
+            CheckpointError: The checkpoint is deleted or damaged.
         """
         with self._reading() as folder:
-            # By name: handles must not import torch; only here is the training library needed.
+            # By name: handles must not import torch, which only this method needs.
             library = importlib.import_module("det_jupyter.pytorch")
             load = library.load_trial_from_checkpoint_path
             return load(folder, data_dir=self._data_dir, **kwargs)
 
     @contextmanager
     def _reading(self, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
-        """Give a folder with its files, as CheckpointStorage.reading does."""
+        """Yield a folder with its files (those that `takes`); see CheckpointStorage.reading."""
         if self.view.state == "DELETED":
             raise CheckpointError(
                 f"checkpoint {self.uuid} is deleted, on request or by the policy of experiment "

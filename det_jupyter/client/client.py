@@ -1,10 +1,10 @@
-"""The master's routes as Python calls; holds a session, and the submissions without an answer."""
+"""The master's routes as Python calls."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -60,17 +60,18 @@ _REFUSALS = (CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch)
 
 
 class Client:
-    """Requests to the master; a refusal is raised as the DetError that it names."""
+    """Sends requests to the master; an error response is raised as the DetError it contains."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._unanswered: dict[str, str] = {}  # submission -> key that it was made with
+        self._unanswered: dict[str, str] = {}  # digest of a request -> its idempotency key
 
     def create(self, request: CreateExperiment) -> ExperimentView:
         """Submit an experiment.
 
-        It is taken on once, though the master dies meanwhile and its successor is asked again. If
-        there is no answer at all, the same request, made again, finds what has become of it.
+        The experiment is created once, even if the master is killed meanwhile and the request is
+        repeated to its successor. If no response arrives, calling this again with the same request
+        returns the experiment that the first call created.
         """
         return self._submit("/experiments", request)
 
@@ -82,7 +83,7 @@ class Client:
             return self._again(ExperimentView, path, request.model_copy(update={"key": key}))
         except _REFUSALS:
             raise
-        except BaseException:  # an interrupt, too: it may have been taken on
+        except BaseException:  # an interrupt, too: the experiment may have been created
             self._unanswered[digest] = key
             raise
 
@@ -90,19 +91,15 @@ class Client:
         return kind.model_validate(self.session.get(path, **query))
 
     def _get_all(self, kind: type[Answer], path: str, **query: Any) -> list[Answer]:
-        return _each(kind, self.session.get(path, **query))
+        return [kind.model_validate(each) for each in self.session.get(path, **query)]
 
     def _again(self, kind: type[Answer], path: str, request: Wire | None = None) -> Answer:
         answer = self.session.post(path, _body(request), repeatable=True)
         return kind.model_validate(answer)
 
-    def _once(self, kind: type[Answer], path: str, request: Wire | None = None) -> Answer:
-        self._find_master()
-        return kind.model_validate(self.session.post(path, _body(request)))
-
     def _find_master(self) -> None:
-        # If the master has died since we last asked, this finds the next one before anything is
-        # at stake: what follows is not repeatable.
+        # If the master has exited since the last request, this connects to its successor; the
+        # request that follows must not be sent twice.
         self.session.get("/master")
 
     def experiments(self) -> list[ExperimentView]:
@@ -110,7 +107,7 @@ class Client:
         return self._get_all(ExperimentView, "/experiments")
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
-        """Return a row for each experiment that the query describes."""
+        """Return a row for each experiment that matches the query."""
         return self._get(ExperimentRows, "/experiments/found", **_given(query))
 
     def experiment(self, experiment_id: int) -> ExperimentView:
@@ -118,12 +115,12 @@ class Client:
         return self._get(ExperimentView, f"/experiments/{experiment_id}")
 
     def change(self, request: ChangeRequest) -> Any:
-        """Make a change, and return what its class names as `answer`.
+        """Send a change, and return the response, of the type `request.answer`.
 
         Raises:
-            Conflict: It does not fit what is there now.
+            Conflict: It is not possible in the present state.
             ConfigError: Everything that is wrong with it; nothing has changed.
-            NotFound: It is about something that does not exist.
+            NotFound: It names an experiment, trial, agent or pool that does not exist.
         """
         in_path = request.in_path()
         named = {name: _quoted(str(getattr(request, name))) for name in in_path}
@@ -138,11 +135,13 @@ class Client:
         return TypeAdapter(request.answer).validate_python(answer)
 
     def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
-        """Go on with an experiment that is over, under its own number."""
-        return self._once(ExperimentView, f"/experiments/{experiment_id}/continue", request)
+        """Continue an experiment that has ended, under its own number."""
+        self._find_master()
+        path = f"/experiments/{experiment_id}/continue"
+        return ExperimentView.model_validate(self.session.post(path, _body(request)))
 
     def effective_config(self, experiment_id: int) -> EffectiveConfig:
-        """Return an experiment's whole configuration, and where its values come from."""
+        """Return an experiment's configuration with defaults, and the origin of each value."""
         return self._get(EffectiveConfig, f"/experiments/{experiment_id}/config")
 
     def preview(self, request: PreviewRequest) -> PreviewView:
@@ -150,7 +149,7 @@ class Client:
         return self._again(PreviewView, "/preview", request)
 
     def importance(self, experiment_id: int) -> ImportanceView:
-        """Return how much each hyperparameter of a search sets its best trials apart."""
+        """Return the importance of each hyperparameter of a search."""
         return self._get(ImportanceView, f"/experiments/{experiment_id}/importance")
 
     def trial(self, trial_id: int) -> TrialView:
@@ -162,7 +161,7 @@ class Client:
         return self._get_all(TrialView, "/trials/holding")
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
-        """Train a trial on, as an experiment of its own."""
+        """Train a trial further, as a new experiment; created once, like `create`."""
         return self._submit(f"/trials/{trial_id}/continue", request)
 
     def reason(self, trial_id: int) -> Reason:
@@ -201,11 +200,11 @@ class Client:
         return self._get_all(TimingsView, f"/trials/{trial_id}/timings", after=after)
 
     def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
-        """Return metrics, timings or system samples of a trial, as fine as is asked for."""
+        """Return metrics, timings or system samples of a trial, in at most `columns` points."""
         return self._get(SeriesPage, f"/trials/{trial_id}/series", **_given(query))
 
     def agent_series(self, agent_id: str, query: SeriesQuery) -> SeriesPage:
-        """Return what an agent's machine did; it is sampled for a while from now on."""
+        """Return system samples of an agent's machine; each request prolongs the sampling."""
         path = f"/agents/{_quoted(agent_id)}/series"
         return self._get(SeriesPage, path, **_given(query))
 
@@ -218,7 +217,7 @@ class Client:
     ) -> ClusterView:
         """Return all pools, their slots and the front of their queues: `limit` trials of each.
 
-        As many trials of `experiment_id` come too, wherever they are in the queue.
+        `limit` trials of `experiment_id` are included too, wherever they are in the queue.
         """
         return self._get(ClusterView, "/cluster", limit=limit, experiment_id=experiment_id)
 
@@ -227,7 +226,7 @@ class Client:
         return self._get_all(JobEntry, "/jobs")
 
     def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
-        """Return the trials that hold slots, and the first `limit` that wait for some."""
+        """Return the trials that hold slots, and the first `limit` that wait for slots."""
         return self._get_all(TaskEntry, "/tasks", limit=limit)
 
     def pools(self) -> list[PoolStatus]:
@@ -235,7 +234,7 @@ class Client:
         return self._get_all(PoolStatus, "/pools")
 
     def problems(self) -> list[str]:
-        """Return what people wrote for the master and it cannot follow, such as `pools.yaml`."""
+        """Return the problems of the files that configure the master, such as `pools.yaml`."""
         return [str(problem) for problem in self.session.get("/status")["problems"]]
 
     def find_impossibility(
@@ -243,7 +242,7 @@ class Client:
     ) -> Problem | None:
         """Return why a pool can never run a trial of this size; None: it can, or may later.
 
-        Without the name of a pool the default pool is meant.
+        `pool=""` is the default pool.
         """
         answer = self.session.get(
             "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent
@@ -259,30 +258,26 @@ class Client:
         return self._get(TemplateView, _template_path(name))
 
     def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
-        """Keep a template, instead of what had its name."""
+        """Store a template; one with the same name is replaced."""
         body = make_request(SetTemplate, config=config).model_dump(mode="json")
         return TemplateView.model_validate(self.session.put(_template_path(name), body))
 
     def delete_template(self, name: str) -> TemplateView:
-        """Forget a template; return it as it was."""
+        """Delete a template, and return it."""
         return TemplateView.model_validate(self.session.delete(_template_path(name)))
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""
+        """Yield the feed items of an experiment, numbers above `after`; None is a heartbeat."""
         return self._follow(after=after, experiment_id=experiment_id)
 
     def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield what has changed of all experiments, without the data; None is a heartbeat."""
+        """Yield the feed items of all experiments, without their data; None is a heartbeat."""
         return self._follow(after=after, brief="true")
 
     def _follow(self, **query: Any) -> Generator[FeedItem | None, None, None]:
         with closing(self.session.stream("/feed", follow="true", **query)) as lines:
             for line in lines:
                 yield None if line is None else FeedItem.model_validate(line)
-
-
-def _each(kind: type[Answer], answers: Iterable[Any]) -> list[Answer]:
-    return [kind.model_validate(answer) for answer in answers]
 
 
 def _body(request: Wire | None) -> Any:

@@ -1,6 +1,6 @@
-"""Checks that the code which an entrypoint names is there, and can be read; nothing is imported.
+"""Checks, without importing it, that the code which an entrypoint names exists and parses.
 
-The code is that of a context directory, as it is about to travel.
+Checked are the files that would be sent: those of the context directory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -37,14 +36,14 @@ from det_jupyter.contract.values.entrypoints import (
 )
 from det_jupyter.errors import Problem
 
-_MAX_NAMES = 12  # that a message lists
-# A folder of these names would take the place of what ranks have loaded.
+_MAX_NAMES = 12  # listed in a message
+# Packages that ranks import: a module of the context with such a name would hide them.
 _IN_RANKS = ("IPython", "det_jupyter", "ipykernel", "numpy", "pydantic", "torch", "yaml", "zmq")
 _OURS = ("det_jupyter", "determined")  # Determined's launchers mean ours
 _LAUNCHERS = "there are torch_distributed, deepspeed, horovod, mpi and wrap_rank"
-_DYNAMIC = re.compile(r"\b(?:globals|exec|setattr|__getattr__)\b")  # names may be made by these
+_DYNAMIC = re.compile(r"\b(?:globals|exec|setattr|__getattr__)\b")  # names may be defined by these
 _FIRST_WORD = re.compile(r"[\w./+-]+")
-_OF_SHELLS = {
+_SHELL_WORDS = {
     ".", "[", "[[", "alias", "case", "cd", "command", "do", "else", "eval", "exec", "exit",
     "export", "for", "function", "if", "local", "nohup", "set", "shopt", "source", "test", "then",
     "time", "trap", "true", "ulimit", "umask", "unset", "until", "wait", "while",
@@ -61,8 +60,8 @@ def find_code_problems(
 
     Args:
         plan: The context directory; None: ranks work in `cwd` itself, which it is submitted from.
-        variables: Names of the environment variables that ranks get: what there is by another
-            PATH or PYTHONPATH is not known.
+        variables: Names of the environment variables that ranks get. With PATH or PYTHONPATH
+            among them, installed programs or modules are not checked.
     """
     code = _Code(
         plan,
@@ -94,24 +93,14 @@ def find_code_problems(
     return [*shadowed, *(Problem("entrypoint", each) for each in found)]
 
 
-def find_asker_of_batch_size(entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path) -> str:
-    """Return the method of a module's trial class that needs a batch size in every run, or ""."""
+def find_batch_size_method(entrypoint: Entrypoint, plan: ContextPlan | None, cwd: Path) -> str:
+    """Return the method of a module's trial class that needs a batch size in every run; or ""."""
     if not isinstance(entrypoint, Imported):
         return ""
     code = _Code(plan, cwd, knows_modules=True, knows_programs=True)
     text = code.text_of(entrypoint.module)
     reader = find_batch_size_reader(method_in([text], entrypoint.name)) if text else ""
     return f"{entrypoint.name}.{reader}" if reader else ""
-
-
-def find_shadowing(plan: ContextPlan) -> list[str]:
-    """Return a notice for each module at the top that takes the place of one of Python's."""
-    return [
-        f"context: {file} has the name of a module of Python: whatever imports {name} in the "
-        "ranks gets it"
-        for name, file in modules_among(plan.entries).items()
-        if name in sys.stdlib_module_names and not is_always_pythons(name)
-    ]
 
 
 class _Code:
@@ -152,7 +141,7 @@ class _Code:
             yield problem
             return
         file = self._file_of(module)
-        if file is None:  # it is installed
+        if file is None:  # an installed module
             return
         text = self._text(file)
         if problem := find_syntax_error(text, file):
@@ -206,7 +195,7 @@ class _Code:
         program = argv[0]
         if argv[:2] == ("sh", "-c") and len(argv) == 3:
             program = _first_word(argv[2])
-            if not program or program in _OF_SHELLS:
+            if not program or program in _SHELL_WORDS:
                 return
         if os.path.isabs(program):
             if not os.access(program, os.X_OK):
@@ -272,18 +261,18 @@ class _Code:
     def _text(self, name: str) -> bytes:
         try:
             return self._entries[name].read()
-        except OSError:  # packing reports it
+        except OSError:  # reported when the context is packed
             return b""
 
 
 def _has_ours(module: str) -> bool:
-    with suppress(ModuleNotFoundError):  # what it would be in is missing, or no package
+    with suppress(ModuleNotFoundError):  # the parent is missing, or no package
         return find_spec(module) is not None
     return False
 
 
 def _names_in(text: bytes) -> set[str] | None:
-    """Return the names that a module binds at its top level; None: they are not known."""
+    """Return the names that a module may define; None if the source does not show them."""
     if _DYNAMIC.search(text.decode("utf-8", "replace")):
         return None
     try:
@@ -291,7 +280,7 @@ def _names_in(text: bytes) -> set[str] | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     names: set[str] = set()
-    for node in ast.walk(tree):  # deeper ones too: a name too many does no harm
+    for node in ast.walk(tree):  # of functions too: a superfluous name does no harm
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names.add(name)
@@ -312,7 +301,7 @@ def _made_in(text: bytes) -> list[str]:
 
 
 def _first_word(text: str) -> str:
-    """Return the program that a shell would run first; "" if that is not plain to see.
+    """Return the program that a shell would run first; "" if the text does not show it.
 
     >>> _first_word("OMP_NUM_THREADS=1 ./run.sh | tee log"), _first_word("$HOME/x")
     ('./run.sh', '')

@@ -1,4 +1,4 @@
-"""Experiments, or trials of one search, side by side: fetched, checked, and as data."""
+"""Comparisons of experiments, or of trials of one search; importance of hyperparameters."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MAX_POINTS = 1000  # of a curve
 
 
 class Comparison:
-    """What differs between experiments, or trials of one search, when it was made.
+    """The differences between experiments, or trials of one search, at the time of the call.
 
-    Prints itself as text, and shows itself as HTML.
+    Prints as text, and displays as HTML.
 
     Attributes:
-        state: Everything that the view of it shows.
+        state: The data of its view.
     """
 
     def __init__(self, compared: Sequence[Compared], notes: Sequence[str] = ()) -> None:
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def configuration(self) -> dict[str, list[Any]]:
-        """The values of the configurations that differ, by dotted key; None where one has none."""
+        """The values of the configurations that differ, by dotted key; None where one lacks it."""
         return configuration(self._compared)
 
     @property
@@ -77,7 +77,7 @@ class Comparison:
         return Row(row)
 
     def code_diff(self) -> str:
-        """Return what differs in cells and local modules, as unified diffs from the first."""
+        """Return the differences of cells and local modules, as unified diffs from the first."""
         sides = self.state["sides"]
         return "\n".join(
             "\n".join([f"# {sides[0]['label']} → {sides[one['side']]['label']}", *one["lines"]])
@@ -104,7 +104,7 @@ class Comparison:
 
 
 class ShownImportance(ImportanceView):
-    """The importance of hyperparameters, which prints as a line for each."""
+    """The importance of hyperparameters; prints as a line for each."""
 
     def __repr__(self) -> str:
         lines = [f"{share:4.0%}  {name}" for name, share in self.shares.items()]
@@ -115,7 +115,12 @@ class ShownImportance(ImportanceView):
 
 
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
-    """Return experiments to compare; a search is represented by its best trial."""
+    """Fetch experiments to compare; a search is represented by its best trial.
+
+    Raises:
+        UsageError: `numbers` are not two or more different experiments, or too many.
+        NotFound: An experiment does not exist.
+    """
     _check(numbers, "experiment")
     if len(numbers) > MAX_SIDES:
         raise UsageError(
@@ -123,10 +128,10 @@ def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
             "more curves could not be told apart"
         )
     views = [client.experiment(number) for number in numbers]
-    return [_experiment(client, view) for view in views]
+    return [_fetch_experiment(client, view) for view in views]
 
 
-def _experiment(client: Client, view: ExperimentView) -> Compared:
+def _fetch_experiment(client: Client, view: ExperimentView) -> Compared:
     best = next(iter(ranked(view)), None)
     curves = client.curves(view.id, max_points=_MAX_POINTS)
     return Compared(
@@ -141,14 +146,14 @@ def _experiment(client: Client, view: ExperimentView) -> Compared:
 def fetch_trials(
     client: Client, view: ExperimentView, numbers: Sequence[int]
 ) -> tuple[list[Compared], list[str]]:
-    """Return trials of an experiment to compare, and a sentence if not all of them are.
+    """Fetch trials of an experiment to compare, and a note if some had to be left out.
 
     Args:
-        numbers: The trials; none for all. Of more than there is room for, the best are chosen.
+        numbers: The trials; empty for all. Of more than `MAX_SIDES`, the best are compared.
     """
     if numbers:
         _check(numbers, "trial")
-    chosen = _trials(view, numbers)
+    chosen = _choose_trials(view, numbers)
     if len(chosen) < 2:
         raise UsageError(
             f"compare_trials: experiment {view.id} has {len(chosen)} trial, expected two or more; "
@@ -156,7 +161,7 @@ def fetch_trials(
         )
     note = left_out(len(chosen))
     chosen = chosen[:MAX_SIDES]
-    if not note and numbers:  # in the order that was given
+    if not note and numbers:  # in the given order
         chosen.sort(key=lambda trial: list(numbers).index(trial.id))
     curves = client.curves(view.id, max_points=_MAX_POINTS)
     compared = [
@@ -172,7 +177,7 @@ def fetch_trials(
     return compared, [note] if note else []
 
 
-def _trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialView]:
+def _choose_trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialView]:
     """Return the trials with these numbers, or all, best first."""
     known = {trial.id for trial in view.trials}
     if unknown := [number for number in numbers if number not in known]:

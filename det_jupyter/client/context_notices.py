@@ -1,15 +1,20 @@
-"""What is said of a `startup-hook.sh` in a context, which is run on request only."""
+"""Notices about the files of a context directory, for the user to read at submission."""
 
 from __future__ import annotations
 
 import ast
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from det_jupyter.contract.trial.context_dir import ContextPlan
-from det_jupyter.contract.trial.context_dir.python_modules import parse_module
+from det_jupyter.contract.trial.context_dir.python_modules import (
+    is_always_pythons,
+    modules_among,
+    parse_module,
+)
 from det_jupyter.contract.values.entrypoints import Captured, Imported, entrypoint_text, meaning_of
 from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError
@@ -18,8 +23,23 @@ _HOOK = "startup-hook.sh"  # which Determined sources in each container, before 
 _MAX_LINES, _LONGEST_LINE = 5, 80  # of it, in a notice
 
 
+def find_context_notices(plan: ContextPlan, entrypoint: Any) -> list[str]:
+    """Return all notices about a context directory."""
+    return [*plan.notices, *find_shadowing(plan), *find_unrun_hook(plan, entrypoint)]
+
+
+def find_shadowing(plan: ContextPlan) -> list[str]:
+    """Return a notice for each top-level module that hides a module of Python's library."""
+    return [
+        f"context: {file} has the name of a module of Python: whatever imports {name} in the "
+        "ranks gets it"
+        for name, file in modules_among(plan.entries).items()
+        if name in sys.stdlib_module_names and not is_always_pythons(name)
+    ]
+
+
 def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
-    """Yield that `startup-hook.sh` is not run, what is in it, and how to have it run."""
+    """Yield a notice if a `startup-hook.sh` would not run: what is in it, and how to run it."""
     text = entrypoint_text(entrypoint) if isinstance(entrypoint, str | list) else ""
     if _HOOK not in plan.entries or plan.entries[_HOOK].kind == "folder" or _HOOK in text:
         return
@@ -33,7 +53,7 @@ def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
     if not does:
         return
     remedy = "run it yourself before"
-    if start := _started_by(plan, text):
+    if start := _command_for(plan, text):
         command = shlex.join(["bash", "-c", f". ./{_HOOK} && {start}"])
         remedy += f", or have each run begin with it: entrypoint: {command}"
     yield (
@@ -42,8 +62,8 @@ def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
     )
 
 
-def _started_by(plan: ContextPlan, text: str) -> str:
-    """Return the command line that does what an entrypoint does; "" if none is known."""
+def _command_for(plan: ContextPlan, text: str) -> str:
+    """Return a shell command that runs the entrypoint; "" if there is none."""
     meaning = meaning_of(text)
     if meaning is None or isinstance(meaning, Captured):
         return ""
@@ -54,7 +74,7 @@ def _started_by(plan: ContextPlan, text: str) -> str:
 
 
 def _is_trial(plan: ContextPlan, entrypoint: Imported) -> bool:
-    """Whether the source shows, without an import, that this is a class of PyTorchTrial."""
+    """Return whether the entrypoint is a subclass of PyTorchTrial, by its source alone."""
     path = entrypoint.module.replace(".", "/")
     file = next((f for f in (f"{path}/__init__.py", f"{path}.py") if f in plan.entries), None)
     if file is None:

@@ -1,4 +1,4 @@
-"""Experiments made from another one, to find something out, and deleted when it is found out."""
+"""Temporary experiments with the code of another one, for `diagnose` and `verify_resume`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _POLL_S = 0.1
 _LAUNCHERS = ("det_jupyter.launch.", "determined.launch.")
 
 
-class Watched(Protocol):
-    """What is needed of a handle on an experiment."""
+class TemporaryExperiment(Protocol):
+    """What these functions need of a handle on an experiment."""
 
     id: int
 
@@ -41,10 +41,14 @@ class Watched(Protocol):
 
 
 def check_class(view: ExperimentView, verb: str, why: str) -> None:
-    """Refuse functions and commands, which have loops of their own.
+    """Raise a ConfigError unless the entrypoint is a PyTorchTrial class, or may be one.
 
-    What is imported passes, also by a launcher's --trial: only its ranks learn whether it is a
-    class. `why` says what only the training of a class can.
+    Functions and commands have training loops of their own. An imported name passes, also after a
+    launcher's --trial: whether it is a class is only found out in the ranks.
+
+    Args:
+        verb: The method that needs a class.
+        why: What it needs the class for, as the end of the message.
     """
     name = view.capsule.entrypoint
     kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
@@ -58,7 +62,7 @@ def check_class(view: ExperimentView, verb: str, why: str) -> None:
 
 
 def _trains_class(meaning: Program | Command) -> bool:
-    """Return whether it is one of our launchers, with a class to train."""
+    """Return whether a program is one of our launchers, with a trial class to train."""
     return (
         isinstance(meaning, Program)
         and meaning.target.startswith(_LAUNCHERS)
@@ -93,12 +97,12 @@ def derive(
     variables: Sequence[str] = (),
     sources: bool = True,
 ) -> CreateExperiment:
-    """Return the request for one trial of an experiment's code, with these changes.
+    """Return the request for an experiment of one trial with the code of another one.
 
     Args:
-        changes: Keys of the configuration, instead of the experiment's.
+        changes: Top-level keys of the configuration that replace the original's.
         variables: `NAME=value`, added to the ranks' environment.
-        sources: It begins with the same weights as the experiment.
+        sources: Start from the same checkpoint as the original, if it has one.
     """
     config = view.config
     searcher = config["searcher"]
@@ -131,10 +135,10 @@ def derive(
     )
 
 
-def remove(client: Client, experiments: Sequence[Watched], verb: str) -> None:
-    """Delete the experiments, and wait until they are gone.
+def remove(client: Client, experiments: Sequence[TemporaryExperiment], verb: str) -> None:
+    """Delete the experiments, and wait until they are deleted.
 
-    What cannot be deleted is reported and stays: the result of the check must not be hidden.
+    A failure is printed, not raised: the result of the check must not be lost.
     """
     try:
         for experiment in experiments:
@@ -147,7 +151,7 @@ def remove(client: Client, experiments: Sequence[Watched], verb: str) -> None:
 
 
 def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
-    """Wait until the experiment is in such a state, or is no more."""
+    """Wait until `is_it` of the experiment's state, or until it is deleted."""
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:
         try:
@@ -159,22 +163,22 @@ def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State],
     raise WaitTimeout(f"experiment {experiment_id} is still there after {_END_S:g} s")
 
 
-class Line:
-    """One line of output that is written over."""
+class ProgressLine:
+    """A line of output that is rewritten in place."""
 
     def __init__(self) -> None:
-        self._shown = ""
+        self._text = ""
 
     def show(self, text: str) -> None:
-        """Write it over what was there."""
-        if text != self._shown:
-            sys.stdout.write(f"\r{text.ljust(len(self._shown))}")
+        """Replace the line's text."""
+        if text != self._text:
+            sys.stdout.write(f"\r{text.ljust(len(self._text))}")
             sys.stdout.flush()
-            self._shown = text
+            self._text = text
 
     def close(self) -> None:
-        """Leave an empty line."""
-        if self._shown:
-            sys.stdout.write("\r" + " " * len(self._shown) + "\r")
+        """Erase the line; the cursor stays at its beginning. Idempotent."""
+        if self._text:
+            sys.stdout.write("\r" + " " * len(self._text) + "\r")
             sys.stdout.flush()
-            self._shown = ""
+            self._text = ""

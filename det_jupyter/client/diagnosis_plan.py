@@ -1,4 +1,4 @@
-"""The runs of a bottleneck experiment as requests: what is tried, and how each run differs."""
+"""Plans a bottleneck diagnosis: which recipes run, and the request for each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_jupyter.errors import ConfigError
 VERB = "diagnose"
 _VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
 _ENDLESS = {"batches": 10**9}
-_TUNED_AFTER = 64  # batches: the bucket tuner is done then
+_TUNED_AFTER = 64  # batches, after which the bucket tuner has finished
 _ONLY_CLASSES = (
     "only its training can be measured and changed from outside. Put what it trains "
     "into a class, or time the loop itself"
@@ -23,15 +23,16 @@ _ONLY_CLASSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run.
+    """Which recipes to run.
 
     Args:
-        trial: Whose hyperparameters are used.
+        trial: The trial whose hyperparameters are used.
+        slots: Number of its slots.
         recipes: In the order in which they run.
-        left_out: What makes no sense for the trial.
+        left_out: Recipes that make no sense for the trial.
         is_chosen: The user has named the recipes, so all of them run.
-        seconds: How long each run measures.
-        rounds: How often each recipe runs.
+        seconds: Duration of each measurement.
+        rounds: Number of runs of each recipe.
     """
 
     view: ExperimentView
@@ -52,7 +53,11 @@ def plan_diagnosis(
     seconds: float,
     rounds: int,
 ) -> Plan:
-    """Return what to run, or raise all reasons why it cannot be run so."""
+    """Return the plan; the arguments are those of `Experiment.diagnose`.
+
+    Raises:
+        ConfigError: The entrypoint is no class, or arguments are wrong; one line for each.
+    """
     check_class(view, VERB, _ONLY_CLASSES)
     problems = []
     if type(seconds) not in (int, float) or not 0 < seconds <= 3600:
@@ -76,13 +81,13 @@ def plan_diagnosis(
     if problems:
         raise ConfigError(problems)
     chosen = [AS_IS, *(recipes or names)]
-    asked = [item for item in every if _recipe_of(item).name in chosen]
+    wanted = [item for item in every if _recipe_of(item).name in chosen]
     return Plan(
         view=view,
         trial=trial,
         slots=slots,
-        recipes=[item for item in asked if isinstance(item, Recipe)],
-        left_out=[item for item in asked if isinstance(item, LeftOut)],
+        recipes=[item for item in wanted if isinstance(item, Recipe)],
+        left_out=[item for item in wanted if isinstance(item, LeftOut)],
         is_chosen=recipes is not None,
         seconds=seconds,
         rounds=rounds,
@@ -94,7 +99,7 @@ def _recipe_of(item: Recipe | LeftOut) -> Recipe:
 
 
 def request_for(plan: Plan, recipe: Recipe) -> CreateExperiment:
-    """Return the request for one run."""
+    """Return the request for one run of a recipe."""
     view, config = plan.view, plan.view.config
     optimizations = (config.get("optimizations") or {}) | recipe.optimizations
     resources = {**config["resources"], "priority": 99, "weight": 0.001, "max_slots": None}
@@ -124,7 +129,7 @@ def request_for(plan: Plan, recipe: Recipe) -> CreateExperiment:
 
 
 def _rehearsal(plan: Plan, recipe: Recipe) -> str:
-    """Return what the training library does in the run, as its variable says it."""
+    """Return the value of the environment variable that configures the measurement."""
     optimizations = (plan.view.config.get("optimizations") or {}) | recipe.optimizations
     parts = [f"seconds={plan.seconds:g}", recipe.rehearsal]
     if optimizations.get("auto_tune_tensor_fusion") and "warmup" not in recipe.rehearsal:
@@ -136,7 +141,7 @@ def _rehearsal(plan: Plan, recipe: Recipe) -> str:
 
 
 def hparams_of(plan: Plan, recipe: Recipe) -> dict[str, Any]:
-    """Return the hyperparameters; on one slot it keeps the batch that each of several has."""
+    """Return a run's hyperparameters; a run on one slot keeps the batch size per slot."""
     hparams = plan.trial.hparams
     size = hparams.get("global_batch_size")
     if not recipe.is_alone or not isinstance(size, int):

@@ -1,4 +1,4 @@
-"""What `diagnose` came to, and how it shows itself."""
+"""The result of `diagnose`, as data, text and HTML."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _SIGNS: Mapping[Sign | None, str] = {
     None: "",
 }
 _HEAD = ("recipe", "records/s", "times as fast", "efficiency", "")
-_WORDS = "text-align:left;white-space:normal;min-width:180px"
+_VERDICT_STYLE = "text-align:left;white-space:normal;min-width:180px"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What limits a trial, and what helped; prints as a table and shows itself as one.
+    """What limits a trial, and which changes helped; prints and displays as a table.
 
     Attributes:
-        experiment_id, name: Of the experiment.
-        slots: Of its trial.
-        at: When it was over, in UTC seconds.
-        rounds: How often each recipe ran.
-        seconds: How long each run measured.
+        experiment_id, name: The experiment.
+        slots: Number of its trial's slots.
+        at: End of the diagnosis, in UTC seconds.
+        rounds: Number of runs of each recipe.
+        seconds: Duration of the measurement in each run.
         rows: One for each recipe that ran.
-        left_out: The others, and why.
-        verdict: What all of this says.
+        left_out: The recipes that did not run, and why.
+        verdict: The conclusion.
     """
 
     experiment_id: int
@@ -54,7 +54,7 @@ class Diagnosis:
 
     @property
     def yaml(self) -> str:
-        """Lines to paste into the configuration, with what each gained here."""
+        """Lines to paste into the configuration, each with its measured gain."""
         head = (
             f"# {named(self.experiment_id, self.name)}, {count(self.slots, 'slot')}: "
             f"measured on {date(self.at)}, {self.rounds} rounds of {self.seconds:g} s"
@@ -62,7 +62,7 @@ class Diagnosis:
         return f"{head}\n{yaml_lines(self.rows)}"
 
     def table(self) -> Rows:
-        """Return a row for each recipe that ran; ratios have their lowest and highest beside."""
+        """Return a row for each recipe that ran; `ratio_low` and `ratio_high` bound `ratio`."""
         return Rows(_columns(row) for row in self.rows)
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Diagnosis:
         return "\n".join(parts)
 
     def _evidence(self) -> list[str]:
-        """Return what else is known of the causes, besides the verdict's sentence."""
+        """Return the evidence for each cause that the verdict's sentence does not contain."""
         return [
             f"{line[0].upper()}{line[1:]}." for c in self.verdict.causes for line in c.evidence[1:]
         ]
@@ -139,11 +139,11 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _html_cells(row: Row, best: float) -> list[str]:
     title, *numbers, words = map(escaped, _cells(row))
-    return [title, _bar(row, best), *numbers, f'<div style="{_WORDS}">{words}</div>']
+    return [title, _bar(row, best), *numbers, f'<div style="{_VERDICT_STYLE}">{words}</div>']
 
 
 def _bar(row: Row, best: float) -> str:
-    """Return a bar of the throughput, coloured by gain or loss; the table has it in words too."""
+    """Return a bar of the throughput, coloured by gain or loss, which the table says too."""
     if not row.records_per_s:
         return ""
     color = {"gain": COLORS[2], "loss": COLORS[1]}.get(row.sign or "", COLORS[0])

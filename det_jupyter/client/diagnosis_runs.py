@@ -1,8 +1,8 @@
-"""Runs the recipes of a bottleneck experiment, one after the other, in rounds.
+"""Runs the recipes of a bottleneck diagnosis, one after the other, in rounds.
 
-Each run is an ordinary experiment of the original's code and configuration, labelled `diagnose`:
-it queues, shows, and can be killed. It has the lowest priority, validates nothing, saves nothing,
-and ends by itself when it has measured for some seconds (pytorch/training/rehearsal.py).
+Each run is an ordinary experiment with the original's code and configuration, labelled `diagnose`:
+it queues, is listed, and can be killed. It has the lowest priority, validates and saves nothing,
+and ends by itself after measuring for some seconds (pytorch/training/rehearsal.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.derived import Line, Watched, remove
+from det_jupyter.client.derived import ProgressLine, TemporaryExperiment, remove
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
 from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.contract.messages import CreateExperiment, Curve, SeriesQuery, State
@@ -28,15 +28,15 @@ from det_jupyter.view.live import LiveExperiment
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
-_TRIES = 3  # of a run that more urgent work sends away
+_TRIES = 3  # of a run that more urgent work preempts
 
 
 class Diagnosing:
     """The runs of one diagnosis.
 
     Args:
-        handle_of: Makes a handle that shows nothing, and that an interrupt reaches.
-        deadline: Until when all must be over, on the monotonic clock.
+        handle_of: Returns a handle whose `wait` prints nothing and raises KeyboardInterrupt.
+        deadline: When all runs must have ended, on the monotonic clock.
         keep: Do not delete the runs.
     """
 
@@ -44,7 +44,7 @@ class Diagnosing:
         self,
         client: Client,
         plan: Plan,
-        handle_of: Callable[[int], Watched],
+        handle_of: Callable[[int], TemporaryExperiment],
         *,
         deadline: float,
         keep: bool,
@@ -56,12 +56,12 @@ class Diagnosing:
         self._keep = keep
         self._found = Found()
         self._found.note_live(plan.trial.verdict)
-        self._line = Line()
+        self._line = ProgressLine()
         self._news = WaitingNews()
         self._runs = self._planned = 0
 
     def run(self) -> Diagnosis:
-        """Run all recipes; an interrupt, or an error, ends the present one and deletes it."""
+        """Run all recipes; an interrupt or an error kills and deletes the present run."""
         plan, found = self._plan, self._found
         left_out = list(plan.left_out)
         first = [r for r in plan.recipes if plan.is_chosen or not r.after]
@@ -100,13 +100,13 @@ class Diagnosing:
                 self._try(recipe, turn)
 
     def _try(self, recipe: Recipe, turn: int) -> None:
-        """Run a recipe, again if more urgent work sends it away."""
+        """Run a recipe; repeat it if more urgent work preempts it before it has measured."""
         request = request_for(self._plan, recipe)
         for _ in range(_TRIES):
             try:
                 measured = self._run(request, recipe)
             except (ConfigError, RankFailed) as error:
-                # Not which run it was, which is deleted.
+                # Without the number of the run, which is deleted.
                 reason = error.reason if isinstance(error, RankFailed) else str(error)
                 if recipe.name == AS_IS:
                     error.args = (f"{self._where()} fails as it is: {reason}",)
@@ -131,7 +131,10 @@ class Diagnosing:
         return f"{VERB}: the trial of experiment {self._plan.view.id}"
 
     def _run(self, request: CreateExperiment, recipe: Recipe) -> dict[str, float] | None:
-        """Return what a run has measured: nothing if it had to leave; None if it was killed."""
+        """Run it once; return the last values of its metrics.
+
+        They are empty if it was preempted before it measured; None if it was killed.
+        """
         experiment = self._handle_of(self._client.create(request).id)
         is_over = False
         try:
@@ -160,17 +163,17 @@ class Diagnosing:
             return None
         return {name: curve.values[-1] or 0.0 for name, curve in curves.items()}
 
-    def _wait(self, experiment: Watched, recipe: Recipe, left_s: float) -> State:
+    def _wait(self, experiment: TemporaryExperiment, recipe: Recipe, left_s: float) -> State:
         try:
             return experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
         except RankFailed:
             [trial] = experiment.view.trials
             if trial.divergence and not trial.failure:
-                return State.ERROR  # its loss is NaN: how fast it trained was measured
+                return State.ERROR  # its loss is NaN; its throughput was measured
             raise
 
     def _note_shares(self, seconds: Curve) -> None:
-        """Note where the chief's time went while it was measured, for so long up to then."""
+        """Store the share of each part of a batch in the chief's time during the measurement."""
         until = seconds.times[-1]
         since = max(0.0, until - max(_LEAST_TIMED_S, seconds.values[-1] or 0.0))
         query = SeriesQuery(of="timings", sources=["rank:0"], since=since, until=until, columns=1)
@@ -190,7 +193,7 @@ class Diagnosing:
             details[recipe.name] = f"global_batch_size: {size}, as much for a slot (weak scaling)"
 
     def _show(self, recipe: Recipe, live: LiveExperiment) -> None:
-        """Write where it is; a reason to wait stays above that."""
+        """Update the progress line; a new reason to wait is printed above it."""
         if reason := self._news.line(live.experiment, live.reasons):
             self._line.close()
             sys.stdout.write(f"{reason}\n")

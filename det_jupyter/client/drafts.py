@@ -1,6 +1,6 @@
-"""YAML as the user wrote it, in a cell or in a file, and the problems with their lines in it.
+"""Configurations before submission: YAML of a cell or file, merged with template and options.
 
-All problems are reported at once, each with its line; one that a template brings in names the
+All problems are reported at once, each with its line in the YAML; problems of a template name the
 template instead. The search of a draft can be previewed.
 """
 
@@ -37,10 +37,10 @@ class Draft:
 
     Args:
         reading: The cell's YAML, lines as the user sees them.
-        document: What is written there, with the options of the magic's line laid over it.
+        document: The configuration in it, with the options of the line merged in.
         template_name: The template's name, if one is given.
-        template: What is in it; None: there is none of that name.
-        remarks: What was changed in the document before it is submitted, for the user to read.
+        template: The template's configuration; None if it does not exist.
+        remarks: Notices about changes that were made to the document.
     """
 
     reading: Reading
@@ -50,13 +50,13 @@ class Draft:
     remarks: list[str] = field(default_factory=list)
 
     def merged(self) -> dict[str, Any]:
-        """Return the whole document, not completed and not checked."""
+        """Return the document merged over its template, without defaults, unchecked."""
         return merge(self.template or {}, self.document)
 
     def parse(self, *, default_seed: int) -> tuple[ExperimentConfig | None, list[Problem]]:
-        """Return the complete configuration, and all that is wrong with text and content."""
+        """Return the configuration with defaults (None if invalid), and all problems."""
         problems = list(self.reading.problems)
-        if self.template is None or not self.reading.is_document:  # more may be missing
+        if self.template is None or not self.reading.is_document:  # more problems may be hidden
             return None, problems + check_sanity(self.document)
         try:
             return parse_config(
@@ -66,7 +66,7 @@ class Draft:
             return None, problems + error.problems
 
     def located(self, problems: Iterable[Problem]) -> ConfigError:
-        """Return the problems, each with its line, in the order of the lines."""
+        """Return an error with the problems, each with its line, in the order of the lines."""
         return located(problems, self.reading, self.document, self.template_name, self.template)
 
 
@@ -77,13 +77,13 @@ def with_template(
     given: str | None = None,
     storage: Callable[[], str] = str,
 ) -> Draft:
-    """Return the draft of a document, over the template that it or a line names.
+    """Return the draft of a document with the template that its key or `--template` names.
 
     Args:
-        reading: The text that the document is from; gets the problems with the template.
-        document: The document, with what is laid over it; its key `template` is taken away.
-        find: Returns what is in a template.
-        given: The template that a line names (`--template`).
+        reading: The parsed text that the document is from; problems with the template are added.
+        document: The document with options merged in; its key `template` is removed.
+        find: Returns the configuration of a template, by name.
+        given: The value of `--template`.
         storage: Returns the master's folder for checkpoints, "" if it has none; called if the
             configuration's own storage cannot be written to.
     """
@@ -109,7 +109,7 @@ def with_template(
 
 
 def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:
-    """Return the reading with changes laid over its document; no line is named for these."""
+    """Merge changes into the document; problems with their keys name no line."""
     changes = list(changes)
     return replace(
         reading,
@@ -119,7 +119,7 @@ def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:
 
 
 def _paths(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the paths of a change, but for the sections around it."""
+    """Yield the dotted paths of the values in a nested document."""
     for key, value in document.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping) and value:
@@ -129,7 +129,7 @@ def _paths(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def below_magic(cell: str) -> str:
-    """Return the YAML of a cell with its lines where the user sees them: the magic's is line 1."""
+    """Return the YAML of a cell after an empty line for the magic, so that line numbers fit."""
     return f"\n{cell}"
 
 
@@ -140,7 +140,7 @@ def located(
     template_name: str | None = None,
     template: Mapping[str, Any] | None = None,
 ) -> ConfigError:
-    """Return the problems, each with its line in the text or with the template it comes from."""
+    """Return an error with the problems, each with its line or with the template it is from."""
     sources = Sources(
         document=reading.document if document is None else document,
         lines=reading.lines,
@@ -159,7 +159,11 @@ def located(
 
 
 def read_file(path: Path) -> str:
-    """Return a file's text. It may be a pipe, which is read to its end."""
+    """Return the text of a file or pipe.
+
+    Raises:
+        ConfigError: It cannot be read, is not UTF-8, or is far too long.
+    """
     try:
         with path.expanduser().open(encoding="utf-8") as file:
             text = file.read(_MOST_CHARS + 1)
@@ -176,7 +180,8 @@ def read_file(path: Path) -> str:
 def preview_draft(client: Client, draft: Draft, seconds_per_batch: float | None) -> PreviewView:
     """Return what a search would train; nothing is submitted.
 
-    All problems are raised together, with their lines.
+    Raises:
+        ConfigError: All problems of the draft, with their lines.
     """
     _, problems = draft.parse(default_seed=0)
     if problems:

@@ -1,9 +1,9 @@
-"""Environment variables that a configuration names without a value: the submitter's go along.
+"""Environment variables that a configuration names without a value: sent from this process.
 
     environment: {environment_variables: [HF_TOKEN]}
 
 Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
-which is its owner's alone, and in the ranks.
+which only its owner can read, and in the ranks.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 
 
-def take_along(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
-    """Return the capsule with the values of the variables that a configuration only names."""
+def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
+    """Return the capsule with the values of variables that the configuration names without one."""
     values = {name: os.environ[name] for name in _names(document) if name in os.environ}
     if not values:
         return capsule
-    # With a salt the blob's name, a digest, gives nothing of its content away.
+    # The blob's name is a digest of its content: without a salt it would verify guesses.
     text = json.dumps({"salt": secrets.token_hex(16), "values": values})
     return capsule.model_copy(update={"environment": blobs.put(text.encode())})
 
 
 def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list[str]:
-    """Return a sentence for each variable that is only named, and is not set here either."""
+    """Return a notice for each variable that is named without a value and is not set here."""
     where = "in this notebook" if in_notebook else "here"
     how = "write %env {}=... in a cell" if in_notebook else "export {}=..."
     return [
@@ -41,12 +41,12 @@ def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list
 
 
 def assigned_variables(document: Mapping[str, Any]) -> set[str]:
-    """Return the names of the variables that a configuration gives, with a value or without."""
+    """Return the names of the variables that a configuration lists, with or without a value."""
     return {line.partition("=")[0] for line in _lines(document)}
 
 
 def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that a configuration gives a value, with these values."""
+    """Return the values of the variables that a configuration lists with a value."""
     pairs = (line.partition("=") for line in _lines(document))
     return {name: value for name, sign, value in pairs if sign}
 

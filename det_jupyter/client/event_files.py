@@ -5,10 +5,10 @@
                                system/cpu_util, ... of its process                 step: seconds
     FOLDER/trial-3/host/, gpu-UUID/, workers-0/    system/...                      step: seconds
 
-Written again, a folder gets only the points that are new; `.written.json` has what is in it. Where
-a trial has started again from a checkpoint, they have TensorBoard drop the points after it.
+Writing a folder again appends only new points; `.written.json` stores the last step of each tag.
+Where a trial has restarted from a checkpoint, TensorBoard is made to drop the points after it.
 
-Needs the package tensorboard, and no torch. What a trial writes itself is in another folder
+Needs the package tensorboard, and no torch. A trial's own event files are in another folder
 (`context.get_tensorboard_path()`).
 """
 
@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 
 PERIOD_S = 10.0
 _MOST_POINTS = 10_000  # of a curve; TensorBoard itself shows 1,000 of them
-_SHARE = 20  # of the time at most 1/20 goes into writing
+_SHARE = 20  # at most 1/20 of the time is spent on writing
 _STATE = ".written.json"
-_OWN = "det_jupyter"  # ends the names of our files
+_OWN = "det_jupyter"  # suffix of our files
 
-Written = dict[str, float]  # "run tag": the last step
+Written = dict[str, float]  # "run tag" -> last step written
 
 
 class Point(NamedTuple):
-    """A value: its step, and when it was (UTC seconds)."""
+    """A value with its step and time (UTC seconds)."""
 
     step: int
     at: float
@@ -62,14 +62,14 @@ class EventFiles:
         self._thread: threading.Thread | None = None
 
     def follow(self, write: Callable[[], bool]) -> None:
-        """Call `write` in the background, until it returns that nothing more will come."""
+        """Call `write` periodically in a thread, until it returns True: no more points come."""
         self._thread = threading.Thread(
             target=self._follow, args=(write,), name="det-tensorboard", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more; the files stay."""
+        """Stop updating the files, which stay. Idempotent."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -81,7 +81,7 @@ class EventFiles:
             try:
                 if write():
                     return
-            except Exception as error:  # no master for a while, a full disk: it is tried again
+            except Exception as error:  # no master for a while, a full disk: retried
                 logger.warning("%s was not written: %s", self.folder, error)
             pause_s = max(PERIOD_S, _SHARE * (time.monotonic() - started))
 
@@ -102,7 +102,7 @@ def check_installed() -> None:
 
 
 def _make_findable() -> None:
-    """Name the program to %tensorboard: it looks in PATH, where a kernel may not have its own."""
+    """Set TENSORBOARD_BINARY for %tensorboard if the program is in this Python's folder only."""
     program = Path(sys.executable).with_name("tensorboard")
     if which("tensorboard") is None and program.exists():
         os.environ.setdefault("TENSORBOARD_BINARY", str(program))
@@ -115,7 +115,11 @@ _lock = threading.Lock()
 def write_event_files(
     client: Client, experiment_id: int, trial_ids: Sequence[int] | None, folder: Path
 ) -> EventFiles:
-    """Write the files of some trials (None: of all), and keep them up to date."""
+    """Write the event files of some trials (None: of all), and keep them current in a thread.
+
+    Raises:
+        DetError: The package tensorboard is not installed.
+    """
     check_installed()
     _make_findable()
     folder = folder.expanduser().resolve()
@@ -163,38 +167,38 @@ def _write_trial(
         query = SeriesQuery.model_validate({"of": of, "axis": axis, "columns": MAX_COLUMNS})
         page = client.series(trial.id, query)
         began_at = page.began_at or trial.created_at
-        place = _moments(curves, began_at) if of == "timings" else _seconds(began_at)
+        to_step = _batches(curves, began_at) if of == "timings" else _seconds(began_at)
         for series in page.series:
-            if points := list(_points(series, place)):
+            if points := list(_points(series, to_step)):
                 folder_name = re.sub(r"[^\w.-]+", "-", series.source)
                 runs.setdefault(f"{name}/{folder_name}", {})[f"{of}/{series.name}"] = points
     for run, tags in runs.items():
         _write_run(folder / run, run, tags, written)
 
 
-def _points(series: Series, place: Callable[[float], tuple[int, float]]) -> Iterator[Point]:
+def _points(series: Series, to_step: Callable[[float], tuple[int, float]]) -> Iterator[Point]:
     for x, value in zip(series.x, series.mid, strict=True):
-        step, at = place(x)
+        step, at = to_step(x)
         yield Point(step, at, value)
 
 
 def _seconds(began_at: float) -> Callable[[float], tuple[int, float]]:
-    """Return what makes a step of a moment: seconds since the beginning."""
+    """Return a function from UTC seconds to (seconds since the beginning, UTC seconds)."""
     return lambda at: (max(0, round(at - began_at)), at)
 
 
-def _moments(curves: Sequence[Curve], began_at: float) -> Callable[[float], tuple[int, float]]:
-    """Return what finds when a batch was: where the metrics were reported."""
+def _batches(curves: Sequence[Curve], began_at: float) -> Callable[[float], tuple[int, float]]:
+    """Return a function from a batch to (batch, UTC seconds of the metrics reported near it)."""
     longest = max(curves, key=lambda curve: len(curve.steps), default=None)
 
-    def place(batches: float) -> tuple[int, float]:
+    def to_step(batches: float) -> tuple[int, float]:
         step = round(batches)
         if longest is None or not longest.steps:
             return step, began_at
         index = min(bisect_left(longest.steps, step), len(longest.steps) - 1)
         return step, longest.times[index]
 
-    return place
+    return to_step
 
 
 def _write_run(
@@ -202,8 +206,8 @@ def _write_run(
 ) -> None:
     """Append the new points of a run, in the order of their steps.
 
-    If a trial has started again from a checkpoint, TensorBoard drops what lies after it, of all
-    tags of the run, and all of it is written anew.
+    If the trial has restarted from a checkpoint, a SessionLog.START makes TensorBoard drop the
+    points after it, of all tags of the run; the points after it are written again.
     """
     ends = {tag: points[-1].step for tag, points in tags.items() if points}
     back_to = min(
@@ -225,7 +229,7 @@ def _write_run(
 
 
 def _append(folder: Path, events: Sequence[Any]) -> None:
-    """Append events to the run's one file, in one write, so that no reader finds half of one."""
+    """Append events to the run's file in one write, so that no reader sees a partial event."""
     from tensorboard.summary.writer import record_writer  # type: ignore[import-untyped]  # has no stubs
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A handle on one experiment; longer work stands in the modules that it imports."""
+"""A handle on one experiment; methods of more than a request call functions of other modules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from det_jupyter.client.steering import (
 )
 from det_jupyter.client.tables import Rows, to_frame
 from det_jupyter.client.trial import Trial
-from det_jupyter.client.verify import Verification, plan_trying, verify
+from det_jupyter.client.verify import Verification, plan_verify, verify
 from det_jupyter.contract.messages import (
     Activate,
     Archive,
@@ -74,7 +74,7 @@ class ShownConfig(EffectiveConfig):
 
 
 class Experiment:
-    """An experiment that the master runs. Holds nothing that cannot be fetched again."""
+    """An experiment of the master. The handle stores only its id; each call fetches its data."""
 
     def __init__(self, client: Client, experiment_id: int) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class Experiment:
 
     @property
     def progress(self) -> float:
-        """How far it is, 0..1."""
+        """Completed fraction of its training, 0..1."""
         return self.view.progress
 
     @property
@@ -111,12 +111,12 @@ class Experiment:
 
     @property
     def search_changes(self) -> list[SearchChangeView]:
-        """The changes of its search by `change_search`, oldest first: when, before and after."""
+        """The changes of its search by `change_search`, oldest first, with times and values."""
         return self.view.search_changes
 
     @property
     def trials(self) -> list[Trial]:
-        """Its trials, in the order in which they were made."""
+        """Its trials, in the order in which they were created."""
         return self._trials(self.view.trials)
 
     def ranking(self) -> list[Trial]:
@@ -137,7 +137,7 @@ class Experiment:
 
     @property
     def trial(self) -> Trial:
-        """Its trial, of an experiment that has one.
+        """Its only trial.
 
         Raises:
             NotFound: It has no trial yet.
@@ -152,7 +152,7 @@ class Experiment:
 
     @property
     def verdict(self) -> ShownVerdict:
-        """What limits its trial; of a search, the best one that was measured long enough.
+        """What limits its trial's training; of a search, the best trial's that has a verdict.
 
         Raises:
             NotFound: It has no trial yet.
@@ -160,7 +160,7 @@ class Experiment:
         return experiment_verdict(self.view)
 
     def why(self) -> ShownReason:
-        """Return why it does not run, for the trial of it that is next; prints as a sentence.
+        """Return why its next trial does not run; prints as a sentence.
 
         Raises:
             NotFound: It has no trial yet.
@@ -195,10 +195,10 @@ class Experiment:
         *,
         on_tick: Callable[[LiveExperiment], None] = lambda live: None,
     ) -> State:
-        """Block until it has ended; an interrupt ends the waiting, not the experiment.
+        """Block until it has ended, and return its state; an interrupt does not end it.
 
         Args:
-            timeout: Give up after so many seconds, with a WaitTimeout (a TimeoutError).
+            timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
             on_tick: Called a few times a second with a current copy.
 
         Raises:
@@ -209,35 +209,35 @@ class Experiment:
         return wait_for_end(self._client, self.id, timeout, on_tick)
 
     def on_end(self, callback: Callable[[Self], object]) -> None:
-        """Have `callback(experiment)` called once when it has ended, at once if it has already.
+        """Call `callback(experiment)` once when it has ended; at once if it has already.
 
-        The call comes in a thread of this process, so it needs the process: a script that ends
-        before makes no call. An error that the callback raises is logged. A paused experiment has
-        not ended; one that is deleted before its end calls nothing.
+        The call is made in a thread of this process: if the process exits before, there is no
+        call. An error that the callback raises is logged. A paused experiment has not ended; for
+        one that is deleted before its end there is no call.
         """
         call_at_end(self._following_client(), self.id, lambda: callback(self))
 
     def pause(self) -> None:
-        """Ask all ranks to save their state at the same batch and give their slots back."""
+        """Let all ranks save their state at the same batch and release their slots."""
         self._client.change(Pause(experiment_id=self.id))
 
     def activate(self) -> None:
-        """Go on from where `pause` left off."""
+        """Continue from the state that `pause` saved."""
         self._client.change(Activate(experiment_id=self.id))
 
     def cancel(self) -> None:
-        """End it: ranks save their state first."""
+        """End it after its ranks have saved their state."""
         self._client.change(Cancel(experiment_id=self.id))
 
     def kill(self) -> None:
-        """End it now; what was not saved is lost."""
+        """End it now; unsaved progress is lost."""
         self._client.change(Kill(experiment_id=self.id))
 
     def archive(self) -> None:
         """Hide it from lists.
 
         Raises:
-            Conflict: It is not over, or archived already.
+            Conflict: It has not ended, or is archived already.
         """
         self._client.change(Archive(experiment_id=self.id))
 
@@ -246,38 +246,38 @@ class Experiment:
         self._client.change(Unarchive(experiment_id=self.id))
 
     def delete(self) -> None:
-        """Delete it, with its checkpoints, metrics and logs, for ever.
+        """Delete it permanently, with its checkpoints, metrics and logs.
 
         Raises:
-            Conflict: It is not over, or another experiment still needs one of its checkpoints.
+            Conflict: It has not ended, or another experiment still needs one of its checkpoints.
         """
         self._client.change(Delete(experiment_id=self.id))
 
     def set_name(self, name: str) -> None:
-        """Give it another name."""
+        """Rename it."""
         self._change(ChangeDetails, name=name)
 
     def set_description(self, description: str) -> None:
-        """Write what it is about, or what came out: text of any number of lines."""
+        """Set its description: text of any number of lines."""
         self._change(ChangeDetails, description=description)
 
     def add_label(self, *labels: str) -> None:
-        """Give it labels, by which it can be found; those that it has already stay."""
+        """Add labels, by which it can be found; it keeps the labels that it has."""
         self._change(ChangeDetails, add_labels=list(labels))
 
     def remove_label(self, *labels: str) -> None:
-        """Take labels away from it."""
+        """Remove labels."""
         self._change(ChangeDetails, remove_labels=list(labels))
 
     def _change(self, kind: type[OfExperiment], **given: Any) -> Any:
         return self._client.change(make_request(kind, experiment_id=self.id, **given))
 
     def set_priority(self, priority: int) -> None:
-        """Have it go before, or after, others: 1 to 99, a lower number is more urgent."""
+        """Set its priority: 1 to 99, a lower number is more urgent."""
         self._change(ChangeResources, priority=priority)
 
     def set_weight(self, weight: float) -> None:
-        """Give it another share of the slots, in pools with fair share."""
+        """Set the weight of its share of the slots, in pools with fair share."""
         self._change(ChangeResources, weight=weight)
 
     def set_max_slots(self, max_slots: int | None) -> None:
@@ -285,15 +285,15 @@ class Experiment:
         self._change(ChangeResources, max_slots="none" if max_slots is None else max_slots)
 
     def set_pool(self, name: str) -> None:
-        """Have its trials wait for slots of another pool; those that run go there too."""
+        """Move it to another pool; its running trials are preempted and queue there."""
         self._change(ChangeResources, resource_pool=name)
 
     def move_ahead_of(self, other: Experiment | int) -> None:
-        """Have it stand right ahead of another experiment in the queue, with its priority."""
+        """Move it right ahead of another experiment in the queue, with that one's priority."""
         self._change(MoveInQueue, ahead_of=number_of(other))
 
     def move_behind(self, other: Experiment | int) -> None:
-        """Have it stand right behind another experiment in the queue, with its priority."""
+        """Move it right behind another experiment in the queue, with that one's priority."""
         self._change(MoveInQueue, behind=number_of(other))
 
     def change_search(
@@ -304,17 +304,17 @@ class Experiment:
         max_concurrent_trials: int | None = None,
         hyperparameters: dict[str, Any] | None = None,
     ) -> None:
-        """Give a running search other limits; what is not given stays as it is.
+        """Change limits of a running search; arguments that are not given change nothing.
 
         Args:
-            max_trials: More trials than before.
+            max_trials: A larger number of trials.
             max_length: A longer training, such as {"epochs": 12}.
             max_concurrent_trials: Number of trials that train at once from now on.
-            hyperparameters: Narrower ranges for the trials that are still to come.
+            hyperparameters: Narrower ranges for the trials to come.
 
         Raises:
-            ConfigError: All reasons why it cannot be changed so; nothing has changed.
-            Conflict: It is over.
+            ConfigError: All reasons why the change is impossible; nothing has changed.
+            Conflict: It has ended.
         """
         change_limits(
             self._client,
@@ -326,15 +326,15 @@ class Experiment:
         )
 
     def continue_(self, config: Mapping[str, Any] | None = None) -> None:
-        """Go on with it after its end, under its own number: trials that did not finish do.
+        """Continue it after its end, under its own number: unfinished trials train to the end.
 
         Args:
-            config: Laid over its configuration, such as {"searcher.max_length.epochs": 12}; only
+            config: Changes of its configuration, such as {"searcher.max_length.epochs": 12}; only
                 for the searcher `single`.
 
         Raises:
             ConfigError: Everything that is wrong with the configuration.
-            Conflict: It is not over, or nothing of it is left to do.
+            Conflict: It has not ended, or all its trials have finished.
         """
         continue_experiment(self._client, self.id, config)
 
@@ -346,13 +346,13 @@ class Experiment:
         checkpoint: Checkpoint | str | None = None,
         queue_anyway: bool = False,
     ) -> Self:
-        """Submit it anew as an experiment of its own, with the code that it was made with.
+        """Submit a new experiment with its captured code and its configuration.
 
         Args:
-            config: Laid over its configuration, such as {"hyperparameters.lr": 0.1}.
-            trial: The trials start from the latest checkpoint of this one.
-            checkpoint: The trials start from this one.
-            queue_anyway: Submit it though no pool can run it now: slots may come.
+            config: Changes of its configuration, such as {"hyperparameters.lr": 0.1}.
+            trial: New trials start from the latest checkpoint of this trial.
+            checkpoint: New trials start from this checkpoint.
+            queue_anyway: Submit it even if no pool can run it at present.
 
         Raises:
             ConfigError: Everything that is wrong with the configuration.
@@ -376,10 +376,13 @@ class Experiment:
         save_trial_latest: int,
         dry_run: bool = False,
     ) -> list[Checkpoint]:
-        """Keep only these checkpoints: the best of all, the best and the latest of each trial.
+        """Set how many checkpoints to keep, and delete the others.
 
         Args:
-            dry_run: Delete nothing; return those that would be.
+            save_experiment_best: Number of best checkpoints of all trials.
+            save_trial_best: Number of best checkpoints of each trial.
+            save_trial_latest: Number of latest checkpoints of each trial.
+            dry_run: Delete nothing; return those that would be deleted.
 
         Returns:
             The checkpoints that are deleted.
@@ -411,9 +414,9 @@ class Experiment:
     def tensorboard(self, folder: str | Path | None = None) -> EventFiles:
         """Write TensorBoard files of metrics, timings and system metrics, and keep them current.
 
-        What is returned prints the lines that show them: `%tensorboard --logdir FOLDER`. While the
-        experiment is not over, new points are appended every 10 s, until `stop()`. Written again,
-        a folder gets only what is new.
+        The result prints the lines that display them: `%tensorboard --logdir FOLDER`. Until the
+        experiment has ended, or `stop()`, new points are appended every 10 s. Writing a folder
+        again appends only new points.
 
         Args:
             folder: By default `tensorboard/experiment-7` in the present folder.
@@ -425,11 +428,11 @@ class Experiment:
         return write_event_files(self._client, self.id, None, folder)
 
     def trials_table(self) -> Rows:
-        """Return a row for each trial, best first; `.to_frame()` makes a DataFrame of it.
+        """Return a row for each trial, best first; `.to_frame()` converts it to a DataFrame.
 
         Columns: `trial`, `state`, the best value of the searcher's metric under its name, `steps`,
-        `duration_s` from the trial's creation to its end, `restarts`, `rungs` that it reached, and
-        each hyperparameter as `hparams.lr`, nested ones as `hparams.optimizer.lr`.
+        `duration_s` from the trial's creation to its end, `restarts`, `rungs` (number reached),
+        and each hyperparameter as `hparams.lr`, nested ones as `hparams.optimizer.lr`.
         """
         return trial_rows(self._client.experiment(self.id), time.time())
 
@@ -437,7 +440,7 @@ class Experiment:
         """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path.
 
         Raises:
-            NotFound: The code is not readable any more.
+            NotFound: The captured code cannot be read any more.
         """
         return Code(self._client.code(self.id))
 
@@ -466,13 +469,13 @@ class Experiment:
         """Return the last `tail` lines that the ranks of its trials printed; with None, all.
 
         Args:
-            trial: Only of this trial, or the one with this number.
-            rank: Only of this rank.
-            since: Only since then: an age such as "10m", a date, or a time.
-            level: Only of this level or a higher one: debug, info, warning, error, critical. It
-                is recognised in the line; a traceback is an error.
-            search: Only with this text, upper or lower case; as "/.../" a regular expression.
-            tail: How many lines; the result's `total` says how many fit.
+            trial: Only lines of this trial, a handle or a number.
+            rank: Only lines of this rank.
+            since: Only later lines: an age such as "10m", a date, or a time.
+            level: Only lines of this level or a higher one: debug, info, warning, error, critical.
+                The level is recognised in the line; a traceback is an error.
+            search: Only lines with this text, in any case; as "/.../" a regular expression.
+            tail: Number of lines; the result's `total` is the number of lines that match.
             follow: Return an iterator that waits for more lines until the experiment has ended.
         """
         query = query_of(rank=rank, since=since, level=level, search=search)
@@ -482,7 +485,7 @@ class Experiment:
     _comparison = Comparison
 
     def compare(self, *others: int | Experiment) -> Comparison:
-        """Return how it differs from other experiments: curves, results, configuration, code.
+        """Compare it with other experiments: curves, results, configuration, code, versions.
 
         Args:
             others: Their numbers, or handles.
@@ -496,21 +499,21 @@ class Experiment:
         )
 
     def importance(self) -> ShownImportance:
-        """Return how much each hyperparameter sets the best quarter of its trials apart.
+        """Return how important each hyperparameter is for being among the best quarter of trials.
 
-        Optuna's PED-ANOVA evaluates it, from 20 ended trials on; `sentence` says why there is
-        nothing yet.
+        Evaluated by Optuna's PED-ANOVA, from 20 ended trials on; before that, `sentence` says
+        why there is no result.
         """
         return ShownImportance(**dict(self._client.importance(self.id)))
 
     def compare_trials(self, *trials: int | Trial) -> Comparison:
-        """Return how some of its trials differ: curves, results and hyperparameters.
+        """Compare some of its trials: curves, results and hyperparameters.
 
         Args:
             trials: Their numbers, or handles; without any, the best trials are compared.
 
         Raises:
-            UsageError: It has one trial only, or one is given twice.
+            UsageError: It has only one trial, or a trial is given twice.
             NotFound: It has no such trial.
         """
         view = self._client.experiment(self.id)
@@ -527,30 +530,30 @@ class Experiment:
         *,
         keep: bool = False,
     ) -> Verification:
-        """Prove that interruptions change nothing: train straight and interrupted, and compare.
+        """Verify that pausing and killing do not change the result of its training.
 
         Its code and configuration are submitted twice, as two experiments with the same seed. One
-        trains straight through; the other is paused after one batch, killed after another, and
-        goes on each time. Every bit of their last checkpoints is compared. Both are deleted,
+        trains without interruption; the other is paused after one batch, killed after another,
+        and continues each time. Every bit of their last checkpoints is compared. Both are deleted,
         unless something differs.
 
         Args:
-            trial: Whose hyperparameters are used; by default the best one's, or the first's.
-            batches: How many to train; by default the length in the configuration.
+            trial: The trial whose hyperparameters are used; by default the best, or the first.
+            batches: Number of batches to train; by default the length in the configuration.
             pause_at: Pause after this batch. If neither is given, a third of the batches.
             kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
-            timeout: Give up waiting for one of them after so many seconds.
+            timeout: Seconds to wait for each of the two.
             keep: Do not delete them.
 
         Raises:
-            ConfigError: It cannot be tried so; that of a function cannot at all.
+            ConfigError: An argument is wrong, or its entrypoint is no class.
             RankFailed: One of the two ended with an error.
             WaitTimeout: They took too long.
         """
         view = self._client.experiment(self.id)
         chosen = choose_trial(view, trial)
-        trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
-        return verify(self._client, view, trying, self._plain_handle, timeout_s=timeout, keep=keep)
+        plan = plan_verify(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
+        return verify(self._client, view, plan, self._plain_handle, timeout_s=timeout, keep=keep)
 
     def diagnose(
         self,
@@ -562,26 +565,26 @@ class Experiment:
         *,
         keep: bool = False,
     ) -> Diagnosis:
-        """Find out what limits it, by trying: run it briefly with one thing changed at a time.
+        """Measure what limits its throughput: run it briefly in variants that differ in one point.
 
-        As it is; with recorded batches; with gradients that are hardly exchanged; on one slot;
+        Unchanged; with recorded batches; with gradients that are hardly exchanged; on one slot;
         and, where these find a cost, with what may lower it: more loader workers, other bucket
         sizes, compressed gradients. Each run is an experiment of the lowest priority, labelled
-        `diagnose`, that saves nothing; it waits for slots like any other. The experiment itself is
-        left alone, whatever its state.
+        `diagnose`, that saves nothing; it waits for slots like any other. The experiment itself
+        is not touched, whatever its state.
 
         Args:
-            trial: Whose hyperparameters are used; by default the best one's, or the first's.
-            recipes: Only these, by name; the table has the names.
-            seconds: How long each run measures, after its warm-up.
-            rounds: How often each recipe runs, in turns with the others: at least 2.
-            timeout: Give up after so many seconds in all.
+            trial: The trial whose hyperparameters are used; by default the best, or the first.
+            recipes: Only these variants, by name; the table has the names.
+            seconds: Duration of the measurement in each run, after its warm-up.
+            rounds: Number of runs of each recipe, in turns with the others: at least 2.
+            timeout: Seconds for all runs together.
             keep: Do not delete the runs.
 
         Raises:
-            ConfigError: It cannot be diagnosed so; a function cannot at all.
-            RankFailed: As it is, it fails.
-            Conflict: Its run was killed, or sent away by more urgent work again and again.
+            ConfigError: An argument is wrong, or its entrypoint is no class.
+            RankFailed: The unchanged run failed.
+            Conflict: The unchanged run was killed, or preempted again and again.
             WaitTimeout: It took too long.
         """
         view = self._client.experiment(self.id)
@@ -595,14 +598,14 @@ class Experiment:
         return type(self)(self._client, experiment_id)
 
     def _plain_handle(self, experiment_id: int) -> Experiment:
-        """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""
+        """Return a handle whose `wait` prints nothing and raises KeyboardInterrupt."""
         return Experiment(self._client, experiment_id)
 
     def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
         return [Trial(self._client, view.id, self._handle) for view in views]
 
     def _following_client(self) -> Client:
-        """Return the client with which something in the background follows it."""
+        """Return the client for background threads that follow it."""
         return self._client
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ _CELL = re.compile(r"Cell In ?\[(\d+)\]")
 def metric_columns(curves: Sequence[Curve]) -> Columns:
     """Return a row for each value of each metric, curve by curve.
 
-    The epoch is a fraction, and None where the trial's reports do not say how long one is.
+    The epoch is a fraction; None where the length of an epoch is not known from the reports.
     """
     names = ("trial", "group", "steps", "epoch", "time", "metric", "value")
     columns: Columns = {name: [] for name in names}
@@ -48,7 +48,7 @@ def metric_columns(curves: Sequence[Curve]) -> Columns:
 def trial_rows(view: ExperimentView, now: float) -> Rows:
     """Return a row for each trial, best first.
 
-    Of trials that are not over, the time until `now` (UTC seconds) is counted.
+    The duration of a trial that has not ended is up to `now` (UTC seconds).
     """
     return Rows(_row_of(trial, view, now) for trial in ranked(view))
 
@@ -69,7 +69,7 @@ def _row_of(trial: TrialView, view: ExperimentView, now: float) -> Row:
 
 
 def system_columns(series: Iterable[Series]) -> Columns:
-    """Return what machines and processes did, by time, source and name."""
+    """Return a row for each point of system samples: time, source, name, unit, min, mean, max."""
     columns: Columns = {
         name: [] for name in ("time", "source", "name", "unit", "min", "mean", "max")
     }
@@ -86,7 +86,7 @@ def system_columns(series: Iterable[Series]) -> Columns:
 
 
 def by_trial(columns: Mapping[int, Columns]) -> Columns:
-    """Return the rows of several trials, given by their numbers, with a column `trial`."""
+    """Concatenate the columns of several trials, by their ids, with a column `trial`."""
     joined: Columns = {"trial": []}
     for trial_id, own in columns.items():
         joined["trial"] += [trial_id] * len(next(iter(own.values()), []))
@@ -96,9 +96,9 @@ def by_trial(columns: Mapping[int, Columns]) -> Columns:
 
 
 def step_columns(series: Iterable[Series]) -> Columns:
-    """Return where the time of ranks went: `time`, `rank`, `part`, `per_batch`, p50, p95, max.
+    """Return timings of ranks: `time`, `rank`, `part`, `per_batch`, `p50`, `p95`, `max`.
 
-    The series are those of parts, and of their statistics, named `forward.p50`.
+    `series` are those of parts (`forward`) and of their statistics (`forward.p50`).
     """
     found = {(one.source, one.name): one for one in series}
     columns: Columns = {name: [] for name in ("time", "rank", "part", "per_batch", *STATISTICS)}
@@ -117,7 +117,7 @@ def step_columns(series: Iterable[Series]) -> Columns:
 
 
 def timing_columns(records: Iterable[TimingsView]) -> dict[str, list[float | None]]:
-    """Return timings as lists of one length, by name, in seconds; empty if there are none."""
+    """Return stored timings as lists of equal length by part, in seconds; {} if there are none."""
     columns: dict[str, list[float | None]] = {}
     num_batches = 0
     for record in records:

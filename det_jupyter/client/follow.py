@@ -22,34 +22,34 @@ from det_jupyter.view.live import LiveExperiment
 
 logger = logging.getLogger(__name__)
 
-QUEUE_FRONT = 8  # entries of each pool's queue that are fetched, and of the experiment's own
+QUEUE_FRONT = 8  # fetched entries of each pool's queue, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
 _TICK_S = 0.2
 _AGAIN_S = 0.5  # pause while a master is being restarted
-_CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
-_CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
+_CLUSTER_SHARE = 10  # fetching slots and queue takes at most 1/10 of the time
+_CLOCK_STEP_S = 5.0  # an item so much older than the copy: the clock was set back
 
 
 def fetch(client: Client, experiment_id: int) -> LiveExperiment:
     """Return a copy of the experiment as it is now."""
-    # The number is read first: what happens while the rest is fetched comes once more as an item.
+    # The number is read first: changes during the fetch are repeated by feed items after it.
     experiment = client.experiment(experiment_id)
     seq = experiment.last_seq
-    # Half of what the copy may grow to: of a trial with millions of points, few are sent.
+    # Half of what the copy may hold: the master thins the curves of a trial with many points.
     max_points = most_points(len(experiment.trials)) // 2
     curves = client.curves(experiment_id, max_points=max_points)
     return LiveExperiment(experiment, curves, client.checkpoints(experiment_id), seq)
 
 
 def fetch_cluster(client: Client, experiment_id: int) -> ClusterView:
-    """Return slots, the front of the queue, and what of the experiment is further back in it."""
+    """Return slots, the front of the queue, and the experiment's first entries in it."""
     return client.cluster(limit=QUEUE_FRONT, experiment_id=experiment_id)
 
 
-class ClusterWatch:
-    """Keeps slots and queue of a copy current, with a bounded share of the time.
+class ClusterRefresh:
+    """Fetches slots and queue for a copy when they have changed, at a limited rate.
 
-    They are fetched in the thread that follows the feed. An error leaves the rest of the copy
+    Used in the thread that follows the feed. An error is logged, and leaves the rest of the copy
     current.
     """
 
@@ -60,10 +60,10 @@ class ClusterWatch:
         self._not_before = 0.0  # on the monotonic clock
 
     def note(self, item: FeedItem | None) -> None:
-        """Note whether an item, or a heartbeat (None), makes the copy out of date."""
+        """Mark slots and queue as outdated if a feed item, or a heartbeat (None), shows that."""
         known = self._live.cluster
         if item is None:
-            # Estimates get better without an item in the feed.
+            # Estimates of starts change without an item in the feed.
             self._is_due |= bool(self._live.reasons)
             return
         is_known = known is not None and 0 <= known.at - item.at < _CLOCK_STEP_S
@@ -71,7 +71,7 @@ class ClusterWatch:
             self._is_due = True
 
     def refresh(self, stopped: threading.Event) -> bool:
-        """Fetch anew what is out of date, after a short wait or later; return whether it was."""
+        """Fetch slots and queue if outdated and not too soon; return whether it did."""
         wait_s = self._not_before - time.monotonic()
         is_over = self._live.experiment.state.is_terminal
         if not self._is_due or is_over or wait_s > _CLUSTER_PERIOD_S:
@@ -97,11 +97,11 @@ class ClusterWatch:
 class Follower:
     """A thread that keeps a copy of one experiment current until it is terminal.
 
-    Survives restarts of the master: it fetches the copy anew and follows on from there.
+    After a restart of the master it fetches the copy again, and continues from there.
 
     Args:
         on_change: Called in that thread with the copy, at first and after every item.
-        on_end: Called in that thread at its end, after `error` is set.
+        on_end: Called in that thread when it ends, after `error` is set.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class Follower:
         self._on_change = on_change
         self._on_end = on_end
         self._stopped = threading.Event()
-        self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
+        self.lock = threading.Lock()  # held while the copy changes; hold it for a consistent read
         self.live: LiveExperiment | None = None
-        self.error: Exception | None = None  # why it ended before its time
+        self.error: Exception | None = None  # why the thread ended before the experiment
         self.thread = threading.Thread(
             target=self._run, name=f"det-follow-{experiment_id}", daemon=True
         )
@@ -129,7 +129,7 @@ class Follower:
         return self
 
     def stop(self) -> None:
-        """Let the thread end, at the next item or heartbeat; safe to call twice."""
+        """End the thread at the next item or heartbeat; does not wait for it. Idempotent."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -138,8 +138,8 @@ class Follower:
                 try:
                     return self._follow_from(fetch(self._client, self._experiment_id))
                 except MasterUnreachable:
-                    self._stopped.wait(_AGAIN_S)  # the next master has everything
-        except Exception as error:  # the thread's boundary: `error` is for those who wait for it
+                    self._stopped.wait(_AGAIN_S)  # the next master has all data
+        except Exception as error:  # the thread's boundary; waiting callers raise `error`
             logger.debug("following experiment %s", self._experiment_id, exc_info=True)
             self.error = error
         self._on_end()
@@ -148,8 +148,8 @@ class Follower:
         self._show(live)
         if live.experiment.state.is_terminal:
             return
-        watch = ClusterWatch(self._client, live)
-        if watch.refresh(self._stopped):
+        refresh = ClusterRefresh(self._client, live)
+        if refresh.refresh(self._stopped):
             self._show(live)
         with closing(self._client.feed(self._experiment_id, after=live.seq)) as feed:
             for item in feed:
@@ -158,14 +158,14 @@ class Follower:
                 if item is not None:
                     with self.lock:
                         live.apply(item)
-                watch.note(item)
-                if watch.refresh(self._stopped) or item is not None:
+                refresh.note(item)
+                if refresh.refresh(self._stopped) or item is not None:
                     self._show(live)
                     if live.experiment.state.is_terminal:
                         break
             else:
                 raise MasterUnreachable("the feed ended")
-        # Once more from the source, so that nothing of the end is missing.
+        # Fetched once more, as items may have come after the last one that was read.
         self._show(fetch(self._client, self._experiment_id))
 
     def _show(self, live: LiveExperiment) -> None:
@@ -237,7 +237,7 @@ def _rank_failed(view: ExperimentView) -> RankFailed:
 
 
 def call_at_end(client: Client, experiment_id: int, call: Callable[[], object]) -> None:
-    """Call once when an experiment has ended, from a thread in the background."""
+    """Call `call` once when an experiment has ended, from a background thread."""
     follower = Follower(client, experiment_id).start()
 
     def await_end() -> None:

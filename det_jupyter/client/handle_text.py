@@ -1,4 +1,4 @@
-"""Trials best first, and handles as one line of text: state, metric, hyperparameters. Pure."""
+"""The texts of handles, one line each: state, metric, hyperparameters; trials ranked. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def experiment_line(view: ExperimentView) -> str:
     parts = [state_word(view), f"{view.progress:.0%}"]
     if len(view.trials) > 1:
         parts.append(count(len(view.trials), "trial"))
-    if leads := best_text(view):
-        parts.append(leads)
+    if best_value := best_text(view):
+        parts.append(best_value)
     if best is not None and (text := hparams_text(best.hparams, varying(view))):
         parts.append(text)
     return f"Experiment {view.id} “{shortened(view.name, 60)}” ({', '.join(parts)})"
 
 
 def state_word(view: ExperimentView) -> str:
-    """Return the word for what an experiment does, or how it ended."""
+    """Return an experiment's state as a word for users, such as "running" or "completed"."""
     if view.state in UNUSUAL:
         return UNUSUAL[view.state]
     if len(view.trials) == 1:
@@ -36,14 +36,14 @@ def state_word(view: ExperimentView) -> str:
 
 
 def state_name(view: ExperimentView | TrialView) -> str:
-    """Return the name of what an experiment or trial does, or how it ended, for scripts."""
+    """Return the state of an experiment or trial as its API name, for scripts."""
     if isinstance(view, ExperimentView):
         return api_name(status_of(view))
     return api_name(trial_status(view, view.state))
 
 
 def best_text(view: ExperimentView) -> str:
-    """Return an experiment's best value of the metric and whose it is; empty if there is none."""
+    """Return an experiment's best metric value and the trial that has it; "" if there is none."""
     best = next(iter(ranked(view)), None)
     if best is None or best.best_metric is None:
         return ""
@@ -62,9 +62,9 @@ def trial_line(view: TrialView) -> str:
 
 
 def checkpoint_line(view: CheckpointView, hparams: Mapping[str, Any]) -> str:
-    """Return where a checkpoint is from, its value of the metric, and its trial's hyperparameters.
+    """Return a checkpoint's trial, batch, metric, size and hyperparameters.
 
-    The state is given where it is not COMPLETED.
+    The state is included unless it is COMPLETED.
     """
     parts = [f"batch {view.steps_completed}"]
     if view.searcher_metric is not None:
@@ -78,7 +78,7 @@ def checkpoint_line(view: CheckpointView, hparams: Mapping[str, Any]) -> str:
 
 
 def hparams_text(hparams: Mapping[str, Any], names: list[str] | None = None) -> str:
-    """Return hyperparameters as text, not too long; with names, these alone if there are some.
+    """Return hyperparameters as text, shortened; only those in `names`, if any is given.
 
     >>> hparams_text({"optimizer": {"lr": 0.1}, "depth": 2}, ["depth"])
     'depth=2'
@@ -96,12 +96,12 @@ def ranked(view: ExperimentView) -> list[TrialView]:
 
 
 def describe_trial(trial: TrialView) -> str:
-    """Return in a word or two what a trial does, or how it ended."""
+    """Return a trial's state as a word or two for users."""
     return UNUSUAL.get(trial.state) or status_word(trial, trial_status(trial, trial.state)).lower()
 
 
 def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each hyperparameter by its dotted path.
+    """Yield (dotted path, value) of each hyperparameter.
 
     >>> dict(flattened({"optimizer": {"lr": 0.1}, "depth": 2}))
     {'optimizer.lr': 0.1, 'depth': 2}
@@ -114,7 +114,7 @@ def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str,
 
 
 def varying(view: ExperimentView) -> list[str]:
-    """Return the hyperparameters that differ between trials, in their order."""
+    """Return the paths of the hyperparameters that differ between trials, in their order."""
     seen: dict[str, set[str]] = {}
     for trial in view.trials:
         for path, value in flattened(trial.hparams):
@@ -123,12 +123,12 @@ def varying(view: ExperimentView) -> list[str]:
 
 
 def describe_choice(view: ExperimentView) -> str:
-    """Return how to choose a trial of a search, and which is the best."""
+    """Return the end of a message: how to choose a trial of a search, and which is the best."""
     best = next(iter(ranked(view)), None)
-    leads = "none has reported the metric yet"
+    leader = "none has reported the metric yet"
     if best is not None and best.best_metric is not None:
-        leads = f"now trial {best.id} with {view.metric}={best.best_metric:.4g}"
+        leader = f"now trial {best.id} with {view.metric}={best.best_metric:.4g}"
     return (
-        f"take best_trial() ({leads}), ranking()[i] (best first) or trials[i] (of "
+        f"take best_trial() ({leader}), ranking()[i] (best first) or trials[i] (of "
         f"{len(view.trials)} so far, oldest first)"
     )

@@ -1,4 +1,4 @@
-"""What ranks printed: asking for some lines of it, following it, and showing it as text."""
+"""Lines that ranks printed: fetched, followed, and as text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from det_jupyter.errors import MasterUnreachable
 
 Fetch = Callable[[LogQuery], LogPage]
 
-TAIL = 100  # lines that are returned if nothing else is said
-_AGAIN_S = 0.5  # pause before a master that is being restarted is asked again
+TAIL = 100  # lines returned by default
+_AGAIN_S = 0.5  # pause before the next request while the master restarts
 _WAIT_S = min(15.0, MAX_WAIT_S)
 
 
 class Which(TypedDict, total=False):
-    """Which lines: the arguments of `logs`, of experiments and trials."""
+    """Which lines to return: arguments of `Experiment.logs` and `Trial.logs`."""
 
     rank: int | None
     since: When
@@ -30,7 +30,7 @@ class Which(TypedDict, total=False):
 
 
 class LogLines(list[LogLine]):
-    """Lines, oldest first; shown as text, with `total` the number of lines that fit."""
+    """Lines, oldest first; prints as text. `total` is the number of lines that match."""
 
     def __init__(self, lines: list[LogLine], total: int | None) -> None:
         super().__init__(lines)
@@ -55,7 +55,7 @@ class LogLines(list[LogLine]):
 def line_text(line: LogLine) -> str:
     """Return a line with its time, trial and rank: `11-22 13:25:01 trial=3 rank=1 | text`.
 
-    Several progress bars that are being rewritten are a line each.
+    An open line with several progress bars is printed as a line for each.
     """
     at = datetime.fromtimestamp(line.at).strftime("%m-%d %H:%M:%S")
     place = f"{at} trial={line.trial_id} rank={line.rank} | "
@@ -69,7 +69,7 @@ def query_of(
     level: str | None = None,
     search: str | None = None,
 ) -> LogQuery:
-    """Return the request for the lines that fit; the arguments are those of `Trial.logs`."""
+    """Return the request for matching lines; the arguments are those of `Trial.logs`."""
     level = level.lower() if isinstance(level, str) else level
     return make_request(
         LogQuery,
@@ -81,18 +81,18 @@ def query_of(
 
 
 def read(fetch: Fetch, query: LogQuery, tail: int | None) -> LogLines:
-    """Return the last `tail` lines that fit; with None, all of them."""
+    """Return the last `tail` matching lines; with None, all of them."""
     if tail is not None and tail <= MAX_LINES:
         page = fetch(query.model_copy(update={"tail": tail}))
         return LogLines(page.lines, page.total)
-    # Other trials may print without end, which moves the number of the newest line.
+    # Until an empty page: other trials may print without end, so `last_id` may keep growing.
     pages = takewhile(lambda page: page.lines, all_pages(fetch, query))
     lines = [line for page in pages for line in page.lines]
     return LogLines(lines if tail is None else lines[-tail:], len(lines))
 
 
 def all_pages(fetch: Fetch, query: LogQuery) -> Iterator[LogPage]:
-    """Yield the pages of all lines that fit, oldest first."""
+    """Yield pages of all matching lines, oldest first."""
     while True:
         page = fetch(query)
         yield page
@@ -104,7 +104,7 @@ def all_pages(fetch: Fetch, query: LogQuery) -> Iterator[LogPage]:
 def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogPage]:
     """Yield the last lines, then new ones as they come, until no more can come.
 
-    Survives restarts of the master.
+    A restart of the master is waited for.
     """
     if tail is not None:
         query = query.model_copy(update={"tail": min(tail, MAX_LINES)})
@@ -116,14 +116,14 @@ def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[Lo
         try:
             page = fetch(query)
         except MasterUnreachable:
-            time.sleep(_AGAIN_S)  # it is being restarted; the next master has everything
+            time.sleep(_AGAIN_S)  # it is being restarted; the next master has all lines
             continue
         if page.lines:
             yield page
 
 
 def follow_lines(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogLine]:
-    """Yield the last lines, then new ones, each when it is not rewritten any more."""
+    """Yield the last lines, then new ones; a line that is being rewritten when it is final."""
     pending: dict[tuple[int, int, int], LogLine] = {}
     for page in follow_pages(fetch, query, tail):
         for line in page.lines:

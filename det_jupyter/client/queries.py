@@ -1,4 +1,4 @@
-"""Queries for experiments in the words of users, and what is found as a table."""
+"""Queries for experiments made from a user's values, and their results as a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ def make_query(
     until: When = None,
     **others: Any,
 ) -> ExperimentQuery:
-    """Return the query, or raise what is wrong with it; `others` are its fields."""
+    """Return the query; `others` are fields of ExperimentQuery.
+
+    Raises:
+        ConfigError: A value is wrong; one line for each.
+    """
     now = time.time()
     return make_request(
         ExperimentQuery,
@@ -51,10 +55,11 @@ def _listed(words: Words) -> Any:
 
 
 def find_by_name(client: Client, name: str, reader: Reader) -> int:
-    """Return the number of the one experiment of this name, archived or not.
+    """Return the id of the only experiment of this name, archived or not.
 
-    If there are several, the message has their numbers; if there is none, a like name, or what the
-    reader types for all names.
+    Raises:
+        NotFound: There is none; the message has a similar name, or the command that lists names.
+        Conflict: There are several; the message has their ids.
     """
     rows = client.find(ExperimentQuery(archived=True)).rows
     same = [row for row in rows if row.name == name]
@@ -79,7 +84,7 @@ def _ambiguous(name: str, rows: list[ExperimentRow]) -> str:
 
 
 def to_rows(rows: Iterable[ExperimentRow]) -> Rows:
-    """Return what was found as a table; hyperparameters are those of the best trial."""
+    """Return found experiments as a table; hyperparameters are those of the best trial."""
     return Rows(Row(_cells(row)) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""A handle on a rank of a trial: a Jupyter kernel that answers while it trains."""
+"""A handle on a rank of a trial: a Jupyter kernel that runs code while the rank trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_jupyter.client.trial_orders import Trace, Traces
 from det_jupyter.contract.messages import RankView
 from det_jupyter.errors import Conflict, DetError
 
-if TYPE_CHECKING:  # loaded when a rank is asked
+if TYPE_CHECKING:  # imported at the first request to a rank
     from jupyter_client.blocking.client import BlockingKernelClient
 
 ANSWER_TIMEOUT_S = 10.0
@@ -46,10 +46,10 @@ class Rank:
     def execute(self, code: str, *, timeout: float = ANSWER_TIMEOUT_S) -> Any:
         """Run `code` in the rank, beside its training, and return its last expression's value.
 
-        What the code prints is printed here. Numbers, strings and containers of them come back as
-        values, anything else as its repr. `trial`, `context`, `model`, `batch`, `metrics`, `loss`,
-        `batch_idx`, `rank` and others are there. Never start a collective: the other ranks would
-        not join it.
+        What the code prints is printed here. Numbers, strings and containers of them are returned
+        as values, anything else as its repr. `trial`, `context`, `model`, `batch`, `metrics`,
+        `loss`, `batch_idx`, `rank` and others are defined. Never start a collective: the other
+        ranks would not join it.
 
         Raises:
             ExecutionError: The code raised an error.
@@ -65,29 +65,29 @@ class Rank:
                 code,
                 store_history=False,
                 allow_stdin=False,
-                stop_on_error=False,  # else what is asked in the moment after an error is dropped
+                stop_on_error=False,  # otherwise requests right after an error are dropped
                 timeout=timeout,
                 output_hook=outputs.append,
             )
-        except queue.Empty:  # no answer to the first message
+        except queue.Empty:  # no reply to the first message
             is_busy = _answers_control(kernel, "kernel_info_request")
             busy = "it is still busy with an earlier execute"
             raise self._silent(busy if is_busy else f"no answer within {timeout:g} s") from None
         except TimeoutError:
-            # Else every later execute would wait for this one.
-            is_told = _answers_control(kernel, "interrupt_request")
-            told = " and was told to interrupt the code" if is_told else ""
-            raise self._silent(f"no result within {timeout:g} s{told}") from None
+            # Otherwise every later execute would wait for this one.
+            is_interrupted = _answers_control(kernel, "interrupt_request")
+            then = " and was told to interrupt the code" if is_interrupted else ""
+            raise self._silent(f"no result within {timeout:g} s{then}") from None
         finally:
             kernel.stop_channels()
-        return _value(reply["content"], outputs, self.view.rank)
+        return _result(reply["content"], outputs, self.view.rank)
 
     def profile(self, steps: int = 10, **how: Any) -> Trace:
-        """Record its next batches with torch.profiler; takes what `Trial.profile` takes."""
+        """Record its next batches with torch.profiler; arguments as of `Trial.profile`."""
         return self._profile_trial(steps, [self.view.rank], **how)[0]
 
     def stack(self) -> str:
-        """Return where the rank's training thread is, cells named as in the notebook."""
+        """Return the stack of the rank's training thread, cells named as in the notebook."""
         return str(self.execute("det_stack()", timeout=_STACK_TIMEOUT_S))
 
     def _connected(self) -> BlockingKernelClient:
@@ -95,7 +95,7 @@ class Rank:
 
         kernel = BlockingKernelClient()
         deadline = time.monotonic() + _KERNEL_UP_S
-        while not Path(self.view.connection_file).exists():  # it starts soon after the first step
+        while not Path(self.view.connection_file).exists():  # written soon after the first step
             if time.monotonic() > deadline:
                 raise self._silent("its kernel is not up yet")
             time.sleep(0.02)
@@ -112,22 +112,22 @@ class Rank:
 
 
 def _wait_until_listening(kernel: BlockingKernelClient, timeout: float) -> None:
-    """Wait until the kernel answers and its outputs reach us.
+    """Wait until the kernel replies and its outputs arrive; queue.Empty after `timeout` s.
 
-    jupyter_client's own `wait_for_ready` takes 0.2 s more: it waits for silence.
+    jupyter_client's own `wait_for_ready` takes 0.2 s longer: it waits until no output comes.
     """
     deadline = time.monotonic() + timeout
     while (left_s := deadline - time.monotonic()) > 0:
         kernel.kernel_info()
         kernel.get_shell_msg(timeout=left_s)
-        with suppress(queue.Empty):  # the kernel knew of our subscription only after it answered
+        with suppress(queue.Empty):  # the subscription took effect only after the reply
             kernel.get_iopub_msg(timeout=_SUBSCRIBED_S)
             return
     raise queue.Empty
 
 
 def _answers_control(kernel: BlockingKernelClient, request: str) -> bool:
-    """Return whether the kernel answers beside what it executes."""
+    """Return whether the kernel replies on its control channel, which works while it executes."""
     kernel.control_channel.send(kernel.session.msg(request, {}))
     try:
         kernel.get_control_msg(timeout=_CONTROL_TIMEOUT_S)
@@ -136,7 +136,7 @@ def _answers_control(kernel: BlockingKernelClient, request: str) -> bool:
     return True
 
 
-def _value(content: dict[str, Any], outputs: list[dict[str, Any]], rank: int) -> Any:
+def _result(content: dict[str, Any], outputs: list[dict[str, Any]], rank: int) -> Any:
     result: Any = None
     for message in outputs:
         data = message["content"]

@@ -1,7 +1,4 @@
-"""Why a trial does not run, and what limits one that does, as something that shows itself.
-
-The remedies of a reason can be carried out.
-"""
+"""Why a trial does not run, and what limits one that runs, as text and HTML; remedies as calls."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 
 
 class ShownReason(Reason):
-    """A reason that prints itself; its fields have it as data."""
+    """A reason that prints as text and displays as HTML."""
 
     def __repr__(self) -> str:
         return reason_text(self, NOTEBOOK)
@@ -47,7 +44,7 @@ class ShownReason(Reason):
 
 
 def reason_text(reason: Reason, reader: Reader) -> str:
-    """Return a reason as lines of text, its remedies below it with what the reader types."""
+    """Return a reason as text, with its remedies and the commands for them below."""
     lines = [f"Trial {reason.trial_id}: {reason.sentence}"]
     if expected := _expected(reason):
         lines.append(f"  {expected}")
@@ -76,12 +73,12 @@ def reason_page(reason: Reason) -> str:
 
 
 def _heading(reason: Reason) -> str:
-    """Return what the remedies do: a trial that leaves, and is not to queue again, only ends."""
+    """Return the heading above the remedies."""
     return "What would end it now:" if reason.cause == "leaving" else "What would start it:"
 
 
 def _expected(reason: Reason) -> str:
-    """Return how the time in the sentence is known, or why there is none."""
+    """Return the basis of the estimated start, or why there is no estimate."""
     if reason.expected is not None:
         return f"The time is estimated {reason.expected.basis}."
     return f"When it starts is not known: {reason.why_unknown}." if reason.why_unknown else ""
@@ -106,17 +103,21 @@ def next_trial(trials: Sequence[TrialView]) -> TrialView:
 
 
 def is_queued(trial: TrialView) -> bool:
-    """Whether a trial waits for slots."""
+    """Return whether a trial waits for slots."""
     return trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
 
 
 def carry_out(client: Client, remedy: Remedy) -> None:
-    """Do what a remedy says, for each of its targets; raise if only the user can do it."""
+    """Carry out a remedy for each of its targets.
+
+    Raises:
+        Conflict: It cannot be done by a request, only by the user.
+    """
     for target in remedy.target:
-        _do(client, remedy, target)
+        _carry_out_for(client, remedy, target)
 
 
-def _do(client: Client, remedy: Remedy, target: Any) -> None:
+def _carry_out_for(client: Client, remedy: Remedy, target: Any) -> None:
     values: dict[str, Any] = dict(remedy.values)
     match remedy.verb:
         case "pause" | "activate":
@@ -136,7 +137,7 @@ def _do(client: Client, remedy: Remedy, target: Any) -> None:
 
 
 class ShownVerdict(Verdict):
-    """A verdict that prints itself; its fields have it as data."""
+    """A verdict that prints as text and displays as HTML."""
 
     def __repr__(self) -> str:
         return "\n".join(verdict_lines(build_verdict(self)))
@@ -149,7 +150,7 @@ class ShownVerdict(Verdict):
 
 
 def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVerdict:
-    """Return a trial's verdict as one that shows itself; without one, why there is none."""
+    """Return a trial's verdict for display; without one, a verdict that says why."""
     if verdict is not None:
         return ShownVerdict(**dict(verdict))
     is_off = (config.get("profiling") or {}).get("enabled") is False

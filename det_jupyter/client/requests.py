@@ -1,6 +1,6 @@
-"""Requests and moments (a date, a time, an age such as 2d) made of values that a user gave.
+"""Requests to the master, and moments such as "2d", made from a user's values.
 
-Problems are described in the user's terms.
+Errors name the arguments as the user wrote them.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ _EXPECTED = {
 
 
 def make_request(kind: type[Request], **given: Any) -> Request:
-    """Return the request.
+    """Validate `given`, and return the request of class `kind`.
 
     Raises:
-        ConfigError: What was given is not of the right kind; one line for each.
+        ConfigError: Values of a wrong type or out of range; one line for each.
     """
     try:
         request = kind(**given)
@@ -74,17 +74,19 @@ def make_request(kind: type[Request], **given: Any) -> Request:
         found = error.errors()
         names = dict.fromkeys(str(each["loc"][0]) for each in found if each["loc"])
         of_whole = [each["msg"].removeprefix("Value error, ") for each in found if not each["loc"]]
-        problems = [_problem(name, given.get(name)) for name in names]
+        problems = [
+            Problem(
+                name,
+                f"got {given.get(name)!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}",
+            )
+            for name in names
+        ]
         raise ConfigError([*problems, *of_whole]) from None
     try:
         json.dumps(request.model_dump(), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError([Problem(", ".join(given), f"cannot be sent: {error}")]) from None
     return request
-
-
-def _problem(name: str, value: Any) -> Problem:
-    return Problem(name, f"got {value!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}")
 
 
 def number_of(handle: Any) -> Any:
@@ -99,15 +101,15 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def to_moment(where: str, when: When, now: float, *, is_end: bool = False) -> float | None:
-    """Return UTC seconds: of a date, a date and time, or an age such as "2d"; all in local time.
+    """Convert a date, a date and time (local time) or an age such as "2d" to UTC seconds.
 
     Args:
         where: The name of the argument, for errors.
-        when: A date means its beginning.
-        is_end: It means its end instead.
+        now: The present, in UTC seconds; ages are subtracted from it.
+        is_end: A date without a time means the end of the day, not its beginning.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: `when` is none of these.
     """
     match when:
         case None:

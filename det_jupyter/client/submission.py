@@ -16,13 +16,12 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.code_checks import (
-    find_asker_of_batch_size,
+    find_batch_size_method,
     find_code_problems,
-    find_shadowing,
 )
-from det_jupyter.client.context_notices import find_unrun_hook
+from det_jupyter.client.context_notices import find_context_notices
 from det_jupyter.client.drafts import Draft, lay_over, with_template
-from det_jupyter.client.environment import assigned_variables, find_unset, take_along
+from det_jupyter.client.environment import assigned_variables, find_unset, with_environment
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.migrate import migrate
@@ -39,14 +38,15 @@ from det_jupyter.storage import folder_at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """An experiment that could be submitted: everything was checked, nothing was sent.
+    """A checked experiment, ready to be submitted; nothing was sent yet.
 
     Args:
-        config: Its effective configuration, but for a seed that the master draws.
-        plan: What travels (`plan.files` by path with sizes); None without a context directory.
+        config: Its effective configuration, except for a seed that the master draws.
+        plan: The context directory (`plan.files` is sizes by path); None if there is none.
+        notices: For the user to read.
         draft: The configuration as it was written.
-        options: Those of `CreateExperiment` that were given.
-        where: What problems name as their source.
+        options: Arguments of `CreateExperiment`.
+        where: The file that problems are reported for; "" if the text is from no file.
     """
 
     config: ExperimentConfig
@@ -75,15 +75,16 @@ def prepare(
     """Check everything about an experiment; send nothing.
 
     Args:
-        context: The context directory, whose copy the ranks work in; None: they work in the
-            present folder itself.
-        includes: Files and folders to add to the context, by their own names.
-        file: Where the text, YAML, is from: problems begin with it, and lists show it.
-        template: Name of the template that the configuration is laid over.
-        changes: Laid over the configuration (`verbs.overrides.read_overrides` reads them).
-        checkpoint_storage: The folder for checkpoints, whatever the configuration says.
-        follow_links: Whether what links out of the context lead to travels in their places.
-        is_quiet: Its end is not notified.
+        text: The configuration, as YAML.
+        context: The context directory, a copy of which is the ranks' working directory; None: they
+            work in the present folder itself.
+        includes: Files and folders to add to the context, under their own names.
+        file: The file that `text` is from: problems begin with its name, and lists show it.
+        template: Name of a template with defaults for the configuration.
+        changes: Override the configuration (`verbs.overrides.read_overrides` parses them).
+        checkpoint_storage: The folder for checkpoints; overrides the configuration.
+        follow_links: Send the targets of links that lead out of the context.
+        is_quiet: Send no notification when it ends.
 
     Raises:
         ConfigError: Everything that is wrong with text, template, configuration, context and
@@ -100,8 +101,8 @@ def prepare(
     if meaning is not None and (plan is None or plan.entries):
         variables = assigned_variables(merged)
         problems += find_code_problems(meaning, plan, Path(folder), variables)
-        if asker := find_asker_of_batch_size(meaning, plan, Path(folder)):
-            problems += find_missing_batch_size(migrate(merged).document, asker)
+        if method := find_batch_size_method(meaning, plan, Path(folder)):
+            problems += find_missing_batch_size(migrate(merged).document, method)
     where = "" if file is None else str(file)
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
@@ -131,11 +132,11 @@ def read_draft(
     changes: Mapping[str, Any] | None = None,
     checkpoint_storage: str | None = None,
 ) -> Draft:
-    """Return the configuration with all that is laid over it and below it."""
+    """Parse a configuration, and merge the template below it and the changes above it."""
     reading = lay_over(read_yaml(text), [changes] if changes else [])
     document = reading.document
     if checkpoint_storage is not None:
-        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # no problem of its line
+        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # problems with it have no line
         document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
     return with_template(
         reading,
@@ -147,28 +148,28 @@ def read_draft(
 
 
 def _notices(draft: Draft, plan: ContextPlan | None, folder: str) -> list[str]:
-    """Return what people should know of an experiment that can be submitted."""
+    """Return the notices about a configuration and its context directory."""
     merged = draft.merged()
     found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
     found += find_open_storage(merged)
     if plan is not None:
-        return found + around_code(plan, merged.get("entrypoint"))
+        return found + find_context_notices(plan, merged.get("entrypoint"))
     return [*found, live_notice(folder, "name the folder to have")]
 
 
-def live_notice(folder: str, way_out: str) -> str:
-    """Return the notice that ranks read files of a folder that may change meanwhile."""
+def live_notice(folder: str, remedy: str) -> str:
+    """Return the notice that ranks read files of a folder that may change after submission."""
     return (
-        f"ranks work in {folder} itself, and read its files when they start; {way_out} them work "
+        f"ranks work in {folder} itself, and read its files when they start; {remedy} them work "
         "in a copy"
     )
 
 
 def submit(client: Client, prepared: Prepared) -> Experiment:
-    """Send what was prepared, and return the handle of the experiment."""
+    """Submit a prepared experiment, and return its handle."""
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
     capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
-    capsule = take_along(capsule, prepared.config.to_document(), blobs)
+    capsule = with_environment(capsule, prepared.config.to_document(), blobs)
     request = CreateExperiment(
         config=prepared.draft.document,
         template=prepared.draft.template_name,
@@ -192,18 +193,13 @@ def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> C
 
 
 def with_context(plan: ContextPlan | None, blobs: BlobStore, entrypoint: str) -> dict[str, Any]:
-    """Return the fields of a capsule about its context directory, which is now a blob."""
+    """Store the context directory as a blob, and return the capsule's fields about it."""
     if plan is None:
         return {}
     return {
         "context": pack_context(plan, blobs),
-        "notices": [plan.describe(), *around_code(plan, entrypoint)],
+        "notices": [plan.describe(), *find_context_notices(plan, entrypoint)],
     }
-
-
-def around_code(plan: ContextPlan, entrypoint: Any) -> list[str]:
-    """Return what people should know of a context directory."""
-    return [*plan.notices, *find_shadowing(plan), *find_unrun_hook(plan, entrypoint)]
 
 
 def _packages() -> dict[str, str]:
@@ -234,9 +230,9 @@ def _located(draft: Draft, problems: Sequence[Problem], where: str) -> ConfigErr
 def find_slot_problems(
     document: Mapping[str, Any], client: Client, *, queue_anyway: bool = False
 ) -> list[Problem]:
-    """Return a problem if there is no such pool, or if it can never run that many slots.
+    """Return a problem if the pool does not exist, or can never run `slots_per_trial` slots.
 
-    With `queue_anyway` the latter is none.
+    With `queue_anyway` the second is not checked.
     """
     document = migrate(document).document
     resources = document.get("resources")
@@ -257,7 +253,7 @@ def find_slot_problems(
 
 
 def find_open_storage(document: Mapping[str, Any]) -> list[str]:
-    """Return a notice about a checkpoint folder that every user can change (docs/security.md)."""
+    """Return a notice if every user may write the checkpoint folder (docs/security.md)."""
     location = location_of(document.get("checkpoint_storage") or {})
     folder = None if location is None else folder_at(location)
     if folder is None:

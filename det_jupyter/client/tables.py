@@ -1,6 +1,6 @@
-"""Tables as columns: for a DataFrame, for CSV and Parquet. It knows nothing of experiments.
+"""Tables of any content: as DataFrame, CSV, Parquet and aligned text.
 
-pandas and pyarrow are no dependencies: they are imported where they are needed.
+pandas and pyarrow are optional: they are imported by the functions that need them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from det_jupyter.errors import DetError
 
-Columns = dict[str, list[Any]]  # lists of one length, by name
+Columns = dict[str, list[Any]]  # lists of equal length, by name
 
 TIMES = ("time", "created", "ended")  # columns of UTC seconds
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # a cell that begins so may be run
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # first characters of cells that spreadsheets run
 _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|nan)", re.I | re.A)
-_EMPTY = '""'  # the only cell of a line: readers skip an empty line
+_EMPTY = '""'  # a line with one empty cell: readers would skip an empty line
 _QUOTED = re.compile('[",\r\n]')
 _SUFFIXES = (".csv", ".parquet")
 
 
 class Row(dict[str, Any]):
-    """A row by column; names a hyperparameter's column where the name alone was given."""
+    """A row by column; the KeyError for `lr` names the column `hparams.lr`, if there is one."""
 
     def __missing__(self, name: str) -> Any:
         column = f"hparams.{name}"
@@ -37,10 +37,10 @@ class Row(dict[str, Any]):
 
 
 class Rows(list[Row]):
-    """A table as a list of rows, which `pandas.DataFrame` takes as it is."""
+    """A table as a list of rows; `pandas.DataFrame(rows)` accepts it."""
 
     def to_columns(self) -> Columns:
-        """Return it as columns; None where a row has no such column."""
+        """Return it as columns; None where a row lacks one."""
         names = dict.fromkeys(name for row in self for name in row)
         return {name: [row.get(name) for row in self] for name in names}
 
@@ -54,19 +54,19 @@ class Rows(list[Row]):
 
 
 def to_frame(columns: Columns) -> Any:
-    """Return columns as a pandas DataFrame; those of times are UTC timestamps."""
+    """Return columns as a pandas DataFrame; columns of times become UTC timestamps."""
     pandas = _library("pandas", "a DataFrame")
     frame = pandas.DataFrame(columns)
     for name, values in columns.items():
         if name in TIMES:
             frame[name] = pandas.to_datetime(frame[name].astype("float64"), unit="s", utc=True)
-        elif all(value is None for value in values):  # else a column of objects
+        elif all(value is None for value in values):  # otherwise a column of objects
             frame[name] = frame[name].astype("float64")
     return frame
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with columns as wide as they must be.
+    """Return a table as aligned text.
 
     >>> print(plain_table(("id", "name"), [("1", "digits"), ("12", "x")]))
     id  name
@@ -82,7 +82,11 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def check_target(file: str | Path) -> Path:
-    """Return the path of a file that `write` can write, or say why it cannot."""
+    """Return the path of a file that `write` can write.
+
+    Raises:
+        DetError: The suffix, the folder or a missing library prevents it.
+    """
     path = Path(file).expanduser()
     if path.suffix.lower() not in _SUFFIXES:
         raise DetError(f"{file}: got a file {path.suffix or 'without a suffix'}, expected "
@@ -95,7 +99,11 @@ def check_target(file: str | Path) -> Path:
 
 
 def write(columns: Columns, file: str | Path) -> Path:
-    """Write columns to a CSV or Parquet file, over what is there; return its path."""
+    """Write columns to a CSV or Parquet file, replacing it; return its path.
+
+    Raises:
+        DetError: It cannot be written.
+    """
     path = check_target(file)
     try:
         if path.suffix.lower() == ".csv":
@@ -108,8 +116,13 @@ def write(columns: Columns, file: str | Path) -> Path:
 
 
 def to_csv(columns: Columns) -> str:
-    """Return columns as comma-separated values; times as ISO 8601, what there is none of empty."""
-    texts = [_times(values) if name in TIMES else values for name, values in columns.items()]
+    """Return columns as comma-separated values; times as ISO 8601, missing values empty."""
+    texts = [
+        [None if at is None else datetime.fromtimestamp(at, UTC).isoformat() for at in values]
+        if name in TIMES
+        else values
+        for name, values in columns.items()
+    ]
     return csv_text(columns, zip(*texts, strict=True))
 
 
@@ -117,8 +130,8 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Return comma-separated values. All our CSV is made here, or in the page (saving.ts).
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP
-    advises: names of experiments and metrics may be another's. Numbers stay as they are. A table
-    of cases holds for both.
+    advises: names of experiments and metrics may come from others. Numbers are not changed. One
+    table of test cases covers both implementations.
 
     >>> print(csv_text(["=1+1", "b"], [["-0.5", -0.5], ["@x", True]]))
     '=1+1,b
@@ -142,10 +155,6 @@ def _csv_cell(cell: Any) -> str:
     return f'"{quoted}"' if _QUOTED.search(text) else text
 
 
-def _times(values: list[Any]) -> Iterable[Any]:
-    return (None if at is None else datetime.fromtimestamp(at, UTC).isoformat() for at in values)
-
-
 def _write_parquet(columns: Columns, path: Path) -> None:
     pyarrow, parquet = importlib.import_module("pyarrow"), _library("pyarrow.parquet", "Parquet")
 
@@ -163,7 +172,7 @@ def _write_parquet(columns: Columns, path: Path) -> None:
 
 
 def _library(name: str, purpose: str) -> Any:
-    """Return an imported library, or say how it is installed."""
+    """Import a library; the DetError for a missing one says how to install it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -83,7 +83,7 @@ class Trial:
         return [Rank(view, self.id, self.profile) for view in allocation.ranks]
 
     def stacks(self) -> dict[int, str]:
-        """Return where each rank is: rank to stack, or to why it does not answer."""
+        """Return the stack of each rank by its number, or why the rank does not answer."""
         ranks = self.ranks
         with ThreadPoolExecutor(len(ranks)) as pool:
             stacks = list(pool.map(_stack_or_reason, ranks))
@@ -108,12 +108,12 @@ class Trial:
         """Return the last `tail` lines that its ranks printed; with None, all of them.
 
         Args:
-            rank: Only of this rank.
-            since: Only since then: an age such as "10m", a date, or a time.
-            level: Only of this level or a higher one: debug, info, warning, error, critical. It
-                is recognised in the line; a traceback is an error.
-            search: Only with this text, upper or lower case; as "/.../" a regular expression.
-            tail: How many lines; the result's `total` says how many fit.
+            rank: Only lines of this rank.
+            since: Only later lines: an age such as "10m", a date, or a time.
+            level: Only lines of this level or a higher one: debug, info, warning, error, critical.
+                The level is recognised in the line; a traceback is an error.
+            search: Only lines with this text, in any case; as "/.../" a regular expression.
+            tail: Number of lines; the result's `total` is the number of lines that match.
             follow: Return an iterator that waits for more lines until the trial has ended.
         """
         query = query_of(rank=rank, since=since, level=level, search=search)
@@ -135,8 +135,8 @@ class Trial:
 
         Args:
             steps: Batches to record, at most 1000; fewer are recorded if `max_bytes` requires it.
-            ranks: On which ranks.
-            max_bytes: Limit of each trace, compressed.
+            ranks: Which ranks to record.
+            max_bytes: Limit of the size of each compressed trace.
             record_shapes, profile_memory, with_stack: As in torch.profiler.profile.
             timeout: Seconds to wait for the traces.
 
@@ -173,8 +173,8 @@ class Trial:
     ) -> TrialChange | None:
         """Change it while it trains, on all ranks after the same batch.
 
-        Later runs repeat the change at that batch, so a trial that is paused and continued trains
-        as if it had not been.
+        Later runs repeat the change at that batch, so a trial that is paused and continued gives
+        the same result as one that is not.
 
         Args:
             lr: The learning rate from now on. What schedulers compute later changes in proportion.
@@ -209,7 +209,7 @@ class Trial:
     def timings(self) -> dict[str, list[float | None]]:
         """Return how long the parts of its batches took, if `profiling.enabled` recorded that.
 
-        Lists of one length, which a DataFrame takes as they are: `batch_idx`, `samples_per_second`
+        Lists of equal length, which a DataFrame accepts: `batch_idx`, `samples_per_second`
         (of all ranks together), and seconds on the chief: `batch`, `dataloader_next`, `to_device`,
         `train_batch`, `train_batch.backward`, ... None: that batch has no such part.
         """
@@ -219,21 +219,21 @@ class Trial:
         return timing_columns(records)
 
     def system_metrics(self, since: When = None, until: When = None) -> Columns:
-        """Return what its processes, and the machines and GPUs they were on, did meanwhile.
+        """Return samples of its processes, and of the machines and GPUs that they ran on.
 
-        Columns of one length, which a DataFrame takes as they are: `time` (UTC seconds), `source`
-        (`host`, `gpu:UUID`, `rank:0`, `workers:0`), `name`, `unit`, `min`, `mean`, `max`. Of a
-        long time, each row stands for many samples: at most 4,000 of each series come.
+        Columns of equal length, which a DataFrame accepts: `time` (UTC seconds), `source`
+        (`host`, `gpu:UUID`, `rank:0`, `workers:0`), `name`, `unit`, `min`, `mean`, `max`. At most
+        4,000 rows of each series are returned; in a long period a row summarises many samples.
         """
         query = _series_query("system", since, until)
         return system_columns(self._client.series(self.id, query).series)
 
     def step_times(self, since: When = None, until: When = None) -> Columns:
-        """Return where the time of each rank went, in seconds.
+        """Return how long each part of a batch took on each rank, in seconds.
 
-        Columns of one length: `time` (when the interval began), `rank`, `part` (`forward`,
+        Columns of equal length: `time` (begin of the interval), `rank`, `part` (`forward`,
         `dataloader_next`, `section.NAME`, ...), `per_batch` (the mean), and of single durations
-        `p50`, `p95` and `max`. Of a long time, a row stands for many intervals; percentiles are
+        `p50`, `p95` and `max`. In a long period a row summarises many intervals; percentiles are
         then means of percentiles.
         """
         query = _series_query("timings", since, until)
@@ -266,13 +266,13 @@ class Trial:
         return ShownReason(**dict(self._client.reason(self.id)))
 
     def kill(self) -> None:
-        """End it now; what was not saved is lost. Its experiment goes on."""
+        """End it now; unsaved progress is lost. Its experiment goes on."""
         self._client.change(KillTrial(trial_id=self.id))
 
     def train_to(self, length: dict[str, int] | int) -> Any:
-        """Train it on as an experiment of its own, and return the handle on that.
+        """Train it further, as a new experiment, and return the handle on that.
 
-        It goes on from its latest checkpoint, with its hyperparameters and its seed.
+        The training continues from its latest checkpoint, with its hyperparameters and its seed.
 
         Args:
             length: Counted from its beginning, such as {"epochs": 12}.
@@ -305,7 +305,7 @@ class Trial:
 
 
 class Stacks(dict[int, str]):
-    """Rank to stack; prints as one readable text."""
+    """Stacks by rank; prints as one text."""
 
     def __repr__(self) -> str:
         return "\n".join(

@@ -1,4 +1,4 @@
-"""Orders to a trial while it trains, changes and profiles; what came of each."""
+"""Profiles and changes of a trial while it trains: ordered, awaited, and their results."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _OPEN_WITH = "Open with https://ui.perfetto.dev or chrome://tracing."
 
 
 class Trace:
-    """A trace of one rank: a file that Perfetto opens, or why there is none."""
+    """A trace of one rank: a file for Perfetto, or why there is none."""
 
     def __init__(self, view: TraceView) -> None:
         self.view = view
 
     @property
     def path(self) -> Path | None:
-        """The file, `.json.gz`; None: there is none, or it was removed for newer ones."""
+        """The file, `.json.gz`; None if there is none, or it was deleted for newer ones."""
         path = Path(self.view.path)
         return path if self.view.path and path.is_file() else None
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """Size of the file."""
         return self.view.size_bytes
 
     @property
     def rank(self) -> int:
-        """The rank that it is of."""
+        """The rank that was recorded."""
         return self.view.rank
 
     @property
@@ -96,7 +96,7 @@ class TrialChange:
 
 
 def record_profile(client: Client, request: ProfileTrial, timeout: float) -> Traces:
-    """Order a profile, and wait for its traces; see `Trial.profile`."""
+    """Request a profile, and wait for its traces; see `Trial.profile`."""
     trial_id, profile_id = request.trial_id, client.change(request).profiles[-1].id
 
     def find(view: TrialView) -> ProfileView | None:

@@ -1,8 +1,8 @@
-"""Checks that a trial which is paused and killed ends as if nothing had happened.
+"""Checks that a trial which is paused and killed ends with the same state as one that is not.
 
-The experiment's own code and configuration are submitted twice with the same seed: once straight,
-once with interruptions at batches known beforehand. The two last checkpoints are compared bit by
-bit, in a process of the ranks' interpreter: this module, like all handles, imports no torch.
+The experiment's own code and configuration are submitted twice with the same seed: once
+uninterrupted ("straight"), once with interruptions at given batches. The two last checkpoints are
+compared bit by bit in a process of the ranks' interpreter: handles import no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.derived import Line, Watched, check_class, derive, remove
+from det_jupyter.client.derived import (
+    ProgressLine,
+    TemporaryExperiment,
+    check_class,
+    derive,
+    remove,
+)
 from det_jupyter.contract.messages import (
     MAX_LINES,
     CheckpointView,
@@ -39,23 +45,27 @@ _ONLY_CLASSES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trying:
-    """What to try: which trial, how far, interrupted where."""
+class VerifyPlan:
+    """The hyperparameters, the length, and the interruptions as (kind, batch)."""
 
     hparams: dict[str, Any]
     max_length: dict[str, int]
     interruptions: tuple[tuple[str, int], ...]
 
 
-def plan_trying(
+def plan_verify(
     view: ExperimentView,
     trial: TrialView,
     *,
     batches: int | None,
     pause_at: int | None,
     kill_at: int | None,
-) -> Trying:
-    """Return what to try, or raise all reasons why it cannot be tried so."""
+) -> VerifyPlan:
+    """Return the plan; the arguments are those of `Experiment.verify_resume`.
+
+    Raises:
+        ConfigError: The entrypoint is no class, or arguments are wrong; one line for each.
+    """
     check_class(view, _VERB, _ONLY_CLASSES)
     max_length = {"batches": batches} if batches else view.config["searcher"].get("max_length")
     end = batches or (max_length or {}).get("batches") or trial.steps_completed
@@ -77,12 +87,12 @@ def plan_trying(
     if problems:
         raise ConfigError(problems)
     by_batch = tuple(sorted(planned, key=lambda item: item[1]))
-    return Trying(hparams=trial.hparams, max_length=max_length, interruptions=by_batch)
+    return VerifyPlan(hparams=trial.hparams, max_length=max_length, interruptions=by_batch)
 
 
-def request_for(view: ExperimentView, trying: Trying, *, interrupted: bool) -> CreateExperiment:
+def request_for(view: ExperimentView, plan: VerifyPlan, *, interrupted: bool) -> CreateExperiment:
     """Return the request for one of the two experiments."""
-    plan = " ".join(f"{kind}@{steps}" for kind, steps in trying.interruptions)
+    orders = " ".join(f"{kind}@{steps}" for kind, steps in plan.interruptions)
     policy = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
     changes = {
         "name": f"{view.name}: {'interrupted' if interrupted else 'straight'}",
@@ -92,35 +102,34 @@ def request_for(view: ExperimentView, trying: Trying, *, interrupted: bool) -> C
     return derive(
         view,
         changes,
-        hparams=trying.hparams,
-        max_length=trying.max_length,
-        variables=[f"{_VARIABLE}={plan}"] if interrupted else [],
+        hparams=plan.hparams,
+        max_length=plan.max_length,
+        variables=[f"{_VARIABLE}={orders}"] if interrupted else [],
     )
 
 
 def verify(
     client: Client,
     view: ExperimentView,
-    trying: Trying,
-    handle_of: Callable[[int], Watched],
+    plan: VerifyPlan,
+    handle_of: Callable[[int], TemporaryExperiment],
     *,
     timeout_s: float | None,
     keep: bool,
 ) -> Verification:
     """Run both experiments and compare how they end; see Experiment.verify_resume."""
-    requests = [request_for(view, trying, interrupted=flag) for flag in (False, True)]
-    both: list[Watched] = []
+    requests = [request_for(view, plan, interrupted=flag) for flag in (False, True)]
+    both: list[TemporaryExperiment] = []
     try:
         both += [handle_of(client.create(request).id) for request in requests]
-        verification = _run(client, view, trying, both, timeout_s)
+        verification = _run(client, view, plan, both, timeout_s)
     except BaseException as error:  # an interrupt from the keyboard too
         for experiment in both:
             experiment.kill()
         if not keep:
             remove(client, both, _VERB)
             if isinstance(error, RankFailed):
-                told = f"{error.args[0]} (and is deleted; keep=True keeps it)"
-                error.args = (told,)
+                error.args = (f"{error.args[0]} (and is deleted; keep=True keeps it)",)
         raise
     if verification.is_identical and not keep:
         remove(client, both, _VERB)
@@ -130,11 +139,11 @@ def verify(
 def _run(
     client: Client,
     view: ExperimentView,
-    trying: Trying,
-    both: Sequence[Watched],
+    plan: VerifyPlan,
+    both: Sequence[TemporaryExperiment],
     timeout_s: float | None,
 ) -> Verification:
-    line = Line()
+    line = ProgressLine()
 
     def show(_: object) -> None:
         straight, interrupted = (experiment.view.progress for experiment in both)
@@ -146,11 +155,11 @@ def _run(
     finally:
         line.close()
     straight, interrupted = both
-    _check_interrupted(client, interrupted.view, trying)
+    _check_interrupted(client, interrupted.view, plan)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
     found = _compare(view.python, *(Path(end.path) for end in ends))
     return Verification(
-        interruptions=trying.interruptions,
+        interruptions=plan.interruptions,
         steps_completed=ends[0].steps_completed,
         tensors=found["tensors"],
         differences=tuple((d["name"], d["problem"]) for d in found["differences"]),
@@ -159,15 +168,15 @@ def _run(
     )
 
 
-def _check_interrupted(client: Client, view: ExperimentView, trying: Trying) -> None:
-    """Check in the logs of the ranks that the planned interruptions have happened."""
+def _check_interrupted(client: Client, view: ExperimentView, plan: VerifyPlan) -> None:
+    """Raise a Conflict if the logs of the ranks do not show the planned interruptions."""
     lines = client.logs(view.trials[0].id, LogQuery(tail=MAX_LINES)).lines
-    told = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
-    planned = [f"{_VARIABLE}: {kind}@{steps}" for kind, steps in trying.interruptions]
-    if told != planned:
+    logged = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
+    planned = [f"{_VARIABLE}: {kind}@{steps}" for kind, steps in plan.interruptions]
+    if logged != planned:
         raise Conflict(
             f"verify_resume: experiment {view.id} was not interrupted as planned: "
-            f"got {told or 'nothing'}, expected {planned}"
+            f"got {logged or 'nothing'}, expected {planned}"
         )
 
 
@@ -184,7 +193,7 @@ def _compare(python: str, one: Path, other: Path) -> dict[str, Any]:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         found: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:  # nothing: it could not read one of them, or not even start
+    except ValueError:  # no output: it could not read a checkpoint, or not start
         raise CheckpointError(f"verify_resume: comparing failed: {done.stderr.strip()}") from None
     return found
 
@@ -205,14 +214,14 @@ _CAUSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What came out; prints as a sentence.
+    """The result of `verify_resume`; prints as text.
 
     Attributes:
-        interruptions: What happened to the interrupted run, such as ("pause", 7), in order.
-        steps_completed: Batches that both were trained.
-        tensors: How many were compared.
+        interruptions: Those of the interrupted run, such as ("pause", 7), in order.
+        steps_completed: Number of batches that both trained.
+        tensors: Number of compared tensors.
         differences: Name and problem of each, in the checkpoint's order.
-        straight_id, interrupted_id: The experiments, which are deleted if all is well.
+        straight_id, interrupted_id: The experiments, which are deleted if nothing differs.
     """
 
     interruptions: tuple[tuple[str, int], ...]
@@ -224,7 +233,7 @@ class Verification:
 
     @property
     def is_identical(self) -> bool:
-        """Whether the interruptions changed nothing, bit for bit."""
+        """Whether the two checkpoints are equal, bit for bit."""
         return not self.differences
 
     def __bool__(self) -> bool:
@@ -238,12 +247,12 @@ class Verification:
         mark = "✓" if self.is_identical else "✗"
         return f"<div>{mark} <b>{head}</b><pre>{chr(10).join(rest)}</pre></div>"
 
-    def _lines(self, shown: Callable[[str], str]) -> list[str]:
+    def _lines(self, escaped: Callable[[str], str]) -> list[str]:
         what = ", ".join(f"{steps} ({_DONE[kind]})" for kind, steps in self.interruptions)
         after = f"interrupted after batch {what}"
         if self.is_identical:
             end = f"{self.tensors} tensors at batch {self.steps_completed}"
-            return [shown(f"identical: {end}, {after}")]
+            return [escaped(f"identical: {end}, {after}")]
         name, problem = self.differences[0]
         lines = [f"differs first in {name}: {problem}"]
         lines.append(
@@ -253,4 +262,4 @@ class Verification:
         lines += [f"  {name}: {problem}" for name, problem in self.differences[1:_SHOWN]]
         lines.append("What may be the cause:")
         lines += [f"  • {cause}" for cause in _CAUSES]
-        return [shown(line) for line in lines]
+        return [escaped(line) for line in lines]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.client.code_checks import find_code_problems, find_shadowing
+from det_jupyter.client.code_checks import find_code_problems
+from det_jupyter.client.context_notices import find_shadowing
 from det_jupyter.contract.trial.context_dir import plan_context
 from det_jupyter.contract.values.entrypoints import parse_entrypoint
 from tests.problems import said

@@ -12,7 +12,7 @@ from det_jupyter.client.environment import (
     assigned_values,
     assigned_variables,
     find_unset,
-    take_along,
+    with_environment,
 )
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
@@ -56,7 +56,7 @@ def test_the_values_go_along_in_a_blob_whose_name_gives_nothing_away(
     monkeypatch.setenv("TOKEN", "secret")
     monkeypatch.delenv("UNSET", raising=False)
     blobs = BlobStore(tmp_path)
-    found = [take_along(CAPSULE, document("A=1", "TOKEN", "UNSET"), blobs) for _ in range(2)]
+    found = [with_environment(CAPSULE, document("A=1", "TOKEN", "UNSET"), blobs) for _ in range(2)]
     assert found[0].environment is not None
     assert found[0].environment != found[1].environment  # though the values are the same
     content = json.loads(blobs.read(found[0].environment))
@@ -68,7 +68,7 @@ def test_without_a_value_to_take_along_the_capsule_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UNSET", raising=False)
-    assert take_along(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path)) is CAPSULE
+    assert with_environment(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path)) is CAPSULE
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Follower, follow
-from det_jupyter.client.follow import ClusterWatch
+from det_jupyter.client.follow import ClusterRefresh
 from det_jupyter.contract.messages import (
     Capsule,
     ClusterView,
@@ -217,8 +217,8 @@ def changed(at: float) -> FeedItem:
     return FeedItem(seq=11, at=at, kind="cluster", experiment_id=0, data={})
 
 
-def watching(client: FakeClient, copy: LiveExperiment) -> ClusterWatch:
-    return ClusterWatch(cast("Client", client), copy)
+def watching(client: FakeClient, copy: LiveExperiment) -> ClusterRefresh:
+    return ClusterRefresh(cast("Client", client), copy)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.verify import Trying, Verification, plan_trying, request_for
+from det_jupyter.client.verify import Verification, VerifyPlan, plan_verify, request_for
 from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.errors import ConfigError
 
@@ -53,38 +53,38 @@ def experiment(**searcher: Any) -> ExperimentView:
     )
 
 
-def plan(view: ExperimentView, steps: int = 0, **given: int | None) -> Trying:
+def plan_of(view: ExperimentView, steps: int = 0, **given: int | None) -> VerifyPlan:
     defaults: dict[str, int | None] = {"batches": None, "pause_at": None, "kill_at": None}
-    return plan_trying(view, trial(steps), **(defaults | given))
+    return plan_verify(view, trial(steps), **(defaults | given))
 
 
 def test_by_default_it_is_paused_at_a_third_and_killed_at_two_thirds() -> None:
-    trying = plan(experiment(max_length={"batches": 300}))
-    assert trying.interruptions == (("pause", 100), ("kill", 200))
-    assert trying.max_length == {"batches": 300}
+    plan = plan_of(experiment(max_length={"batches": 300}))
+    assert plan.interruptions == (("pause", 100), ("kill", 200))
+    assert plan.max_length == {"batches": 300}
 
 
 def test_of_epochs_the_trial_tells_how_many_batches_they_were() -> None:
-    trying = plan(experiment(max_length={"epochs": 2}), steps=60)
-    assert trying.interruptions == (("pause", 20), ("kill", 40))
-    assert trying.max_length == {"epochs": 2}
+    plan = plan_of(experiment(max_length={"epochs": 2}), steps=60)
+    assert plan.interruptions == (("pause", 20), ("kill", 40))
+    assert plan.max_length == {"epochs": 2}
     with pytest.raises(ConfigError, match=r"not known yet; give batches="):
-        plan(experiment(max_length={"epochs": 2}))
+        plan_of(experiment(max_length={"epochs": 2}))
 
 
 def test_interruptions_come_in_the_order_of_their_batches() -> None:
     view = experiment(max_length={"epochs": 2})
-    assert plan(view, batches=20, pause_at=15, kill_at=7).interruptions == (
+    assert plan_of(view, batches=20, pause_at=15, kill_at=7).interruptions == (
         ("kill", 7),
         ("pause", 15),
     )
-    assert plan(view, batches=20, kill_at=7).interruptions == (("kill", 7),)
+    assert plan_of(view, batches=20, kill_at=7).interruptions == (("kill", 7),)
 
 
 def test_both_runs_are_the_same_but_for_the_interruptions() -> None:
     view = experiment(max_length={"batches": 300})
-    trying = plan(view)
-    straight, interrupted = (request_for(view, trying, interrupted=f) for f in (False, True))
+    plan = plan_of(view)
+    straight, interrupted = (request_for(view, plan, interrupted=f) for f in (False, True))
     assert straight.is_quiet
     assert interrupted.is_quiet, "their ends are not notified"
     assert straight.config == {
@@ -122,7 +122,7 @@ def test_an_entrypoint_that_is_a_function_is_refused_before_anything_is_submitte
     ]
     capsule = view.capsule.model_copy(update={"captured": captured})
     with pytest.raises(ConfigError, match="the entrypoint T is a function, expected a PyTorchT"):
-        plan(view.model_copy(update={"capsule": capsule}))
+        plan_of(view.model_copy(update={"capsule": capsule}))
 
 
 def verification(*differences: tuple[str, str]) -> Verification:
@@ -171,7 +171,7 @@ def test_a_command_is_refused_before_anything_is_submitted(entrypoint: str) -> N
     view = experiment(max_length={"batches": 300})
     capsule = view.capsule.model_copy(update={"entrypoint": entrypoint})
     with pytest.raises(ConfigError, match=r"is a command, expected a PyTorchTrial class"):
-        plan(view.model_copy(update={"capsule": capsule}))
+        plan_of(view.model_copy(update={"capsule": capsule}))
 
 
 @pytest.mark.parametrize(
@@ -186,4 +186,4 @@ def test_a_command_is_refused_before_anything_is_submitted(entrypoint: str) -> N
 def test_a_class_of_a_module_is_tried(entrypoint: str) -> None:
     view = experiment(max_length={"batches": 300})
     capsule = view.capsule.model_copy(update={"entrypoint": entrypoint})
-    assert plan(view.model_copy(update={"capsule": capsule})).interruptions
+    assert plan_of(view.model_copy(update={"capsule": capsule})).interruptions

@@ -15,7 +15,7 @@ from typing import Any
 from det_jupyter.client import Client
 from det_jupyter.client.code_checks import find_code_problems
 from det_jupyter.client.drafts import Draft, below_magic, with_template
-from det_jupyter.client.environment import assigned_variables, find_unset, take_along
+from det_jupyter.client.environment import assigned_variables, find_unset, with_environment
 from det_jupyter.client.submission import (
     capsule_of,
     find_open_storage,
@@ -186,7 +186,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
         capsule = capsule_of(entrypoint_text(config.entrypoint), plan, blobs)
     return Ready(
         config=config,
-        capsule=take_along(capsule, config.to_document(), blobs),
+        capsule=with_environment(capsule, config.to_document(), blobs),
         plan=plan,
         notices=[live_notice(os.getcwd(), "--context . has")] if is_live else [],
     )

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 Pair = namedtuple("Pair", ["left", "right"])
 
 
-class Watched(nn.Linear):
+class TemporaryExperiment(nn.Linear):
     """Notes in what it computes."""
 
     seen: torch.dtype | None = None
@@ -30,7 +30,7 @@ class Watched(nn.Linear):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_forward_pass_computes_in_16_bits_and_returns_32(dtype: torch.dtype) -> None:
-    model = Watched(2, 2)
+    model = TemporaryExperiment(2, 2)
     names = list(model.state_dict())
     wrapped = Precision(CPU, dtype).wrap_forward(model)
     outputs = wrapped(torch.ones(1, 2))
@@ -44,7 +44,7 @@ def test_a_forward_pass_computes_in_16_bits_and_returns_32(dtype: torch.dtype) -
 
 
 def test_without_mixed_precision_a_model_is_left_alone() -> None:
-    model = Watched(2, 2)
+    model = TemporaryExperiment(2, 2)
     precision = Precision(CPU, None)
     precision.wrap_forward(model)
     model(torch.ones(1, 2))
@@ -54,7 +54,7 @@ def test_without_mixed_precision_a_model_is_left_alone() -> None:
 
 
 def test_a_copy_computes_in_16_bits_with_its_own_weights() -> None:
-    model = Precision(CPU, torch.bfloat16).wrap_forward(Watched(1, 1, bias=False))
+    model = Precision(CPU, torch.bfloat16).wrap_forward(TemporaryExperiment(1, 1, bias=False))
     copied = deepcopy(model)
     copied.weight.data.fill_(3.0)
     assert copied(torch.ones(1, 1)).item() == 3.0
