@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 
 REPOSITORY = str(Path(__file__).parents[1])
 
@@ -56,7 +56,7 @@ def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
         request = pickle.loads(stream.read(int.from_bytes(length)))
         if isinstance(request, dict):
             if (pid := os.fork()) == 0:
-                die_with(parent)
+                kill_with_parent(parent)
                 stream.close()
                 connection.close()
                 become(descriptors, **request)

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.launch.copies import Copies, Tail
 from det_jupyter.launch.failures import describe, journal_failure
 from det_jupyter.launch.place import Run
@@ -73,8 +73,9 @@ class Worker:
 class _Guard:
     """Kills the process groups of workers when this process dies, however it does.
 
-    `die_with` ends a worker with its launcher, on Linux, and not what the worker has started. So a
-    small process outside of the launcher's group holds the end of a pipe, which closes then.
+    `kill_with_parent` ends a worker with its launcher, on Linux, and not what the worker has
+    started. So a small process outside of the launcher's group holds the end of a pipe, which
+    closes then.
     """
 
     def __init__(self) -> None:
@@ -196,7 +197,7 @@ def _open(worker: Worker, stdin: int | None, output: int | None) -> subprocess.P
         stdout=output,
         stderr=output,
         process_group=0,
-        preexec_fn=partial(die_with, os.getpid()),
+        preexec_fn=partial(kill_with_parent, os.getpid()),
     )
 
 

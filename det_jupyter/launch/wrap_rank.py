@@ -22,7 +22,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.launch.failures import journal_failure
 from det_jupyter.launch.place import Run, find_run
 from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, run_workers
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
         _complain_of(run, rank, f"cannot run {command[0]}: there is no such command")
         return 127
     if "--with-parent" in flags:
-        die_with(os.getppid())
+        kill_with_parent(os.getppid())
     if run is not None and "--no-redirect-stdio" not in flags:
         return become(run, rank, command)
     prefix = b"[rank=%d] " % rank

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> int:
     # A lock without a master's file is one of a master that comes up or leaves; only time tells.
     lock = take_lock(
-        paths.master_lock(), timeout_s=_TURN_S, is_hopeless=paths.master_file().exists
+        paths.master_lock(), timeout_s=_TURN_S, should_give_up=paths.master_file().exists
     )
     if lock is None:
         return 0

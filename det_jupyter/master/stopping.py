@@ -21,9 +21,9 @@ from det_jupyter.connection.autostart import announced_master, ensure_master
 from det_jupyter.connection.session import Session, must_be_awake
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
-from det_jupyter.contract.host.run_processes import all_below, end_all_below
+from det_jupyter.contract.host.run_processes import kill_processes_below, pids_below
 from det_jupyter.contract.host.rundir import RunDir, runs_root
-from det_jupyter.contract.host.tensorboards import boards
+from det_jupyter.contract.host.tensorboards import running_boards
 from det_jupyter.contract.messages import GangPlan, MasterInfo
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable
@@ -141,10 +141,10 @@ def _end_by_hand() -> list[str]:
         ended += its_ended
         left += its_left
     if not left:  # else the agent would be killed as one of those that have its pages in memory
-        killed, survivors = end_all_below(runs_root(paths.data_dir()))
+        killed, survivors = kill_processes_below(runs_root(paths.data_dir()))
         ended += ["ranks without an agent"] * bool(killed)
         left += [f"a process of a run (pid {pid})" for pid in survivors]
-    for board in boards():
+    for board in running_boards():
         (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
     for lock in paths.feeder_locks():
         feeder = holder_of(lock)
@@ -178,7 +178,7 @@ def lonely_agent() -> tuple[int, list[GangPlan]] | None:
 
 def lonely_processes() -> list[int]:
     """Return the pids of runs' processes for when no agent runs: of an agent that was killed."""
-    return [] if _is_agent_running() else all_below(runs_root(paths.data_dir()))
+    return [] if _is_agent_running() else pids_below(runs_root(paths.data_dir()))
 
 
 def _running_gangs(root: Path) -> Iterator[GangPlan]:

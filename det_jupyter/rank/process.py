@@ -30,8 +30,8 @@ from types import FrameType, MappingProxyType
 from typing import NoReturn, TextIO
 
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.pdeathsig import die_with
-from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
+from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
 from det_jupyter.rank.fork_safety import start_own, warn_of_users_threads
@@ -53,7 +53,7 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     if spec.plan.entrypoint.per == "slot":  # else it first ends what it has started
-        die_with(parent_pid)
+        kill_with_parent(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
     set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))
 
@@ -184,7 +184,7 @@ def _watch(spec: RankSpec, after_s: float, then: Callable[[], None]) -> None:
 def _end(spec: RankSpec) -> NoReturn:
     try:
         if spec.plan.is_program:
-            end_all_of(RunDir(Path(spec.run_dir)))
+            kill_run_processes(RunDir(Path(spec.run_dir)))
     finally:
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)  # the data-loader workers too

@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from det_jupyter.contract.host.pending_connections import HEAD_BYTES, Waiting
+from det_jupyter.contract.host.pending_connections import HEAD_BYTES, PendingConnections
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.master.http.guard import MOST_BODY_BYTES
 from det_jupyter.master.http.server import with_bounds
@@ -146,7 +146,7 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served(waiting: Waiting[asyncio.Transport]) -> AsyncIterator[int]:
+async def served(waiting: PendingConnections[asyncio.Transport]) -> AsyncIterator[int]:
     """Serve in this loop; give the port."""
     config = uvicorn.Config(answer, http="h11", ws="none", lifespan="off", log_config=None)
     config.load()
@@ -179,10 +179,10 @@ def test_a_request_has_to_come_in_time_and_its_answer_may_take_longer() -> None:
     whole = HEAD + b"\r\n"
 
     async def check() -> None:
-        async with served(Waiting(methodcaller("abort"), head_s=0.2)) as port:
+        async with served(PendingConnections(methodcaller("abort"), head_s=0.2)) as port:
             assert await hung_up(port), "nothing is said"
             assert await hung_up(port, *(whole[i : i + 1] for i in range(10))), "a byte at a time"
-        async with served(Waiting(methodcaller("abort"), head_s=ANSWER_S / 2)) as port:
+        async with served(PendingConnections(methodcaller("abort"), head_s=ANSWER_S / 2)) as port:
             assert not await hung_up(port, whole[:20], whole[20:]), "it took longer to answer"
 
     asyncio.run(check())
@@ -190,7 +190,7 @@ def test_a_request_has_to_come_in_time_and_its_answer_may_take_longer() -> None:
 
 def test_a_head_without_end_is_hung_up_on() -> None:
     async def check() -> None:
-        async with served(Waiting(methodcaller("abort"))) as port:
+        async with served(PendingConnections(methodcaller("abort"))) as port:
             header = b"X-Header: " + bytes(1000).replace(b"\0", b"x") + b"\r\n"
             assert await hung_up(port, HEAD, *([header] * (HEAD_BYTES // 1000)), pause_s=0)
 
@@ -199,12 +199,14 @@ def test_a_head_without_end_is_hung_up_on() -> None:
 
 def test_of_too_many_that_wait_the_oldest_goes() -> None:
     async def check() -> None:
-        waiting: Waiting[asyncio.Transport] = Waiting(methodcaller("abort"), most=2)
+        waiting: PendingConnections[asyncio.Transport] = PendingConnections(
+            methodcaller("abort"), most=2
+        )
         async with served(waiting) as port:
             tasks = []
             for num_waiting in (1, 2, 2):
                 tasks.append(asyncio.create_task(hung_up(port, HEAD)))
-                while waiting.num_waiting < num_waiting:
+                while waiting.num_pending < num_waiting:
                     await asyncio.sleep(0.01)
             assert await tasks[0]
             assert not any(task.done() for task in tasks[1:])
@@ -218,12 +220,14 @@ def test_of_too_many_that_wait_the_oldest_goes() -> None:
 
 def test_the_wait_is_over_when_the_other_side_is_gone() -> None:
     async def check() -> None:
-        waiting: Waiting[asyncio.Transport] = Waiting(methodcaller("abort"), most=1)
+        waiting: PendingConnections[asyncio.Transport] = PendingConnections(
+            methodcaller("abort"), most=1
+        )
         async with served(waiting) as port:
             for _ in range(3):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.close()
                 await writer.wait_closed()
-            await asyncio.to_thread(wait_until, lambda: not waiting.num_waiting, "all are gone")
+            await asyncio.to_thread(wait_until, lambda: not waiting.num_pending, "all are gone")
 
     asyncio.run(check())

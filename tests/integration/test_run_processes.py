@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.contract.host.run_processes import end_all_below, end_all_of
+from det_jupyter.contract.host.run_processes import kill_processes_below, kill_run_processes
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 from det_jupyter.contract.run.control_page import create_page
 
@@ -43,9 +43,9 @@ def test_a_daemon_that_a_rank_has_forked_ends_with_its_run_alone(tmp_path: Path)
     for run in runs:
         command = [sys.executable, "-c", DAEMON, str(run.control)]
         pids.append(int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
-    assert end_all_of(runs[0]) == pids[:1]
+    assert kill_run_processes(runs[0]) == pids[:1]
     assert psutil.Process(pids[1]).status() != psutil.STATUS_ZOMBIE
-    assert end_all_of(runs[1]) == pids[1:]
+    assert kill_run_processes(runs[1]) == pids[1:]
 
 
 def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> N
         for each in (run, other)
     ]
     for each, process in zip((run, other), started, strict=True):
-        assert end_all_of(each) == [process.pid]
+        assert kill_run_processes(each) == [process.pid]
         assert process.wait(60) == -9
-    assert end_all_of(run) == []
+    assert kill_run_processes(run) == []
 
 
 def test_what_does_not_end_is_not_said_to_have_ended(
@@ -75,8 +75,8 @@ def test_what_does_not_end_is_not_said_to_have_ended(
     try:
         with monkeypatch.context() as patched:
             patched.setattr(psutil.Process, "kill", kill_but_one)
-            assert end_all_below(tmp_path, timeout_s=1) == ([killed.pid], [spared.pid])
-        assert end_all_below(tmp_path) == ([spared.pid], [])
+            assert kill_processes_below(tmp_path, timeout_s=1) == ([killed.pid], [spared.pid])
+        assert kill_processes_below(tmp_path) == ([spared.pid], [])
     finally:
         for process in (killed, spared):
             process.kill()

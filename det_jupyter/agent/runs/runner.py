@@ -32,7 +32,7 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     AgentCommand,
     CloseRun,
@@ -225,7 +225,7 @@ class Runner:
             for pid in gang.pids.values():
                 await until_gone(pid)
         if run.plan.is_program:  # what its ranks have left may journal no more
-            await asyncio.to_thread(end_all_of, run.dir)
+            await asyncio.to_thread(kill_run_processes, run.dir)
         exited = run.with_circumstances(gang.to_report(time.time()))
         if run.plan.is_program:
             with suppress(OSError, ValueError):  # user code may have removed the folder

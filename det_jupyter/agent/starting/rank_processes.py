@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import Process, birth_of, exit_status_of
-from det_jupyter.contract.host.run_processes import end_all_of
+from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
     deadline = time.monotonic() + timeout_s
     while any(map(_lives, survivors)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    end_all_of(run_dir)  # a launcher's workers
+    kill_run_processes(run_dir)  # a launcher's workers
 
 
 def _lives(record: ProcessRecord) -> bool:

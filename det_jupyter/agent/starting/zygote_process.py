@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.errors import LaunchError
 
 RANK_TARGET = "det_jupyter.rank.rank:run_rank"
@@ -77,4 +77,4 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
 
 def child_setup() -> Callable[[], None] | None:
     """Return the `preexec_fn` that ends a child when we end; None if the system has none."""
-    return partial(die_with, os.getpid()) if sys.platform == "linux" else None
+    return partial(kill_with_parent, os.getpid()) if sys.platform == "linux" else None

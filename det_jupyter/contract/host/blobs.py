@@ -32,7 +32,7 @@ class BlobStore:
         digest = hashlib.sha256(view).hexdigest()
         path = self.path(digest)
         with suppress(FileNotFoundError):
-            os.utime(path)  # the master removes old blobs that nothing refers to
+            os.utime(path)  # the master deletes unreferenced blobs that are old
             return digest
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
@@ -40,11 +40,11 @@ class BlobStore:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(view)
                 file.flush()
-                # Without it a power cut could leave a blob without all of its bytes.
+                # Without it, a power cut could leave an incomplete blob.
                 # [m] 100 MB on an SSD: 0.03 s, half of the hashing.
                 os.fsync(file.fileno())
             os.replace(scratch, path)
-        except BaseException:  # the disk is full, for example: nothing else removes the part
+        except BaseException:  # the disk is full, for example
             with suppress(FileNotFoundError):
                 os.unlink(scratch)
             raise
@@ -63,7 +63,7 @@ class BlobStore:
         Raises:
             NotFound: The blob does not exist.
         """
-        if not digest.isalnum():  # a path could lead anywhere
+        if not digest.isalnum():  # "../name" would be a file outside the store
             raise NotFound(f"blob {digest!r:.80}: that is no name of a blob")
         path = self.path(digest)
         try:
@@ -79,7 +79,7 @@ class BlobStore:
 
 
 class FlatBlobs(BlobStore):
-    """Blobs in one folder: for the code in a checkpoint, where each folder would be synced."""
+    """Blobs without subfolders: for the code in a checkpoint, where each folder is synced."""
 
     def path(self, digest: str) -> Path:
         """Return the path of the blob, which may not exist."""

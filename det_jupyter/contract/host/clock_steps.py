@@ -10,17 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_LEAST_STEP_S = 1.0  # NTP corrects less gradually
-_LONG_LOOK_S = 0.1  # readings that are further apart cannot be compared
+_LEAST_STEP_S = 1.0  # NTP corrects smaller offsets gradually, without a step
+_LONGEST_READ_S = 0.1  # two clocks that were read further apart cannot be compared
 
 
 def since_boot() -> float:
-    """Return the seconds since the computer started, with its sleep if the system counts it."""
+    """Return the seconds since boot, including suspend where the system has CLOCK_BOOTTIME."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class ClockWatch:
-    """Compares the clock with one that has no steps."""
+    """Detects steps of the system clock by comparing it with one that has none.
+
+    Args:
+        wall: Returns the system clock, in seconds.
+        steady: Returns a clock without steps, in seconds.
+    """
 
     def __init__(
         self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = since_boot
@@ -30,10 +35,10 @@ class ClockWatch:
         self._offset_s = wall() - steady()
 
     def step_s(self) -> float:
-        """Return the step of the clock since the last call; 0 if there was none."""
+        """Return the step of the clock since the last call, in seconds; 0 if there was none."""
         before = self._steady()
         wall = self._wall()
-        if self._steady() - before > _LONG_LOOK_S:
+        if self._steady() - before > _LONGEST_READ_S:
             return 0.0  # the next call detects it
         offset_s = wall - before
         step_s, self._offset_s = offset_s - self._offset_s, offset_s

@@ -19,15 +19,15 @@ from pathlib import Path
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import without_run
 
-LOG_BYTES = 5_000_000  # of a log; as much, or twice as much, of older lines is kept
-_LOOK_S = 5.0
+LOG_BYTES = 5_000_000  # size at which a log is rotated
+_TRIM_PERIOD_S = 5.0
 
 
 def raise_file_limit() -> tuple[int, str]:
-    """Raise the soft limit of open files to the hard one, also for children.
+    """Raise the soft limit of open files to the hard limit; child processes inherit it.
 
     Returns:
-        The limit, and why it could not be raised, or "".
+        The limit that is now in effect, and the error if it could not be raised, else "".
     """
     import resource  # Windows has none
 
@@ -42,7 +42,7 @@ def raise_file_limit() -> tuple[int, str]:
 class PrivateLog(RotatingFileHandler):
     """A rotating log whose files have mode 0600.
 
-    Text that UTF-8 cannot encode (quotes of damaged rows) is written with escapes.
+    Text that UTF-8 cannot encode (from damaged rows, for example) is written with escapes.
     """
 
     def _open(self) -> TextIOWrapper:
@@ -56,10 +56,10 @@ class PrivateLog(RotatingFileHandler):
 
 
 def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:
-    """Empty a file that processes append to if it is too long; keep its end as `.1`.
+    """Empty a file that is longer than `most_bytes`; copy its last `most_bytes` to `NAME.1`.
 
-    For the output of a process, which no log handler can rotate: the file stays open there, so it
-    must be open with O_APPEND.
+    For the output of a process, which no log handler can rotate: the process keeps the file open,
+    so it must have opened it with O_APPEND.
     """
     with suppress(OSError):  # no such file, or the disk is full: the next call tries again
         if path.stat().st_size > most_bytes:
@@ -74,18 +74,18 @@ def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:
 
 
 async def keep_trimmed(*patterns: str) -> None:
-    """Trim these files of the log folder every 5 s, until canceled."""
+    """Trim the files of the log folder that match `patterns` every 5 s, until canceled."""
     import asyncio
 
     while True:
         for pattern in patterns:
             for path in paths.log_dir().glob(pattern):
                 trim_output(path)
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_TRIM_PERIOD_S)
 
 
 def spawn_master() -> subprocess.Popen[bytes]:
-    """Start a master and return at once, before it is ready; it exits if another one runs."""
+    """Start a master and return before it is ready. It exits by itself if another one runs."""
     log = paths.master_output()
     with open(os.devnull, "rb") as nothing, open(log, "ab", opener=paths.private_opener) as out:
         process = subprocess.Popen(
@@ -95,8 +95,8 @@ def spawn_master() -> subprocess.Popen[bytes]:
             stderr=out,
             start_new_session=True,  # not in the process group of our terminal or kernel
             cwd=paths.data_dir(),
-            env=without_run(os.environ),  # a script of an experiment may start one
+            env=without_run(os.environ),  # the caller may be the script of an experiment
         )
-    # It may exit at once because another master runs: `wait` leaves no zombie.
+    # Reaps it if it exits while this process runs: otherwise it would be a zombie.
     threading.Thread(target=process.wait, name="det-master-start", daemon=True).start()
     return process

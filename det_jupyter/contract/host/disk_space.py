@@ -1,4 +1,4 @@
-"""Disks without room (ENOSPC), or whose user has used their share of them (EDQUOT).
+"""Detects full disks (ENOSPC) and used up quotas (EDQUOT), in folders and in errors.
 
 Standard library only, as ranks and launchers use it.
 """
@@ -18,27 +18,30 @@ _ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lin
 
 
 def why_no_room(folder: str | os.PathLike[str]) -> str:
-    """Return why a folder has no room; "" if it has some, or that cannot be found out."""
+    """Try to write 256 KiB into a folder; return the error if its disk is full, else "".
+
+    Other errors also return "".
+    """
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(_ROOM_BYTES))
             file.flush()
     except OSError as error:
-        return str(error.strerror) if _says_no_room(error) else ""
+        return str(error.strerror) if _is_full_disk(error) else ""
     return ""
 
 
 def is_no_room(error: BaseException) -> bool:
-    """Return whether a disk without room is the cause of an error."""
-    return any(_says_no_room(each) for each in _chain(error))
+    """Return whether an error, or one that caused it, is of a full disk."""
+    return any(_is_full_disk(each) for each in _chain(error))
 
 
 def folder_without_room(
     error: BaseException, others: Iterable[str | os.PathLike[str]] = ()
 ) -> str:
-    """Return the folder that such an error names, else the first of the others without room.
+    """Return the folder that a full disk error names, else the first of `others` that is full.
 
-    What fails while it writes to an open file names none. Returns "" if there is none either.
+    An error of a write to an open file names no folder. Returns "" if no folder is found.
     """
     for each in _chain(error):
         if isinstance(each, OSError) and each.errno in _NO_ROOM and each.filename:
@@ -47,13 +50,14 @@ def folder_without_room(
     return next((os.fspath(other) for other in others if why_no_room(other)), "")
 
 
-def _says_no_room(error: BaseException) -> bool:
+def _is_full_disk(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF == _SQLITE_FULL
     return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes and contexts."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -1,8 +1,8 @@
-"""Locks that programs hold while they live: one master, one agent, and each feeder its own.
+"""Lock files: master, agent and feeders each hold one until they exit.
 
-The file of a lock names its holder (processes.py), so that `det master stop --everything` ends
-that process and no later one with its pid. Standard library only, on Linux: a master takes its
-lock before it imports anything else.
+The file contains the identity of its holder (processes.py), so that `det master stop --everything`
+ends that process and not a later one with the same pid. Standard library only, on Linux: a master
+takes its lock before it imports anything else.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ _POLL_S = 0.02
 
 
 def take_lock(
-    path: Path, *, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
+    path: Path, *, timeout_s: float, should_give_up: Callable[[], bool] = lambda: False
 ) -> int | None:
-    """Return a descriptor that holds the lock while this process lives; None if another has it.
+    """Take the lock until this process exits; return its descriptor, None if another has it.
 
-    A timeout is needed because `is_locked` holds the lock for an instant, and a process that ends
-    for a moment.
+    A timeout is needed because `is_locked` holds the lock for an instant, and a process that is
+    exiting for a moment.
 
     Args:
-        is_hopeless: Returns whether the present holder will keep it.
+        should_give_up: Called while another process has the lock; if it returns True, the rest of
+            the timeout is not waited for.
     """
-    descriptor = _lock(path, os.O_RDWR | os.O_CREAT, timeout_s, is_hopeless)
+    descriptor = _lock(path, os.O_RDWR | os.O_CREAT, timeout_s, should_give_up)
     if descriptor is not None:
-        _name_holder(descriptor)
+        _write_holder(descriptor)
     return descriptor
 
 
 def remove_lock(path: Path, *, timeout_s: float) -> bool:
-    """Remove a lock file that no process holds; return whether it is gone."""
+    """Delete a lock file unless a process holds it; return whether it no longer exists."""
     try:
         descriptor = _lock(path, os.O_RDWR, timeout_s)
     except FileNotFoundError:
         return True
     if descriptor is None:
         return False
-    path.unlink()  # held by us, so that no other process holds what is removed
+    path.unlink()  # we hold it, so no other process does
     os.close(descriptor)
     return True
 
 
 def _lock(
-    path: Path, flags: int, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
+    path: Path, flags: int, timeout_s: float, should_give_up: Callable[[], bool] = lambda: False
 ) -> int | None:
-    """Return a descriptor that holds the lock of the file at this path; None if another has it."""
-    import fcntl  # Windows has none; only the training library runs there
+    import fcntl  # not on Windows, where only the training library runs
 
     deadline = time.monotonic() + timeout_s
     while True:
@@ -64,27 +64,27 @@ def _lock(
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            if is_hopeless() or time.monotonic() > deadline:
+            if should_give_up() or time.monotonic() > deadline:
                 return None
             time.sleep(_POLL_S)
             continue
-        if _is_at(path, descriptor):
+        if _is_file_at(path, descriptor):
             return descriptor
-        os.close(descriptor)  # another process has removed that file since we opened it
+        os.close(descriptor)  # another process has deleted that file since we opened it
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def _is_file_at(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
 
 
-def _name_holder(descriptor: int) -> None:
-    name = asdict(Process.of(os.getpid()))
-    with suppress(OSError):  # the disk is full: the lock holds without a name
+def _write_holder(descriptor: int) -> None:
+    holder = asdict(Process.of(os.getpid()))
+    with suppress(OSError):  # the disk is full: the lock is valid without it
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(name).encode(), 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def is_locked(path: Path) -> bool:
@@ -107,9 +107,8 @@ def is_locked(path: Path) -> bool:
 def holder_of(path: Path) -> Process | None:
     """Return the process that holds this lock file.
 
-    It may be one of another computer, if the file is on a drive that both have. None if no process
-    holds it, or one that its file does not name: it took the lock just now, or is of an older
-    version.
+    On a shared drive it may be a process of another computer. None if no process holds it, or if
+    the file does not contain its holder: it has just taken the lock, or is of an older version.
     """
     if not is_locked(path):
         return None

@@ -35,37 +35,37 @@ _SQUASHED = (
     ": where a file system gives away what users make (NFS with all_squash does), nothing is safe "
     "from them, so take a folder on a disk of this computer"
 )
-_seen: dict[Path, tuple[int, ...]] = {}  # state of folders that passed the checks
+_passed: dict[Path, tuple[int, ...]] = {}  # folders that passed the checks, and their state
 
 
 def make_private(folder: Path, remedy: str) -> None:
     """Make the folder if it does not exist, and make it private to the user.
 
     Args:
-        remedy: What the user can do if that fails; the end of the message.
+        remedy: What the user can do if that fails: the end of the error message.
 
     Raises:
-        DetError: It is not the user's, or another user could replace it.
-        OSError: It cannot be made.
+        DetError: The folder belongs to another user, or another user could replace it.
+        OSError: The folder cannot be made.
     """
-    if folder in _seen and _seen[folder] == _marks(folder):
+    if folder in _passed and _passed[folder] == _state(folder):
         return
     for path in [*reversed(folder.parents), folder]:
         if not os.path.lexists(path):
             _check(path, remedy, find_problem_above)
             path.mkdir(mode=0o700, exist_ok=True)
-            _check(path, remedy, _find_squasher)
-    _check(folder, remedy, find_problem_above, _find_problem_of)
-    _seen[folder] = _marks(folder)
+            _check(path, remedy, _find_changed_owner)
+    _check(folder, remedy, find_problem_above, _find_problem_with)
+    _passed[folder] = _state(folder)
 
 
-def _check(folder: Path, remedy: str, *looks: Callable[[Path], str]) -> None:
-    for look in looks if _IS_POSIX else ():
-        if problem := look(folder):
+def _check(folder: Path, remedy: str, *finders: Callable[[Path], str]) -> None:
+    for find in finders if _IS_POSIX else ():
+        if problem := find(folder):
             raise DetError(f"{problem}; {remedy}")
 
 
-def _marks(folder: Path) -> tuple[int, ...]:
+def _state(folder: Path) -> tuple[int, ...]:
     try:
         info = os.stat(folder)
     except OSError:
@@ -74,11 +74,11 @@ def _marks(folder: Path) -> tuple[int, ...]:
 
 
 def find_problem_above(folder: Path) -> str:
-    """Return how another user could replace the folder, which may not exist; "" if none can."""
+    """Return how another user could replace the folder; "" if none can. It need not exist."""
     trusted = {0, os.geteuid(), _owner_of(_home())}
     for path in [*folder.parents, folder]:
         if not os.path.lexists(path):
-            continue  # it does not exist yet
+            continue
         info = path.lstat()
         if stat.S_ISLNK(info.st_mode) and info.st_uid not in trusted:
             return f"{path} is a link of {_user(info.st_uid)}, who could lead us anywhere"
@@ -93,7 +93,10 @@ def find_problem_above(folder: Path) -> str:
 
 
 def find_open(*folders: Path) -> Path | None:
-    """Return the first folder, before the user's home, in which every user can replace entries."""
+    """Return the first of `folders` in which every user can replace entries, else None.
+
+    The user's home and what is above it are not checked: the search stops there.
+    """
     home = _home()
     for path in folders:
         if home.is_relative_to(path):
@@ -108,7 +111,7 @@ def _home() -> Path:
     return Path(os.path.realpath(os.path.join("/", os.path.expanduser("~"))))
 
 
-def _find_problem_of(folder: Path) -> str:
+def _find_problem_with(folder: Path) -> str:
     info = folder.stat()
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is no folder"
@@ -120,17 +123,17 @@ def _find_problem_of(folder: Path) -> str:
     os.chmod(folder, 0o700)
     if folder.stat().st_mode & _OTHERS:
         return f"{folder} cannot be made private: its file system keeps no permissions"
-    return _find_stranger(folder) if info.st_mode & _OTHERS_WRITE else ""
+    return _find_foreign_entry(folder) if info.st_mode & _OTHERS_WRITE else ""
 
 
-def _find_squasher(folder: Path) -> str:
-    """Return what to do if a folder that we have just made is not ours; "" if it is."""
+def _find_changed_owner(folder: Path) -> str:
+    """Return an error message if a folder that we have just made is not ours; "" if it is."""
     owner = folder.stat().st_uid
     is_ours = owner == os.geteuid()
     return "" if is_ours else f"{folder} was made just now and is {_user(owner)}'s{_SQUASHED}"
 
 
-def _find_stranger(folder: Path) -> str:
+def _find_foreign_entry(folder: Path) -> str:
     with os.scandir(folder) as entries:
         for entry in entries:
             owner = entry.stat(follow_symlinks=False).st_uid
@@ -146,8 +149,8 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
     """Open a file of ours and return its descriptor; with O_CREAT a new file has mode 0600.
 
     Raises:
-        DetError: It is a link, or not ours.
-        OSError: It cannot be opened.
+        DetError: The file is a link, or belongs to another user.
+        OSError: The file cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | _NO_LINKS, 0o600)

@@ -1,10 +1,10 @@
 """The paths of our files. Folders have mode 0700, files 0600.
 
-    runtime_dir()   master.json feeder-PID.lock                      gone after a reboot
+    runtime_dir()   master.json feeder-PID.lock                      may be deleted at a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
 
-The locks are beside what they protect, so that no second master can open the database.
-`DET_JUPYTER_HOME` moves both; tests use it to run beside the user's own master.
+Lock files are in the same folder as what they protect: no second master can open the database.
+`DET_JUPYTER_HOME` moves both folders; tests set it to run beside the user's own master.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def _private(folder: Path) -> Path:
 
 def runtime_dir() -> Path:
     """Return the folder of the files by which our programs find each other."""
-    return _private(_place("runtime"))
+    return _private(_folder("runtime"))
 
 
 def data_dir() -> Path:
     """Return the folder of permanent files: database, blobs, runs, checkpoints."""
-    return _private(_place("data"))
+    return _private(_folder("data"))
 
 
-def _place(kind: Literal["data", "runtime"]) -> Path:
-    """Return the path of a folder: below DET_JUPYTER_HOME, or else below Jupyter's."""
+def _folder(kind: Literal["data", "runtime"]) -> Path:
+    """Return the path of a folder: below DET_JUPYTER_HOME if it is set, else below Jupyter's."""
     try:
         if home := os.environ.get(HOME_VARIABLE):
             return Path(home).expanduser() / kind
@@ -69,12 +69,12 @@ def log_dir() -> Path:
 
 
 def master_output() -> Path:
-    """Return the file of the master's output, beside its log."""
+    """Return the file with what the master prints, which is not its log."""
     return log_dir() / "master.out"
 
 
 def agent_log() -> Path:
-    """Return the file of the agent's log and output."""
+    """Return the file with the agent's log and what it prints."""
     return log_dir() / "agent.log"
 
 
@@ -84,22 +84,22 @@ def master_file() -> Path:
 
 
 def master_lock() -> Path:
-    """Return the file that the one master holds locked while it lives."""
+    """Return the lock file of the user's master, of which there is only one."""
     return data_dir() / "master.lock"
 
 
 def agent_lock() -> Path:
-    """Return the file that the one agent of this computer holds locked while it lives."""
+    """Return the lock file of this computer's agent, of which there is only one."""
     return data_dir() / "agent.lock"
 
 
 def feeder_lock(pid: int) -> Path:
-    """Return the file that a Jupyter Server's feeder holds locked while it lives."""
+    """Return the lock file of the feeder of the Jupyter Server with this pid."""
     return runtime_dir() / f"feeder-{pid}.lock"
 
 
 def feeder_locks() -> list[Path]:
-    """Return the locks of all feeders, also of those that have ended."""
+    """Return the lock files of all feeders, also of those that have exited."""
     return sorted(runtime_dir().glob("feeder-*.lock"))
 
 
@@ -109,7 +109,7 @@ def pools_file() -> Path:
 
 
 def find_full_folder() -> str:
-    """Return which of our folders has no space, and what to do; "" if all have."""
+    """Return an error message if one of our folders is on a full disk; "" if none is."""
     for folder in (data_dir, log_dir, runtime_dir):
         if why := why_no_room(folder()):
             return (
@@ -120,7 +120,7 @@ def find_full_folder() -> str:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file of the user, with mode 0600 if it is new; for `open(..., opener=...)`."""
+    """Open a file of the user, with mode 0600 if it is new. Use as `open(..., opener=...)`."""
     return open_own(path, flags)
 
 
@@ -128,8 +128,8 @@ def read_private(path: Path) -> str:
     """Return the text of a file of the user.
 
     Raises:
-        DetError: It is a link, or another user's.
-        OSError: It cannot be read, or does not exist.
+        DetError: The file is a link, or belongs to another user.
+        OSError: The file cannot be read, or does not exist.
     """
     with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
         return file.read()
@@ -138,7 +138,7 @@ def read_private(path: Path) -> str:
 def write_private(path: Path, content: str | bytes) -> None:
     """Write a 0600 file atomically: a reader sees the old content or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)  # of a process with this pid that was killed
+    scratch.unlink(missing_ok=True)  # left by a killed process that had our pid
     descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -146,7 +146,7 @@ def write_private(path: Path, content: str | bytes) -> None:
 
 
 def find_missing_folder(folder: str) -> str | None:
-    """Return what to do if the folder that ranks run in is not there; None if it is."""
+    """Return an error message if the folder that ranks are to run in is missing, else None."""
     if os.path.isdir(folder):
         return None
     return (

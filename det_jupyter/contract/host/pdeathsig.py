@@ -1,4 +1,4 @@
-"""Ends a process when its parent dies (Linux)."""
+"""PR_SET_PDEATHSIG: the kernel kills a process when its parent exits (Linux only)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
-def die_with(parent_pid: int) -> None:
-    """Have this process killed when its parent dies. Call it first in a new child.
+def kill_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent exits. Call it first in a new child.
 
-    For Linux the parent is the thread that forked, so that has to be the main thread. Does nothing
-    on other systems, where ranks watch the lifeline.
+    Linux watches the thread that forked, so the parent must have forked in its main thread. Does
+    nothing on other systems, where ranks watch the lifeline.
 
     Raises:
-        OSError: The system refuses.
+        OSError: prctl has failed.
     """
     if sys.platform != "linux":
         return
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent_pid:  # it died before prctl
+    if os.getppid() != parent_pid:  # the parent exited before prctl
         os._exit(1)

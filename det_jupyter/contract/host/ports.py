@@ -1,4 +1,4 @@
-"""Ports for programs that have to be given one. Light to import: launchers use it."""
+"""A free port. Imports only `socket`, since launchers use it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free at this moment, on the host's interface; "" means all."""
+    """Return a TCP port that is free now on the interface `host` ("": all interfaces)."""
     with socket.socket() as server:
         server.bind((host, 0))
         port: int = server.getsockname()[1]

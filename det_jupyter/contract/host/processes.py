@@ -1,10 +1,9 @@
 """Identity and state of processes.
 
-A pid may be given to a later process, and another computer has its own, so a process is identified
-by its pid, its birth and the name of its computer. Nothing is looked up by a pid alone that came
-from another process: such a pid is in a Process. psutil
-computes the birth from the wall clock, so a step of the clock (NTP, a laptop that wakes) moves it.
-On Linux the birth is in ticks since the computer started, with the id of that start.
+Pids are reused, and each computer has its own, so a process is identified by pid, birth and the
+name of its computer. A pid that comes from another process is only used within a Process. psutil
+computes the birth from the wall clock, so a step of the clock (NTP, a laptop that wakes) changes
+it. On Linux the birth is in kernel ticks since boot, with the boot id.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of a computer, and no later one with its pid.
+    """Identity of a process: no later process with its pid equals it.
 
     Args:
-        pid: Its number on that computer.
-        birth: As `birth_of` returns it there.
-        host: As `host_name` returns it there; "": this one, as of versions that did not store it.
+        pid: Its number on its computer.
+        birth: What `birth_of` returns for it there.
+        host: What `host_name` returns there; "" (stored by older versions) is this computer.
     """
 
     pid: int
@@ -40,33 +39,33 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return the process that has this pid here now; without birth if it has ended."""
+        """Return the process that has this pid here now; its birth is "" if there is none."""
         return cls(pid, birth_of(pid) or "", host_name())
 
     @property
     def is_here(self) -> bool:
         """Whether it is, or was, a process of this computer."""
-        # The name of a computer may change while it runs, the id of its start does not.
-        is_of_this_start = bool(boot := _boot_id()) and self.birth.endswith(f"@{boot}")
-        return self.host in ("", host_name()) or is_of_this_start
+        # A computer's name may change while it runs, its boot id does not.
+        is_of_this_boot = bool(boot := _boot_id()) and self.birth.endswith(f"@{boot}")
+        return self.host in ("", host_name()) or is_of_this_boot
 
     @property
     def on_host(self) -> str:
-        """What follows its pid in a message: " on HOST", or "" if that is this computer."""
+        """The end of a message about it: " on HOST", or "" if it is of this computer."""
         return "" if self.is_here else f" on {self.host}"
 
     @property
     def is_alive(self) -> bool:
-        """Whether it lives; False if it is another computer's, where that cannot be seen."""
+        """Whether it runs; False for a process of another computer, which cannot be examined."""
         return self.is_here and birth_of(self.pid) == self.birth
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is stopped (SIGSTOP, a debugger); False if it is another computer's."""
+        """Whether it is stopped (SIGSTOP, a debugger); False for one of another computer."""
         return self.is_here and is_frozen(self.pid)
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it has ended in time."""
+        """Wait until it has exited; return False if it still runs after the timeout."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive:
             if time.monotonic() > deadline:
@@ -75,31 +74,31 @@ class Process:
         return True
 
     def end(self, timeout_s: float) -> bool:
-        """Terminate it, kill it after the timeout or if it is stopped; return whether it ended.
+        """Terminate it, kill it after the timeout or if it is stopped; return whether it exited.
 
-        One of another computer is left alone, and False is returned.
+        A process of another computer gets no signal, and False is returned.
         """
         if not self.is_here:
             return False
-        patience_s = 0.0 if self.is_frozen else timeout_s
-        return self._send(signal.SIGTERM, patience_s) or self._send(signal.SIGKILL, timeout_s)
+        term_timeout_s = 0.0 if self.is_frozen else timeout_s
+        return self._send(signal.SIGTERM, term_timeout_s) or self._send(signal.SIGKILL, timeout_s)
 
-    def _send(self, number: signal.Signals, patience_s: float) -> bool:
+    def _send(self, number: signal.Signals, timeout_s: float) -> bool:
         if self.is_alive:
-            with suppress(ProcessLookupError):  # it ended meanwhile
+            with suppress(ProcessLookupError):  # it has exited meanwhile
                 os.kill(self.pid, number)
-        return self.wait(patience_s)
+        return self.wait(timeout_s)
 
 
 def host_name() -> str:
-    """Return the name of this computer, by which processes of others tell theirs from ours."""
+    """Return the name of this computer."""
     return socket.gethostname()
 
 
 def birth_of(pid: int) -> str | None:
-    """Return an id that no other process with this pid has; None if the process has ended.
+    """Return an id that no other process with this pid has; None if the process has exited.
 
-    A process that waits to be reaped has ended, too.
+    A zombie has exited, too.
     """
     if sys.platform == "linux":
         fields = _stat(pid)
@@ -130,9 +129,9 @@ def is_frozen(pid: int) -> bool:
 
 
 def exit_status_of(pid: int) -> int | None:
-    """Return the status, as of `os.wait`, of our child that waits to be reaped.
+    """Return the status, as of `os.wait`, of a child of ours that is a zombie.
 
-    None if it lives, or the system does not say.
+    None if it still runs, or on systems other than Linux.
     """
     fields = _stat(pid) if sys.platform == "linux" else []
     is_over = len(fields) > _EXIT_STATUS and fields[_STATE] in _ENDED
@@ -140,16 +139,17 @@ def exit_status_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields after the name, which may contain any character; [] without a process."""
+    """Return the fields of /proc/PID/stat after the name; [] if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # also ESRCH, if it ends meanwhile
+    except OSError:  # also ESRCH, if it exits meanwhile
         return []
+    # The name may contain any character, also ")".
     return text.rpartition(")")[2].split()
 
 
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:  # some sandboxes have none; the ticks alone nearly suffice
+    except OSError:  # some sandboxes have none; the ticks alone are nearly unique
         return ""

@@ -1,10 +1,10 @@
-"""Finds and ends the processes of a run, whatever their parents and process groups are by now.
+"""Finds and kills the processes of a run, whatever their parents and process groups are by now.
 
-    it was started as a program           its environment has the run's folder (RUN_VARIABLE)
-    a rank has forked it, and no more     it has the rank's memory, with the control page in it
+    a program that was started            its environment has the run's folder (RUN_VARIABLE)
+    a fork of a rank, without exec        it has mapped the rank's control page
 
-The second are found on Linux only. What a script has forked may have left its session and closed
-all its files, as daemons do.
+Forks are found on Linux only. A process that a script has forked may have left its session and
+closed all its files, as daemons do.
 """
 
 from __future__ import annotations
@@ -22,26 +22,30 @@ from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 _POLL_S = 0.01
 
 
-def end_all_of(run: RunDir, timeout_s: float = 5.0) -> list[int]:
-    """Kill every process of the run but the calling one; return the pids of those that ended.
+def kill_run_processes(run: RunDir, timeout_s: float = 5.0) -> list[int]:
+    """Kill all processes of a run except the caller; return the pids of those that exited.
 
     Takes 0.1 ms per process of the computer.
     """
     return _end_all(str(run.path), os.fsencode(run.control), timeout_s)[0]
 
 
-def end_all_below(runs: Path, timeout_s: float = 5.0) -> tuple[list[int], list[int]]:
-    """Kill every process of all runs but the calling one.
+def kill_processes_below(runs: Path, timeout_s: float = 5.0) -> tuple[list[int], list[int]]:
+    """Kill all processes of all runs in the folder `runs`, except the caller.
 
-    Return the pids of those that ended, and of those that did not in time.
+    The agent must have exited: it has mapped the control pages, too, and would be killed.
 
-    Their agent must have ended, as it has the control pages in its memory, too.
+    Returns:
+        The pids of those that exited, and of those that did not within the timeout.
     """
     return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s)
 
 
-def all_below(runs: Path) -> list[int]:
-    """Return the pids of all runs' processes; their agent must have ended, as above."""
+def pids_below(runs: Path) -> list[int]:
+    """Return the pids of the processes of all runs in the folder `runs`.
+
+    While the agent runs, its own pid is among them.
+    """
     below = f"{runs}{os.sep}"
     return [process.pid for process in _find(below, os.fsencode(below), psutil.pids())]
 
@@ -60,14 +64,14 @@ def _end_all(folder: str, mapped: bytes, timeout_s: float) -> tuple[list[int], l
 
 
 def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:
-    """Return those of these processes that belong to the run, without the calling one."""
+    """Return the processes among `pids` that belong to the run, except the caller."""
     return _find(str(run.path), os.fsencode(run.control), pids)
 
 
 def _find(folder: str, mapped: bytes, pids: Iterable[int]) -> list[psutil.Process]:
     found = []
     for pid in pids:
-        with suppress(psutil.Error, OSError):  # of another user, or it has ended
+        with suppress(psutil.Error, OSError):  # of another user, or it has exited
             process = psutil.Process(pid)
             if pid != os.getpid() and _belongs(process, folder, mapped):
                 found.append(process)
@@ -75,15 +79,17 @@ def _find(folder: str, mapped: bytes, pids: Iterable[int]) -> list[psutil.Proces
 
 
 def _belongs(process: psutil.Process, folder: str, mapped: bytes) -> bool:
-    """Return whether the process works in a folder of runs, or has a file of it in memory.
+    """Return whether a process belongs to a run.
 
     Args:
-        folder: A run's; if it ends with a separator, all runs' in it.
+        folder: The run's folder, which is compared with RUN_VARIABLE; if it ends with a
+            separator, any run in it counts.
+        mapped: A part of a path; a process that has mapped such a file belongs to the run.
     """
     named = process.environ().get(RUN_VARIABLE, "")
     if named == folder or (folder.endswith(os.sep) and named.startswith(folder)):
         return True
     with suppress(FileNotFoundError):  # not Linux
-        # psutil's `memory_maps` has the kernel count all pages: 0.9 ms, where this takes 0.04
+        # psutil's `memory_maps` has the kernel count all pages: [m] 0.9 ms instead of 0.04
         return mapped in Path(f"/proc/{process.pid}/maps").read_bytes()
     return False

@@ -1,23 +1,23 @@
 """The folder of one run (one allocation), which the agent and the ranks share.
 
 runs/<allocation id>/
-    plan.json            the GangPlan, written before anything is started
+    plan.json            the GangPlan, written before any process is started
     control              the control page
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
-    work/                a copy of the context directory, which the ranks work in
+    work/                copy of the context directory: the working directory of the ranks
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
-    ranks.json           pids and births, once started
-    exit.json            the GangExited, once over
-    closed               exists while the folder is removed, after the master has everything
+    ranks.json           pids and births, written when the ranks have been started
+    exit.json            the GangExited, written when they have exited
+    closed               marks a folder that is being deleted: the master has all of it
 
 Standard library only, as launchers use it.
 
-A rank's environment has its devices, its place, its checkpoint and the user's secrets. What
-outlives the run must not begin in it: a master that a script starts would pass all of that on to
-every later run. So the environment has, as JSON, what was there before (BEFORE_VARIABLE): the
-value of each variable that was changed; null if it was not set.
+A rank's environment contains its devices, its rank, its checkpoint and the user's secrets. A
+process that outlives the run must not inherit them: a master that a script starts would pass them
+on to every later run. So BEFORE_VARIABLE contains, as JSON, the former value of each variable that
+was changed; null if it was not set.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from pathlib import Path
 
 from det_jupyter.contract.host.paths import private_opener
 
-# By these a process finds the run that it works for, though a script or a launcher has started it:
-# the run's folder with its plan, the data folder, and how its ranks meet (see GangSpec). Ranks of
-# an entrypoint that is started once per computer have them in their environment.
+# By these a process finds its run, even if a script or a launcher has started it: the run's
+# folder, the data folder, and how the ranks find each other (`store` and `secret` of GangSpec).
 RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
 DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
 STORE_VARIABLE = "DET_JUPYTER_STORE"
@@ -42,7 +41,7 @@ BEFORE_VARIABLE = "DET_JUPYTER_BEFORE"
 
 
 class _File:
-    """A file of a run, by its name in the folder."""
+    """Attribute of RunDir: the path of a file with this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,7 +52,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class RunDir:
-    """Names of the files of one run."""
+    """The paths of the files of one run."""
 
     path: Path
 
@@ -86,20 +85,20 @@ def run_dir(data_dir: Path, allocation_id: str) -> RunDir:
 
 
 def append(journal: Path, lines: str) -> None:
-    """Add whole lines to the journal of a rank, from another process.
+    """Append whole lines to the journal of a rank, from another process.
 
     Raises:
         OSError: They cannot be written.
     """
     with open(journal, "ab+", opener=private_opener) as file:
-        # The rank may have died while it wrote a record.
+        # The rank may have been killed while it wrote a record.
         if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
             lines = f"\n{lines}"
         file.write(lines.encode())
 
 
 def describe_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the value of BEFORE_VARIABLE.
+    """Return the value of BEFORE_VARIABLE for an environment that was changed to `now`.
 
     >>> describe_before({"A": "1", "B": "2"}, {"A": "1", "B": "3", "C": "4"})
     '{"B": "2", "C": null}'
@@ -109,14 +108,14 @@ def describe_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def without_run(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment as it was before the run; the same outside of runs.
+    """Return the environment as it was before the run; outside of a run, an equal one.
 
     >>> without_run({"A": "1", "B": "3", "C": "4", BEFORE_VARIABLE: '{"B": "2", "C": null}'})
     {'A': '1', 'B': '2'}
     """
     found = dict(environ)
     changed: dict[str, str | None] = {}
-    with suppress(ValueError, TypeError):  # it was changed
+    with suppress(ValueError, TypeError):  # not the JSON that we wrote
         changed = dict(json.loads(found.pop(BEFORE_VARIABLE, "{}")))
     for name, value in changed.items():
         if value is None:

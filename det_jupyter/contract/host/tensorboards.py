@@ -1,4 +1,4 @@
-"""TensorBoards that run in the background: a file for each, which names its process.
+"""Registry of the TensorBoards that run in the background: a folder for each.
 
 `det tensorboard` starts, lists and ends them; `det master stop --everything` ends all of a home.
 """
@@ -16,19 +16,19 @@ from pathlib import Path
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import Process
 
-_PATIENCE_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A TensorBoard.
+    """A TensorBoard that `det tensorboard` started.
 
     Args:
-        id: Its number.
+        id: Its number, which is also the name of its folder.
         pid, birth, host: The process that writes the event files and has started TensorBoard.
-        url: Where it serves.
-        experiments, trials: What it shows.
-        logdir: Where the event files are.
+        url: Address of its page.
+        experiments, trials: Ids of what it shows.
+        logdir: Folder of the event files.
         started_at: UTC epoch seconds.
     """
 
@@ -44,14 +44,14 @@ class Board:
 
     @property
     def process(self) -> Process:
-        """See `pid`."""
+        """The process that `pid`, `birth` and `host` identify."""
         return Process(self.pid, self.birth, self.host)
 
     def end(self) -> bool:
-        """End it and forget it; return whether it has ended."""
-        if not self.process.end(_PATIENCE_S):
+        """Terminate its process and delete its folder; return whether the process has exited."""
+        if not self.process.end(_EXIT_TIMEOUT_S):
             return False
-        shutil.rmtree(folder_of(self.id), ignore_errors=True)
+        shutil.rmtree(board_folder(self.id), ignore_errors=True)
         return True
 
 
@@ -59,37 +59,37 @@ def _root() -> Path:
     return paths.data_dir() / "tensorboards"
 
 
-def folder_of(number: int) -> Path:
+def board_folder(number: int) -> Path:
     """Return the folder of a TensorBoard."""
     return _root() / str(number)
 
 
-def log_of(number: int) -> Path:
-    """Return what a TensorBoard and the process that writes its files have printed."""
-    return folder_of(number) / "log"
+def board_log(number: int) -> Path:
+    """Return the file with the output of a TensorBoard and of its event file writer."""
+    return board_folder(number) / "log"
 
 
-def new_folder() -> int:
-    """Make a folder for a TensorBoard, and return its number."""
+def make_board_folder() -> int:
+    """Make the folder of a new TensorBoard and return its number."""
     _root().mkdir(mode=0o700, exist_ok=True)
     number = max(map(int, filter(str.isdecimal, os.listdir(_root()))), default=0)
     while True:
         number += 1
-        with suppress(FileExistsError):  # another one starts at the same time
-            folder_of(number).mkdir(mode=0o700)
+        with suppress(FileExistsError):  # another process has just taken this number
+            board_folder(number).mkdir(mode=0o700)
             return number
 
 
-def keep(board: Board) -> None:
-    """Write the file of a TensorBoard."""
-    paths.write_private(folder_of(board.id) / "board.json", json.dumps(asdict(board)))
+def save(board: Board) -> None:
+    """Write `board.json` into the folder of a TensorBoard."""
+    paths.write_private(board_folder(board.id) / "board.json", json.dumps(asdict(board)))
 
 
-def boards() -> Iterator[Board]:
-    """Yield those that run, oldest first; forgets those that have ended."""
+def running_boards() -> Iterator[Board]:
+    """Yield the TensorBoards that run, oldest first; delete the folders of those that exited."""
     found = [path for path in _root().glob("*/board.json") if path.parent.name.isdecimal()]
     for path in sorted(found, key=lambda path: int(path.parent.name)):
-        with suppress(OSError, ValueError, TypeError):  # it is removed now, or damaged
+        with suppress(OSError, ValueError, TypeError):  # deleted meanwhile, or damaged
             board = Board(**json.loads(path.read_text(encoding="utf-8")))
             if board.process.is_alive or not board.process.is_here:
                 yield board

@@ -22,17 +22,17 @@ from typing import Any
 
 from det_jupyter.client.event_files import EventFiles, check_installed, write_event_files
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.pdeathsig import die_with
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.ports import free_port
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import without_run
 from det_jupyter.contract.host.tensorboards import (
     Board,
-    boards,
-    folder_of,
-    keep,
-    log_of,
-    new_folder,
+    board_folder,
+    board_log,
+    make_board_folder,
+    running_boards,
+    save,
 )
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError, NotFound, UsageError
@@ -74,7 +74,7 @@ def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
             port = [] if given.port is None else ["--port", str(given.port)]
             command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(root), *port]
             parent = os.getpid()
-            process = subprocess.Popen(command, preexec_fn=lambda: die_with(parent))
+            process = subprocess.Popen(command, preexec_fn=lambda: kill_with_parent(parent))
             try:
                 return process.wait()
             finally:
@@ -111,14 +111,14 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _start_in_background(given: Any, experiments: list[int], trials: list[int]) -> str:
-    number = new_folder()
-    logdir = str(Path(given.logdir or folder_of(number) / "events").expanduser().resolve())
+    number = make_board_folder()
+    logdir = str(Path(given.logdir or board_folder(number) / "events").expanduser().resolve())
     port = given.port or free_port()
     url = f"http://localhost:{port}/"
     shown = [*map(str, experiments)] if experiments else ["--trial-ids", *map(str, trials)]
     command = [sys.executable, "-m", "det_jupyter", "tensorboard", "start", *shown]
     command += ["--foreground", "--logdir", logdir, "--port", str(port)]
-    with open(log_of(number), "wb", opener=paths.private_opener) as out:
+    with open(board_log(number), "wb", opener=paths.private_opener) as out:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ def _start_in_background(given: Any, experiments: list[int], trials: list[int]) 
         logdir=logdir,
         started_at=time.time(),
     )
-    keep(board)
+    save(board)
     try:
         _await_serving(process, board)
     except BaseException:
@@ -171,7 +171,7 @@ def _await_serving(process: subprocess.Popen[bytes], board: Board) -> None:
         else:
             time.sleep(_POLL_S)
             continue
-        with open(log_of(board.id), encoding="utf-8", errors="replace") as file:
+        with open(board_log(board.id), encoding="utf-8", errors="replace") as file:
             last = "".join(deque(file, maxlen=_NUM_LOG_LINES))
         raise DetError(f"{problem}; it printed at last:\n{last.rstrip()}")
 
@@ -196,7 +196,7 @@ def list_all(call: Call) -> str:
             date(board.started_at),
             board.logdir,
         )
-        for board in boards()
+        for board in running_boards()
     ]
     header = ("ID", "Experiments", "Trials", "URL", "Started", "Folder")
     return written(
@@ -229,7 +229,7 @@ def kill(call: Call) -> str:
 
 
 def _find(number: int) -> Board:
-    found = {board.id: board for board in boards()}
+    found = {board.id: board for board in running_boards()}
     if number not in found:
         existing = ", ".join(map(str, found)) or "none"
         raise NotFound(f"there is no TensorBoard {number}; there are: {existing}")

@@ -27,7 +27,11 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.host.daemons import raise_file_limit
-from det_jupyter.contract.host.pending_connections import HEAD_BYTES, MOST_WAITING, Waiting
+from det_jupyter.contract.host.pending_connections import (
+    HEAD_BYTES,
+    MOST_PENDING,
+    PendingConnections,
+)
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, Hello, MasterState
 from det_jupyter.front.pages.codec import to_text
 from det_jupyter.front.pages.hub import Hub
@@ -53,7 +57,7 @@ class Feeder:
         self._connection = connection
         self.tabs: set[Callable[[str], None]] = set()  # senders, for the frame `master`
         most_files, _ = raise_file_limit()
-        self.waiting = Waiting(IOStream.close, most=min(MOST_WAITING, most_files // 4))
+        self.waiting = PendingConnections(IOStream.close, most=min(MOST_PENDING, most_files // 4))
         self.instance = uuid.uuid4().hex
         self.hub = Hub(connection)
         self.questions = Questions(connection)
@@ -166,7 +170,7 @@ class BoundedServer(HTTPServer):
         waiting: The connections without a request with the token; it drops the oldest.
     """
 
-    def initialize(self, app: Application, waiting: Waiting[IOStream]) -> None:  # type: ignore[override]
+    def initialize(self, app: Application, waiting: PendingConnections[IOStream]) -> None:  # type: ignore[override]
         """See HTTPServer."""
         super().initialize(app, max_header_size=HEAD_BYTES, max_body_size=HEAD_BYTES)
         self._waiting = waiting

@@ -21,7 +21,11 @@ from operator import methodcaller
 import uvicorn
 
 from det_jupyter.contract.host.daemons import raise_file_limit
-from det_jupyter.contract.host.pending_connections import HEAD_BYTES, MOST_WAITING, Waiting
+from det_jupyter.contract.host.pending_connections import (
+    HEAD_BYTES,
+    MOST_PENDING,
+    PendingConnections,
+)
 from det_jupyter.master.http.guard import Guard
 
 # asyncio accepts up to `backlog` connections in one iteration of its loop. Each may wait for a
@@ -59,8 +63,10 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=3,
         )
         config.load()
-        most = min(MOST_WAITING, most_files // 4)
-        waiting: Waiting[asyncio.Transport] = Waiting(methodcaller("abort"), most=most)
+        most = min(MOST_PENDING, most_files // 4)
+        waiting: PendingConnections[asyncio.Transport] = PendingConnections(
+            methodcaller("abort"), most=most
+        )
         config.http_protocol_class = with_bounds(config.http_protocol_class, waiting)
         super().__init__(config)
         self._on_started = on_started
@@ -77,7 +83,7 @@ class Server(uvicorn.Server):
 
 
 def with_bounds(
-    parser: type[asyncio.Protocol], waiting: Waiting[asyncio.Transport]
+    parser: type[asyncio.Protocol], waiting: PendingConnections[asyncio.Transport]
 ) -> type[asyncio.Protocol]:
     """Return a subclass of uvicorn's connection protocol that closes slow or oversized heads.
 

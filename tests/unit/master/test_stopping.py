@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.processes import Process, birth_of
-from det_jupyter.contract.host.tensorboards import Board, keep, new_folder
+from det_jupyter.contract.host.tensorboards import Board, make_board_folder, save
 from det_jupyter.errors import DetError
 from det_jupyter.master import stopping
 
@@ -52,11 +52,11 @@ def test_an_agent_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_all_that_survives_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    number, pid = new_folder(), os.getpid()
+    number, pid = make_board_folder(), os.getpid()
     birth = birth_of(pid) or ""
-    keep(Board(id=number, pid=pid, birth=birth, url="", experiments=[], trials=[], logdir="",
+    save(Board(id=number, pid=pid, birth=birth, url="", experiments=[], trials=[], logdir="",
                started_at=0.0))  # fmt: skip
-    monkeypatch.setattr(stopping, "end_all_below", lambda runs: ([1], [2, 3]))
+    monkeypatch.setattr(stopping, "kill_processes_below", lambda runs: ([1], [2, 3]))
     with pytest.raises(DetError) as refusal:
         stopping.end_everything()
     for named in ("(pid 2)", "(pid 3)", f"TensorBoard {number} (pid {pid})"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host import disk_space, paths
-from det_jupyter.contract.host.tensorboards import boards, folder_of, new_folder
+from det_jupyter.contract.host.tensorboards import board_folder, make_board_folder, running_boards
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_a_stray_folder_beside_those_of_tensorboards_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    stray = folder_of(new_folder()).with_name("mine")
+    stray = board_folder(make_board_folder()).with_name("mine")
     stray.mkdir()
     (stray / "board.json").write_text("{}")
-    assert list(boards()) == []
+    assert list(running_boards()) == []
     assert stray.is_dir()

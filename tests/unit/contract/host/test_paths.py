@@ -20,7 +20,7 @@ def test_lock_has_one_holder_until_it_lets_go(tmp_path: Path) -> None:
     assert held is not None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert take_lock(path, timeout_s=0) is None
-    assert take_lock(path, timeout_s=3600, is_hopeless=lambda: True) is None
+    assert take_lock(path, timeout_s=3600, should_give_up=lambda: True) is None
     os.close(held)
     again = take_lock(path, timeout_s=0)
     assert again is not None
@@ -52,7 +52,7 @@ def test_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
         os.close(held)
         return False
 
-    taken = take_lock(path, timeout_s=3600, is_hopeless=let_go_at_the_second_look)
+    taken = take_lock(path, timeout_s=3600, should_give_up=let_go_at_the_second_look)
     assert taken is not None
     os.close(taken)
 

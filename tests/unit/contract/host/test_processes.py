@@ -117,9 +117,9 @@ def test_a_tensorboard_of_another_computer_stays_listed(
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     board = tensorboards.Board(
-        id=tensorboards.new_folder(), **asdict(elsewhere(os.getpid())), url="", experiments=[],
-        trials=[], logdir="", started_at=0.0,
+        id=tensorboards.make_board_folder(), **asdict(elsewhere(os.getpid())), url="",
+        experiments=[], trials=[], logdir="", started_at=0.0,
     )  # fmt: skip
-    tensorboards.keep(board)
-    assert list(tensorboards.boards()) == [board]
+    tensorboards.save(board)
+    assert list(tensorboards.running_boards()) == [board]
     assert not board.end()
