@@ -80,7 +80,7 @@ _TYPES: dict[Refusal, str] = {
 }
 _REFUSED = {name: refusal for refusal, names in _TYPES.items() for name in names.split()}
 _ALLOWED = {"_io.BytesIO", "_io.StringIO"}  # files in memory only
-_HANDLE_MODULES = ("client", "notebook", "session", "server")
+_HANDLE_MODULES = ("client.", "connection.", "front.")
 # Database drivers are many; nearly all of them call these classes alike, and none can be pickled.
 _DATABASE_NAMES = ("connection", "cursor", "engine", "session")
 
