@@ -211,8 +211,9 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
 
 def _has_work(service: Service) -> bool:
     """Whether something runs, or can start by itself; a paused experiment cannot."""
-    active = service.machine.state.living_experiments()
-    return service.machine.indexes.has_holding or any(e.state is not State.PAUSED for e in active)
+    machine = service.machine
+    unfinished = machine.state.unfinished_experiments()
+    return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)
 
 
 def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:

@@ -29,7 +29,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.front.notebook.handles.show import STATIC_DIR
-from det_jupyter.master.machine.rules.configurations import complete
+from det_jupyter.master.machine.rules.configurations import resolve_config
 from det_jupyter.view import ViewState, build_view_state, render_html
 from det_jupyter.view.build.results import Compared
 from det_jupyter.view.build.side_by_side import build_comparison
@@ -126,7 +126,7 @@ def log_page() -> dict[str, Any]:
 
 def answers() -> dict[str, Any]:
     """Return what the kernel answers, by the type of the question."""
-    config, origins = complete(
+    config, origins = resolve_config(
         {"name": "digits", "entrypoint": "DigitsTrial", "hyperparameters": {"lr": 0.05},
          "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 6}}},
         {"resources": {"slots_per_trial": 2}},

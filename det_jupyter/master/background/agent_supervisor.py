@@ -112,16 +112,16 @@ async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything
     service.begin_to_leave()
     if everything:
         await _end_experiments(service)
-    if everything or not service.machine.indexes.has_holding:
+    if everything or not service.machine.indexes.any_holds_slots:
         await _dismiss_agents(service, supervisor)
     service.end_streams()
 
 
 async def _end_experiments(service: Service) -> None:
-    for experiment in service.machine.state.living_experiments():
+    for experiment in service.machine.state.unfinished_experiments():
         service.apply(Kill(experiment_id=experiment.id))
     deadline = asyncio.get_running_loop().time() + _GANGS_S
-    while service.machine.indexes.has_holding and service.links.connected():
+    while service.machine.indexes.any_holds_slots and service.links.connected():
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
             logger.warning("some ranks did not end in %g s", _GANGS_S)

@@ -28,7 +28,7 @@ _FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
 
 async def consult(service: Service, samplers: Samplers) -> None:
     """Answer questions until cancelled; first those that an earlier master left open."""
-    for question in service.machine.pending():
+    for question in service.machine.pending_questions():
         if isinstance(question, ConsultSampler):
             service.questions.put_nowait(question)
     while True:

@@ -29,8 +29,8 @@ from det_jupyter.master.http.routes_changes import check_working_directory
 from det_jupyter.master.machine.model.events import ContinueRequested
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
-    complete,
-    effective_config,
+    effective_config_view,
+    resolve_config,
 )
 from det_jupyter.master.machine.rules.continuing import check_continuable
 from det_jupyter.master.service.log_patterns import check_patterns
@@ -71,7 +71,7 @@ def experiment_routes(service: Service) -> APIRouter:
         document = experiment.config
         if changes:
             seed = experiment.settings.reproducibility.experiment_seed
-            config, _ = complete(changes, experiment.config, default_seed=seed)
+            config, _ = resolve_config(changes, experiment.config, default_seed=seed)
             await check_patterns(config)
             document = config.to_document()
         else:
@@ -95,7 +95,7 @@ def _add_code_and_config(routes: APIRouter, service: Service) -> None:
     @routes.get("/experiments/{experiment_id}/config", response_model=EffectiveConfig)
     async def config(experiment_id: Whole) -> Response:
         """Return an experiment's effective configuration, with the origin of each value."""
-        return JsonResponse(effective_config(service.machine.state.experiment(experiment_id)))
+        return JsonResponse(effective_config_view(service.machine.state.experiment(experiment_id)))
 
 
 def _add_templates(routes: APIRouter, service: Service) -> None:

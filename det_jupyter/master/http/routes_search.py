@@ -23,7 +23,7 @@ from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
-from det_jupyter.master.machine.rules.configurations import complete, continuation
+from det_jupyter.master.machine.rules.configurations import continuation_config, resolve_config
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.sampling.samplers import check_sampler
@@ -76,7 +76,7 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
         return existing
     trial = service.machine.state.trial(trial_id)
     source = service.machine.state.experiment(trial.experiment_id)
-    config, origins = continuation(source, trial, body.length)
+    config, origins = continuation_config(source, trial, body.length)
     service.apply(
         ExperimentSubmitted(
             config=config,
@@ -97,7 +97,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     name = request.template
     template = service.find_template(name).config if name is not None else None
     seed = secrets.randbelow(MAX_SEED + 1)
-    config, _ = complete(
+    config, _ = resolve_config(
         request.config, template, default_seed=seed, storage=service.default_storage
     )
     await check_sampler(config)

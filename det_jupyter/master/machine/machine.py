@@ -3,10 +3,11 @@
     Machine.handle(event, now) -> commands
 
 is the only way its state changes. It does no I/O, reads no clock, and draws only random numbers
-that derive from an experiment's seed: the same events give the same state and commands, always.
-That is what makes a restart safe: restore a snapshot, then handle the later events again.
+that derive from an experiment's seed: the same events always give the same state and commands. So
+the state can be restored after a restart: load a snapshot, and handle the later events again.
 
-Events come from users, samplers, agents, ranks and the clock; HANDLERS says what handles each.
+Events come from users, samplers, agents, ranks and the master itself; HANDLERS maps each to its
+handler.
 
     destination   commands
     agents        StartGang, ExtendGang, PassOrders, SignalGang, KillGang, CloseRun
@@ -14,21 +15,22 @@ Events come from users, samplers, agents, ranks and the clock; HANDLERS says wha
     sampler       ConsultSampler
 
 Rules
- 1. A handler checks first and changes after: an event that is refused has changed nothing. One
-    that fails half way spoils the machine, which is then made anew (giving_up.py, restoring.py).
- 2. The tables of lifecycle.py say which state may follow which; outcome.py says what the end of a
-    gang means; searching.py when trials are made and experiments end.
- 3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
-    commanded again.
- 4. A trial has one allocation at a time. News of another allocation changes nothing.
- 5. After each event, no trial waits that may start (`_place_waiting`); wait_reasons.py says why
-    of each that waits.
- 6. What an event costs does not grow with the number of trials that are over: look-ups hold what
-    waits, runs and is not over (queue.py, indexes.py), and searches stay in memory (turn.py).
-    Where something changed that the scheduler decides by, it grows with what waits and runs.
+ 1. A handler checks first and changes afterwards: an event that is refused has changed nothing. If
+    a handler fails half way, the machine must be rebuilt (giving_up.py, restoring.py).
+ 2. The tables in lifecycle.py list the allowed transitions; outcome.py decides what the end of a
+    gang means; searching.py when trials are created and experiments end.
+ 3. Every command is safe to repeat. When an agent registers, commands that it may have missed are
+    sent again.
+ 4. A trial has one allocation at a time. Events about another allocation change nothing.
+ 5. After each event, no trial waits that could start (`_run_scheduler`); wait_reasons.py computes
+    why each of the others waits.
+ 6. The cost of an event does not grow with the number of trials that are over: look-ups contain
+    those that wait, run or are not over (queue.py, indexes.py), and searches stay in memory
+    (turn.py). An event after which the scheduler must decide costs more the more trials wait or
+    run.
 
-Prior art: distributed's scheduler state machine; its transition methods are here tables, and
-handlers by the source of the event.
+Prior art: distributed's scheduler state machine. Its transition methods are tables here, and
+handlers grouped by subject.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
-from det_jupyter.master.machine.rules.placing import carry_out
-from det_jupyter.master.machine.rules.searching import ask
+from det_jupyter.master.machine.rules.placing import apply_decisions
+from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
 from det_jupyter.scheduler.model import Decisions
 from det_jupyter.scheduler.snapshot import Snapshot
@@ -113,7 +115,7 @@ class Machine:
     """See the module's docstring.
 
     Args:
-        state: Of an earlier machine; None: empty.
+        state: The state of an earlier machine; None: an empty state.
     """
 
     def __init__(self, state: MachineState | None = None) -> None:
@@ -122,23 +124,23 @@ class Machine:
         self.queue = Queue(self.state)
         self.searches = Searches()
         self._changes = Changes()
-        self._failures: list[Exception] = []
+        self._scheduler_errors: list[Exception] = []
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Bring the state forward by one event and return what has to be done.
+        """Update the state by one event, and return the commands that follow.
 
         Raises:
-            ConfigError: An experiment that can never run; nothing has changed.
+            ConfigError: The experiment can never run; nothing has changed.
             NotFound: The event is about an experiment that does not exist; nothing has changed.
-            Conflict: The event does not fit the state; nothing has changed.
-            HandlerFailed: Anything else. The state may be half changed: `take_over` another one.
+            Conflict: The state does not allow the event; nothing has changed.
+            HandlerFailed: Any other error. The state may be half changed: `take_over` another.
         """
         self.state.seq += 1
         turn = Turn(self.state, self.indexes, self.queue, self.searches, now)
-        self._changes, self._failures = turn.changes, turn.failures
+        self._changes, self._scheduler_errors = turn.changes, turn.scheduler_errors
         try:
             HANDLERS[type(event)](turn, event)
-            _place_waiting(turn)
+            _run_scheduler(turn)
         except HandlerFailed:
             raise
         except Exception as error:
@@ -150,49 +152,49 @@ class Machine:
         return turn.commands
 
     def take_over(self, other: Machine) -> None:
-        """Take the state of another machine, which is not to be used any more."""
+        """Replace this machine's state by that of another, which must not be used any more."""
         self.state, self.indexes = other.state, other.indexes
         self.queue, self.searches = other.queue, other.searches
-        self._changes, self._failures = Changes(), []
+        self._changes, self._scheduler_errors = Changes(), []
 
     def changes(self) -> Changes:
-        """Return what the last event touched."""
+        """Return what the last event has changed."""
         return self._changes
 
-    def failures(self) -> list[Exception]:
-        """Return what passes of the scheduler raised in the last event."""
-        return self._failures
+    def scheduler_errors(self) -> list[Exception]:
+        """Return the errors that the scheduler raised during the last event."""
+        return self._scheduler_errors
 
     def dump(self) -> str:
-        """Return the whole state as JSON, from which another machine goes on as this one would."""
-        self.searches.write_into(self.state)
+        """Return the whole state as JSON. A machine with that state behaves as this one does."""
+        self.searches.store_snapshots_in(self.state)
         try:
             return self.state.model_dump_json()
         finally:
-            self.searches.take_back(self.state)
+            self.searches.clear_snapshots_in(self.state)
 
-    def pending(self) -> list[Command]:
-        """Return the questions to samplers and pruners that were not answered yet."""
+    def pending_questions(self) -> list[Command]:
+        """Return the questions to samplers and pruners that have no answer yet."""
         turn = Turn(self.state, self.indexes, self.queue, self.searches, now=0.0)
-        for experiment in self.state.living_experiments():
-            ask(turn, experiment, self.searches.of(experiment).pending())
+        for experiment in self.state.unfinished_experiments():
+            consult(turn, experiment, self.searches.of(experiment).pending())
         return turn.commands
 
 
-def _place_waiting(turn: Turn) -> None:
-    """Decide anew about every pool, if something has changed, and carry it out."""
+def _run_scheduler(turn: Turn) -> None:
+    """Decide about every pool and apply the decisions, if anything they depend on has changed."""
     if turn.queue.version == turn.queue.decided:
         return
     for name in turn.state.pool_configs:
-        carry_out(turn, _decide(turn, name))
+        apply_decisions(turn, _decide(turn, name))
     turn.queue.decided = turn.queue.version
 
 
 def _decide(turn: Turn, name: str) -> Decisions:
-    """Decide about a pool: an experiment that makes a pass raise must not stop the others.
+    """Run the scheduler for a pool; an experiment that makes it raise must not block the others.
 
-    If a pass works without the experiment that it looked at, that one is given up. Else nothing
-    starts in this pool until something changes; then it is tried again.
+    If it succeeds without the experiment that it was examining, that experiment is given up.
+    Otherwise nothing starts in this pool until something changes; then it is tried again.
     """
     while True:
         snapshot = turn.queue.snapshot(name)
@@ -201,21 +203,21 @@ def _decide(turn: Turn, name: str) -> Decisions:
         except PassFailed as failed:
             error = failed.__cause__
             assert isinstance(error, Exception)
-            turn.failures.append(error)
-            what = printable(error_line(error))[:_LONGEST_REASON]
-            culprit = _find_culprit(snapshot, failed.request_id, turn.now)
-            if culprit is None:
-                turn.queue.stuck[name] = what
+            turn.scheduler_errors.append(error)
+            reason = printable(error_line(error))[:_LONGEST_REASON]
+            at_fault = _find_experiment_at_fault(snapshot, failed.request_id, turn.now)
+            if at_fault is None:
+                turn.queue.stuck[name] = reason
                 return Decisions()
-            what = f"a pass of the scheduler ({what})"
-            on_news_set_aside(turn, NewsSetAside(experiment_id=culprit, what=what, is_fatal=True))
+            what = f"a pass of the scheduler ({reason})"
+            on_news_set_aside(turn, NewsSetAside(experiment_id=at_fault, what=what, is_fatal=True))
         else:
             turn.queue.stuck.pop(name, None)
             return decisions
 
 
-def _find_culprit(snapshot: Snapshot, request_id: str, now: float) -> int | None:
-    """Return the experiment that a failed pass looked at, if one without it works."""
+def _find_experiment_at_fault(snapshot: Snapshot, request_id: str, now: float) -> int | None:
+    """Return the experiment that was being examined, if the scheduler succeeds without it."""
     if not request_id:
         return None
     group = snapshot.waiting[request_id].group

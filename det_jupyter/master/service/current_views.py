@@ -80,7 +80,7 @@ class Views:
             self._machine.state,
             reasons.progress,
             experiment,
-            living=self._machine.indexes.living(experiment.id),
+            living=self._machine.indexes.unfinished_trials(experiment.id),
             sentence=reasons.sentence,
             verdict_of=self._store.verdict,
             last_seq=self._store.feed.last_seq,
@@ -94,7 +94,7 @@ class Views:
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots, without what limits them."""
         state, indexes = self._machine.state, self._machine.indexes
-        numbers = {trial.id for agent_id in state.agents for trial in indexes.holding(agent_id)}
+        numbers = {t.id for agent_id in state.agents for t in indexes.trials_on_agent(agent_id)}
         reasons = self.reasons(0)
         return [
             trial_view(state.trials[number], reasons.progress, reasons.sentence)

@@ -44,7 +44,7 @@ from det_jupyter.contract.values.bounds import Count
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
-from det_jupyter.master.machine.rules.log_policies import is_settled, policies_of
+from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
 from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
@@ -218,7 +218,7 @@ class _Intake:
         logs.add(self._transaction.now, printed=printed, **place)
         for policy in source.policies:
             found = self._transaction.machine.state.find_allocation(source.allocation_id)
-            if found is None or is_settled(found[1], policy.action, source.rank):
+            if found is None or is_applied(found[1], policy.action, source.rank):
                 continue
             line = self._transaction.matcher.first_in(
                 source.experiment_id, policy.pattern, printed.lines

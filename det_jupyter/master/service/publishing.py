@@ -164,7 +164,7 @@ class Publisher:
             state,
             self.progress,
             experiment,
-            living=self._machine.indexes.living(experiment_id),
+            living=self._machine.indexes.unfinished_trials(experiment_id),
             sentence=self._sentence,
             with_trials=False,
         )

@@ -42,7 +42,10 @@ from det_jupyter.master.machine.model.events import (
     ExperimentSubmitted,
     Request,
 )
-from det_jupyter.master.machine.rules.configurations import complete, unknown_template
+from det_jupyter.master.machine.rules.configurations import (
+    resolve_config,
+    unknown_template_message,
+)
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import Bell
@@ -86,7 +89,7 @@ class Service:
     def _give_up_what_cannot_be_read(self) -> None:
         """Give up experiments that this version cannot read: each of their events would fail."""
         with self._transaction() as transaction:
-            for experiment in self.machine.state.living_experiments():
+            for experiment in self.machine.state.unfinished_experiments():
                 try:
                     self.machine.searches.of(experiment)
                 except Exception as error:
@@ -159,7 +162,7 @@ class Service:
         """
         if (known := self.submitted(request.key)) is not None:
             return known
-        config, origins = complete(
+        config, origins = resolve_config(
             request.config,
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
@@ -187,7 +190,7 @@ class Service:
 
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""
-        found = self.machine.indexes.submitted(key)
+        found = self.machine.indexes.find_submitted(key)
         return None if found is None else self.views.experiment(found)
 
     def find_template(self, name: str) -> TemplateView:
@@ -199,7 +202,7 @@ class Service:
         template = self.store.template(name)
         if template is None:
             known = [template.name for template in self.store.templates()]
-            raise NotFound(unknown_template(name, known))
+            raise NotFound(unknown_template_message(name, known))
         return template
 
     # agents

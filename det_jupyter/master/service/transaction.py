@@ -219,7 +219,7 @@ class Transaction:
             raise
         seq = state.seq
         logger.info("event %d: %s", seq, _in_brief(event))
-        for error in self.machine.failures():
+        for error in self.machine.scheduler_errors():
             logger.error("event %d: a pass of the scheduler failed", seq, exc_info=error)
         self.store.history.add_event(seq, self.now, event.model_dump_json())
         if numbers != (state.last_experiment_id, state.last_trial_id):

@@ -120,7 +120,7 @@ def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
 
 def held_on(agent_id: str, indexes: Indexes) -> Iterator[tuple[Trial, Allocation, int, SlotView]]:
     """Yield trial, allocation, rank and slot of each rank on an agent."""
-    for trial in indexes.holding(agent_id):
+    for trial in indexes.trials_on_agent(agent_id):
         if (held := trial.allocation) is not None:
             for rank, (home, slot) in enumerate(zip(held.agent_ids, held.slots, strict=True)):
                 if home == agent_id:

@@ -103,7 +103,7 @@ def _wanted(states: list[str]) -> set[str]:
 def _words_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
     state = experiment.state
     if state is State.ACTIVE:
-        is_running = any(trial.holds_slots for trial in indexes.living(experiment.id))
+        is_running = any(trial.holds_slots for trial in indexes.unfinished_trials(experiment.id))
         return (state, _RUNNING if is_running else _QUEUED)
     return (state, _STOPPING) if state.startswith(_STOPPING) else (state,)
 
@@ -125,7 +125,7 @@ def _row(
 ) -> ExperimentRow:
     config = experiment.config
     best = _best_trial(state, experiment)
-    living = indexes.living(experiment.id)
+    living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
     return ExperimentRow.built_from(

@@ -156,7 +156,7 @@ def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
 
 def job_entries(machine: Machine) -> list[JobEntry]:
     """Return the experiments that are not over, in the order in which they are served."""
-    living = machine.state.living_experiments()
+    living = machine.state.unfinished_experiments()
     living.sort(key=lambda e: (machine.state.pool_of(e), e.priority, e.position, e.id))
     entries: list[JobEntry] = []
     ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before
@@ -169,7 +169,7 @@ def job_entries(machine: Machine) -> list[JobEntry]:
 
 def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) -> JobEntry:
     name = machine.state.pool_of(experiment)
-    trials = machine.indexes.living(experiment.id)
+    trials = machine.indexes.unfinished_trials(experiment.id)
     num_running = sum(trial.holds_slots for trial in trials)
     num_waiting = sum(
         trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
@@ -195,7 +195,7 @@ def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
     holding = {
         trial.id: trial
         for agent_id in machine.state.agents
-        for trial in machine.indexes.holding(agent_id)
+        for trial in machine.indexes.trials_on_agent(agent_id)
     }
     entries = [_task_entry(machine, trial, None) for trial in holding.values()]
     for name in machine.state.pool_configs:

@@ -107,8 +107,8 @@ def _listed(indexes: Indexes, state: MachineState) -> object:
         for agent_id in trial.allocation.agent_ids
     }
     return (
-        {agent_id: [trial.id for trial in indexes.holding(agent_id)] for agent_id in agents},
-        indexes.has_holding,
-        {i: [trial.id for trial in indexes.living(i)] for i in state.experiments},
-        {each.key: indexes.submitted(each.key) for each in state.experiments.values()},
+        {agent_id: [t.id for t in indexes.trials_on_agent(agent_id)] for agent_id in agents},
+        indexes.any_holds_slots,
+        {i: [trial.id for trial in indexes.unfinished_trials(i)] for i in state.experiments},
+        {each.key: indexes.find_submitted(each.key) for each in state.experiments.values()},
     )

@@ -13,10 +13,10 @@ from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
-    complete,
-    continuation,
-    effective_config,
-    unknown_template,
+    continuation_config,
+    effective_config_view,
+    resolve_config,
+    unknown_template_message,
 )
 from tests.unit.view.view_samples import capsule
 
@@ -30,7 +30,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def experiment(**changes: Any) -> Experiment:
-    settings, origins = complete(DOCUMENT | changes, {"max_restarts": 1}, default_seed=7)
+    settings, origins = resolve_config(DOCUMENT | changes, {"max_restarts": 1}, default_seed=7)
     config = settings.to_document()
     return Experiment(
         id=3, config=config, origins=origins, template="base", capsule=capsule(),
@@ -50,7 +50,7 @@ def trial(**changes: Any) -> Trial:
 
 
 def test_the_whole_says_who_gave_what() -> None:
-    settings, origins = complete(DOCUMENT, {"max_restarts": 1}, default_seed=7)
+    settings, origins = resolve_config(DOCUMENT, {"max_restarts": 1}, default_seed=7)
     config = settings.to_document()
     assert config["max_restarts"] == 1
     assert config["reproducibility"] == {"experiment_seed": 7}
@@ -60,7 +60,7 @@ def test_the_whole_says_who_gave_what() -> None:
 
 
 def test_an_effective_configuration_names_its_origins() -> None:
-    found = effective_config(experiment(environment={"image": "some/image"}))
+    found = effective_config_view(experiment(environment={"image": "some/image"}))
     assert found.template == "base"
     (line,) = [line for line in found.yaml.splitlines() if line.startswith("max_restarts")]
     assert line.split() == ["max_restarts:", "1", "#", "template"]
@@ -82,7 +82,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 def test_of_many_templates_some_are_named() -> None:
     names = [f"t{number:02}" for number in range(12)]
-    assert unknown_template("zebra", names) == (
+    assert unknown_template_message("zebra", names) == (
         "there is no template 'zebra'; there are "
         "t00, t01, t02, t03, t04, t05, t06, t07, t08, t09, ..."
     )
@@ -90,7 +90,7 @@ def test_of_many_templates_some_are_named() -> None:
 
 def test_a_trial_is_trained_on_with_constants() -> None:
     hparams = {"lr": 0.5, "net": {"depth": 2}, "table": {"type": "a value", "of": 1}}
-    config, origins = continuation(experiment(), trial(hparams=hparams), {"epochs": 12})
+    config, origins = continuation_config(experiment(), trial(hparams=hparams), {"epochs": 12})
     assert config["searcher"]["name"] == "single"
     assert config["searcher"]["max_length"] == {"epochs": 12}
     assert config["name"] == "Cat, trial 5 trained on"
@@ -104,29 +104,29 @@ def test_a_trial_is_trained_on_with_constants() -> None:
 
 
 def test_without_a_length_a_trial_is_trained_as_far_as_its_search_goes() -> None:
-    config, _ = continuation(experiment(), trial(), None)
+    config, _ = continuation_config(experiment(), trial(), None)
     assert config["searcher"]["max_length"] == {"epochs": 8}
     by_time = {
         "name": "async_halving", "metric": "error", "max_trials": 4, "num_rungs": 2,
         "time_metric": "batches", "max_time": 90,
     }  # fmt: skip
-    config, _ = continuation(experiment(searcher=by_time), trial(), None)
+    config, _ = continuation_config(experiment(searcher=by_time), trial(), None)
     assert config["searcher"]["max_length"] == {"batches": 90}
     by_tokens = by_time | {"time_metric": "tokens", "max_length": {"epochs": 3}}
-    config, _ = continuation(experiment(searcher=by_tokens), trial(), None)
+    config, _ = continuation_config(experiment(searcher=by_tokens), trial(), None)
     assert config["searcher"]["max_length"] == {"epochs": 3}
 
 
 def test_a_trial_that_trains_or_a_length_that_is_none_is_refused() -> None:
     running = Allocation(id="3.5.1", run=1, state=AllocationState.RUNNING, queued_at=1.0)
     with pytest.raises(Conflict, match="trial 5 trains now; kill it first"):
-        continuation(experiment(), trial(allocation=running), 4)
+        continuation_config(experiment(), trial(allocation=running), 4)
     with pytest.raises(
         ConfigError, match=r"length: got \{'parsecs': 1\}, expected exactly one of"
     ):
-        continuation(experiment(), trial(), {"parsecs": 1})
+        continuation_config(experiment(), trial(), {"parsecs": 1})
     with pytest.raises(ConfigError, match=r"searcher.max_length: "):
-        continuation(experiment(), trial(), 0)
+        continuation_config(experiment(), trial(), 0)
 
 
 def test_a_trial_is_not_trained_to_where_it_is() -> None:
@@ -134,5 +134,5 @@ def test_a_trial_is_not_trained_to_where_it_is() -> None:
     done = trial(latest_checkpoint=trained, target=Length("epochs", 8), is_resting=True)
     for length in (4, {"batches": 64}, {"epochs": 8}):
         with pytest.raises(Conflict, match=r"trial 5 has trained (64 batches|8 epochs) already"):
-            continuation(experiment(), done, length)
-    continuation(experiment(), done, {"batches": 65})
+            continuation_config(experiment(), done, length)
+    continuation_config(experiment(), done, {"batches": 65})

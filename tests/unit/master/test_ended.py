@@ -279,7 +279,7 @@ def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted(
     world = world_after(saved(10))
     world.tell(*(submitted().model_copy(update={"key": key}) for key in ("a", "", "b")))
     for machine in (world.machine, restarted(world).machine):
-        assert [machine.indexes.submitted(key) for key in ("a", "b", "c", "")] == [
+        assert [machine.indexes.find_submitted(key) for key in ("a", "b", "c", "")] == [
             2,
             4,
             None,
@@ -287,7 +287,7 @@ def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted(
         ]
     world.tell(Cancel(experiment_id=4), Delete(experiment_id=4))
     world.tell(ExperimentDeleted(experiment_id=4))
-    assert world.machine.indexes.submitted("b") is None
+    assert world.machine.indexes.find_submitted("b") is None
 
 
 def test_a_fork_that_needs_no_checkpoint_does_not_keep_its_parent() -> None:

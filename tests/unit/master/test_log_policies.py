@@ -8,7 +8,7 @@ import pytest
 
 from det_jupyter.config import notices, parse_config
 from det_jupyter.master.machine.model.state import Allocation
-from det_jupyter.master.machine.rules.log_policies import describe, is_settled, policies_of
+from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of, policy_label
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
 from tests.problems import said
 from tests.unit.master.machine_world import make_config
@@ -77,16 +77,16 @@ def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
 def test_a_policy_is_called_by_its_name_or_else_by_its_pattern(
     policy: dict[str, Any], words: str
 ) -> None:
-    assert describe(parse_config(with_policies(policy)), "x+") == words
+    assert policy_label(parse_config(with_policies(policy)), "x+") == words
 
 
 def test_a_run_that_is_hopeless_or_excludes_the_agent_is_not_watched_for_that_any_more() -> None:
     allocation = Allocation(id="1.1.1", run=1, queued_at=0.0, agent_ids=["a", "b"], excludes=["b"])
-    assert not is_settled(allocation, "cancel_retries", 0)
-    assert not is_settled(allocation, "exclude_node", 0)
-    assert is_settled(allocation, "exclude_node", 1)
+    assert not is_applied(allocation, "cancel_retries", 0)
+    assert not is_applied(allocation, "exclude_node", 0)
+    assert is_applied(allocation, "exclude_node", 1)
     allocation.is_hopeless = True
-    assert is_settled(allocation, "cancel_retries", 1)
+    assert is_applied(allocation, "cancel_retries", 1)
 
 
 def test_what_works_has_no_notice() -> None:

@@ -19,8 +19,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.events import NewsSetAside
-from det_jupyter.master.machine.rules.configurations import unknown_template
-from det_jupyter.master.machine.rules.continuing import _changed
+from det_jupyter.master.machine.rules.configurations import unknown_template_message
+from det_jupyter.master.machine.rules.continuing import changed_values
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -44,13 +44,13 @@ from tests.unit.master.machine_world import (
     ],
 )
 def test_what_of_a_configuration_is_not_as_it_was(old: Any, new: Any, changed: Any) -> None:
-    assert _changed(old, new) == changed
+    assert changed_values(old, new) == changed
 
 
 @pytest.mark.parametrize(("num", "end"), [(10, "t09"), (11, "t09, ...")])
 def test_as_many_templates_as_there_is_room_for_are_named(num: int, end: str) -> None:
     names = [f"t{number:02}" for number in range(num)]
-    assert unknown_template("zebra", names).endswith(f"t08, {end}")
+    assert unknown_template_message("zebra", names).endswith(f"t08, {end}")
 
 
 def test_a_run_uses_its_slots_as_long_as_it_takes() -> None:

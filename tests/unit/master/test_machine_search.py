@@ -579,7 +579,7 @@ def test_questions_without_an_answer_are_asked_again_after_a_restart(world: Worl
     assert isinstance(search, Scripted)
     search.seen.append("asks")
     machine = Machine(MachineState.model_validate_json(world.machine.dump()))
-    (question,) = machine.pending()
+    (question,) = machine.pending_questions()
     assert isinstance(question, ConsultSampler)
     assert (question.experiment_id, question.index) == (1, 2)
 

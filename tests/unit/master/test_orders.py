@@ -24,10 +24,10 @@ from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.trial_orders import (
     changes_of,
-    end_profiles,
-    note_change,
-    note_trace,
-    pass_orders,
+    close_profiles,
+    record_change,
+    record_trace,
+    send_orders,
     settle_changes,
 )
 
@@ -91,11 +91,11 @@ def test_changes_that_were_not_made_before_the_end_never_will_be() -> None:
 def passed(to: Trial, state: AllocationState | None) -> list[PassOrders]:
     sent: list[PassOrders] = []
     allocation = None if state is None else SimpleNamespace(id="1.1.1", state=state)
-    turn = SimpleNamespace(order=lambda allocation, command: sent.append(command))
+    turn = SimpleNamespace(send_to_gang=lambda allocation, command: sent.append(command))
     ordered = cast(Trial, SimpleNamespace(
         allocation=allocation, changes=to.changes, profiles=to.profiles
     ))  # fmt: skip
-    pass_orders(cast(Turn, turn), ordered)
+    send_orders(cast(Turn, turn), ordered)
     return sent
 
 
@@ -124,9 +124,9 @@ def test_ranks_get_what_they_have_not_answered() -> None:
 
 def test_what_became_of_a_change_is_noted_with_it() -> None:
     own = trial(changes=[change(1), change(2), change(3)])
-    note_change(own, ChangeMade(at=2.0, order_id=2, steps_completed=40, text="lr 1 → 0.5"))
-    note_change(own, ChangeMade(at=2.0, order_id=3, steps_completed=40, error="no"))
-    note_change(own, ChangeMade(at=2.0, order_id=9, steps_completed=40))
+    record_change(own, ChangeMade(at=2.0, order_id=2, steps_completed=40, text="lr 1 → 0.5"))
+    record_change(own, ChangeMade(at=2.0, order_id=3, steps_completed=40, error="no"))
+    record_change(own, ChangeMade(at=2.0, order_id=9, steps_completed=40))
     noted = [(each.steps_completed, each.text, each.error) for each in own.changes]
     assert noted == [(None, "", ""), (40, "lr 1 → 0.5", ""), (None, "", "no")]
 
@@ -135,7 +135,7 @@ def test_a_profile_has_one_trace_of_each_of_its_ranks_in_their_order() -> None:
     own = trial(profiles=[profile(1, 0, 2), profile(2, 1)])
     for rank, path in ((2, "b"), (0, "a"), (0, "again"), (1, "not asked for")):
         saved = TraceSaved(at=2.0, order_id=1, first=0, steps=3, path=path)
-        note_trace(own, rank, saved)
+        record_trace(own, rank, saved)
     assert [(each.rank, each.path) for each in own.profiles[0].traces] == [(0, "a"), (2, "b")]
     assert own.profiles[0].is_over
     assert own.profiles[1].traces == []
@@ -143,7 +143,7 @@ def test_a_profile_has_one_trace_of_each_of_its_ranks_in_their_order() -> None:
 
 def test_the_traces_that_a_run_did_not_write_never_come() -> None:
     own = trial(profiles=[profile(1, 0, 1, traces=[TraceView(rank=1, path="b")]), profile(2, 0)])
-    end_profiles(own)
+    close_profiles(own)
     error = "the run ended before the trace was written"
     traces = [[(each.rank, each.path, each.error) for each in p.traces] for p in own.profiles]
     assert traces == [[(0, "", error), (1, "b", "")], [(0, "", error)]]

@@ -11,10 +11,10 @@ from det_jupyter.contract.run.journal import RankFailure, RunEnded
 from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.machine.rules.outcome import (
     Outcome,
+    count_repeats,
     find_failure,
-    in_the_same_way,
-    is_hopeless,
     judge,
+    will_repeat,
 )
 
 Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
@@ -211,9 +211,9 @@ def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
 ) -> None:
     told: FailureView | None = None
     for batch in batches:
-        told = in_the_same_way(crash(code, batch=batch), told, since_checkpoint=False)
+        told = count_repeats(crash(code, batch=batch), told, since_checkpoint=False)
     assert told is not None
-    assert is_hopeless(told) is hopeless
+    assert will_repeat(told) is hopeless
 
 
 @pytest.mark.parametrize(
@@ -239,11 +239,11 @@ def test_a_failure_with_a_checkpoint_in_between_is_the_same_in_the_same_batch(
         FailureView(rank=0, exit_code=1, error=error, where="line 2", at=9.0, batch=batch)
         for batch, error in (before, now)
     )
-    told = in_the_same_way(second, first, since_checkpoint=True)
+    told = count_repeats(second, first, since_checkpoint=True)
     assert told.times == times
-    assert is_hopeless(told) is (times == 2)
+    assert will_repeat(told) is (times == 2)
     other_place = second.model_copy(update={"where": "line 3"})
-    assert in_the_same_way(other_place, first, since_checkpoint=True).times == 1
+    assert count_repeats(other_place, first, since_checkpoint=True).times == 1
 
 
 def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from det_jupyter.config.storages import Storage
 from det_jupyter.contract.messages import CheckpointView
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.master.machine.rules.retention import kept
+from det_jupyter.master.machine.rules.retention import select_kept
 
 Bank = list[CheckpointView]
 _NUMBERS = st.integers(min_value=0, max_value=4)
@@ -77,7 +77,7 @@ DOCUMENTED: Bank = [
     ],
 )
 def test_the_documented_table(policy: tuple[int, int, int], expected: set[int]) -> None:
-    assert kept(DOCUMENTED, *keep(*policy)) == {str(number) for number in expected}
+    assert select_kept(DOCUMENTED, *keep(*policy)) == {str(number) for number in expected}
 
 
 @pytest.mark.parametrize(
@@ -96,20 +96,20 @@ def test_the_documented_table(policy: tuple[int, int, int], expected: set[int]) 
 def test_one_trial_that_gets_worse(policy: tuple[int, int, int], deleted: set[int]) -> None:
     bank = [checkpoint(number, 1, float(number)) for number in range(1, 5)]
     left = {1, 2, 3, 4} - deleted
-    assert kept(bank, *keep(*policy)) == {str(number) for number in left}
+    assert select_kept(bank, *keep(*policy)) == {str(number) for number in left}
 
 
 def test_larger_is_better_if_the_searcher_says_so() -> None:
     bank = [checkpoint(1, 1, 0.9), checkpoint(2, 1, 0.8)]
-    assert kept(bank, *keep(1, 0, 0, smaller_is_better=False)) == {"1"}
-    assert kept(bank, *keep(1, 0, 0)) == {"2"}
+    assert select_kept(bank, *keep(1, 0, 0, smaller_is_better=False)) == {"1"}
+    assert select_kept(bank, *keep(1, 0, 0)) == {"2"}
 
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
 def test_of_equally_good_ones_the_older_is_kept(smaller_is_better: bool) -> None:
     bank = [checkpoint(n, trial, 0.5) for n, trial in ((1, 2), (2, 1), (3, 1))]
-    assert kept(bank, *keep(1, 0, 0, smaller_is_better=smaller_is_better)) == {"1"}
-    assert kept(bank, *keep(0, 1, 0, smaller_is_better=smaller_is_better)) == {"1", "2"}
+    assert select_kept(bank, *keep(1, 0, 0, smaller_is_better=smaller_is_better)) == {"1"}
+    assert select_kept(bank, *keep(0, 1, 0, smaller_is_better=smaller_is_better)) == {"1", "2"}
 
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
@@ -118,7 +118,7 @@ def test_what_is_no_number_is_never_the_best(
     metric: float | None, smaller_is_better: bool
 ) -> None:
     bank = [checkpoint(1, 1, metric), checkpoint(2, 1, 7.0), checkpoint(3, 1, metric)]
-    assert kept(bank, *keep(3, 3, 0, smaller_is_better=smaller_is_better)) == {"2"}
+    assert select_kept(bank, *keep(3, 3, 0, smaller_is_better=smaller_is_better)) == {"2"}
 
 
 @given(
@@ -131,9 +131,9 @@ def test_no_more_is_kept_than_asked_for_and_more_numbers_never_keep_less(
 ) -> None:
     bank = [checkpoint(n, trial_id, metric) for n, (trial_id, metric) in enumerate(drawn)]
     first, second, third = numbers
-    found = kept(bank, *keep(*numbers, smaller_is_better=smaller))
+    found = select_kept(bank, *keep(*numbers, smaller_is_better=smaller))
     num_trials = len({one.trial_id for one in bank})
     assert len(found) <= first + num_trials * (second + third)
-    assert found <= kept(bank, *keep(first + 1, second, third, smaller_is_better=smaller))
-    assert found <= kept(bank, *keep(first, second + 1, third, smaller_is_better=smaller))
-    assert found <= kept(bank, *keep(first, second, third + 1, smaller_is_better=smaller))
+    assert found <= select_kept(bank, *keep(first + 1, second, third, smaller_is_better=smaller))
+    assert found <= select_kept(bank, *keep(first, second + 1, third, smaller_is_better=smaller))
+    assert found <= select_kept(bank, *keep(first, second, third + 1, smaller_is_better=smaller))

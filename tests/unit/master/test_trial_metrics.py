@@ -14,9 +14,9 @@ from det_jupyter.contract.values.direction import Direction
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.trial_metrics import (
-    forget_metrics,
-    note_divergence,
-    note_metric,
+    drop_later_metrics,
+    record_divergence,
+    record_metric,
 )
 from tests.unit.master.machine_world import CAPSULE
 
@@ -43,10 +43,10 @@ class World:
         self.turn = cast(Turn, SimpleNamespace(state=state, touch=self.touched.append))
 
     def note(self, step: int, metric: float, trial: int = 0) -> None:
-        note_metric(self.turn, self.trials[trial], step, metric)
+        record_metric(self.turn, self.trials[trial], step, metric)
 
     def forget(self, after_step: int, trial: int = 0) -> None:
-        forget_metrics(self.turn, self.trials[trial], after_step)
+        drop_later_metrics(self.turn, self.trials[trial], after_step)
 
     def metrics(self, trial: int = 0) -> tuple[Any, Any]:
         return self.trials[trial].latest_metric, self.trials[trial].best_metric
@@ -94,16 +94,16 @@ def test_a_trial_that_starts_again_loses_what_came_after_its_checkpoint() -> Non
 
 def test_a_divergence_is_noted_once_and_over_when_the_metric_is_finite() -> None:
     trial = World().trials[0]
-    note_divergence(trial, "training", "loss", 7, NAN)
-    note_divergence(trial, "training", "loss", 9, INF)
-    note_divergence(trial, "validation", "loss", 9, -INF)
+    record_divergence(trial, "training", "loss", 7, NAN)
+    record_divergence(trial, "training", "loss", 9, INF)
+    record_divergence(trial, "validation", "loss", 9, -INF)
     assert {key: (each.value, each.since) for key, each in trial.divergences.items()} == {
         "training.loss": ("NaN", 7),
         "validation.loss": ("infinite", 9),
     }
     assert trial.divergence is trial.divergences["training.loss"]
-    note_divergence(trial, "training", "loss", 11, 0.5)
-    note_divergence(trial, "training", "other", 11, 0.5)
+    record_divergence(trial, "training", "loss", 11, 0.5)
+    record_divergence(trial, "training", "other", 11, 0.5)
     assert list(trial.divergences) == ["validation.loss"]
 
 
@@ -122,7 +122,7 @@ def test_alarms_stay_with_what_was_found_up_to_the_checkpoint(
 ) -> None:
     world = World()
     trial = world.trials[0]
-    note_divergence(trial, group, "loss", since, NAN)
+    record_divergence(trial, group, "loss", since, NAN)
     trial.alarms = ["the loss is NaN"]
     world.forget(after_step)
     assert bool(trial.divergences) == stays

@@ -21,14 +21,14 @@ from det_jupyter.master.machine.model.events import (
     DevicesReported,
 )
 from det_jupyter.master.machine.model.state import Agent, Allocation, Trial
-from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
+from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.placing import (
-    make_leave,
-    order_extend,
-    order_leave,
-    order_start,
+    send_start,
+    send_stop,
+    send_target,
+    stop_run,
 )
-from det_jupyter.master.machine.rules.trial_orders import pass_orders
+from det_jupyter.master.machine.rules.trial_orders import send_orders
 
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
@@ -49,11 +49,11 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     for trial, allocation in _held_by(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
             continue  # the agent of its chief carries the whole gang, and reports on it
-        with on_behalf_of(trial.experiment_id):
+        with attribute_errors_to(trial.experiment_id):
             _settle(turn, trial, allocation, lives.get(allocation.id))
     for allocation_id, is_alive in lives.items():
         if is_alive and turn.state.find_allocation(allocation_id) is None:
-            turn.tell(event.agent_id, KillGang(allocation_id=allocation_id))
+            turn.send(event.agent_id, KillGang(allocation_id=allocation_id))
 
 
 def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
@@ -62,18 +62,18 @@ def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | N
         _settle_unknown(turn, trial, allocation)
     elif is_alive and allocation.state is AllocationState.STOPPING:
         at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
-        order_leave(turn, trial, allocation, at_once=at_once)
+        send_stop(turn, trial, allocation, at_once=at_once)
     elif is_alive:
         if trial.target != allocation.planned_target:
-            order_extend(turn, trial, allocation)
-        pass_orders(turn, trial)
+            send_target(turn, trial, allocation)
+        send_orders(turn, trial)
 
 
 def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """An agent has its slots but knows nothing of the run."""
     is_wanted = allocation.state is AllocationState.STARTING and not allocation.ranks
     if is_wanted and _are_offered(turn, allocation):
-        order_start(turn, trial, allocation)
+        send_start(turn, trial, allocation)
     else:
         on_gang_exited(turn, _lost(allocation, turn.now))
 
@@ -111,12 +111,12 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     if lost := turn.state.agents.pop(agent_id, None):
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _held_by(turn, agent_id):
-        with on_behalf_of(trial.experiment_id):
+        with attribute_errors_to(trial.experiment_id):
             if allocation.agent_id == agent_id:
                 on_gang_exited(turn, _lost(allocation, turn.now))
             else:  # the agent of its chief carries it, and reports when all of its ranks are gone
                 turn.touch(trial, "lost some of its slots")  # it queues again, not charged for it
-                make_leave(turn, trial, at_once=True)
+                stop_run(turn, trial, at_once=True)
     turn.queue.note_change()
 
 
@@ -131,7 +131,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
     return [
         (trial, trial.allocation)
-        for trial in turn.indexes.holding(agent_id)
+        for trial in turn.indexes.trials_on_agent(agent_id)
         if trial.allocation is not None
     ]
 

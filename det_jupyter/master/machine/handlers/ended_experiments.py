@@ -32,12 +32,12 @@ from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.retention import (
-    drop,
-    drop_unneeded,
+    delete_checkpoints,
+    delete_unneeded,
+    experiment_deletion,
     find_users,
-    note_deleted,
-    note_partly_deleted,
-    whole_removal,
+    record_deleted,
+    record_partly_deleted,
 )
 from det_jupyter.master.machine.rules.searching import start_search
 
@@ -72,7 +72,7 @@ def on_delete(turn: Turn, event: Delete) -> None:
     move(experiment, State.DELETING)
     experiment.message = ""
     turn.touch(experiment)
-    turn.commands.append(whole_removal(turn.state, experiment))
+    turn.commands.append(experiment_deletion(turn.state, experiment))
 
 
 def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
@@ -96,7 +96,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
         experiment.message = event.error
         turn.touch(experiment)
         return
-    turn.searches.forget(experiment)
+    turn.searches.discard(experiment)
     state = turn.state
     of_it = [uuid for uuid, c in state.checkpoints.items() if c.experiment_id == experiment.id]
     for uuid in of_it:
@@ -122,15 +122,15 @@ def on_set_retention(turn: Turn, event: SetRetention) -> None:
     numbers = event.model_dump(exclude={"kind", "experiment_id", "dry_run"})
     experiment.change_section("checkpoint_storage", numbers)
     turn.touch(experiment)
-    drop_unneeded(turn, experiment)
+    delete_unneeded(turn, experiment)
 
 
 def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
     """Note that files are gone; the checkpoints stay listed."""
-    note_deleted(turn, event.uuids)
-    note_partly_deleted(turn, event.left_bytes)
+    record_deleted(turn, event.uuids)
+    record_partly_deleted(turn, event.left_bytes)
 
 
 def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
     """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
-    drop(turn, event.uuids, event.globs)
+    delete_checkpoints(turn, event.uuids, event.globs)

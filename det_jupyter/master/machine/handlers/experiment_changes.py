@@ -32,10 +32,15 @@ from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
-from det_jupyter.master.machine.rules.placing import make_leave, pause, queue, trials_that_go_on
-from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unknown_pool
-from det_jupyter.master.machine.rules.retention import usable
-from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
+from det_jupyter.master.machine.rules.placing import (
+    pause_experiment,
+    queue_trial,
+    stop_run,
+    trials_not_stopping,
+)
+from det_jupyter.master.machine.rules.queue_checks import find_pool_problem, unknown_pool_message
+from det_jupyter.master.machine.rules.retention import usable_checkpoint
+from det_jupyter.master.machine.rules.searching import end_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.methods import Searcher
 
@@ -78,7 +83,7 @@ def check_pool(
         ConfigError: So it is.
     """
     if name not in state.pool_configs:
-        raise ConfigError([Problem("resources.resource_pool", unknown_pool(name, state))])
+        raise ConfigError([Problem("resources.resource_pool", unknown_pool_message(name, state))])
     slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
     if queue_anyway:
         return
@@ -93,7 +98,7 @@ def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
     if searcher.source_checkpoint_uuid is None:
         return None
     found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
-    ref = None if found is None else usable(turn.state, CheckpointRef.built_from(found))
+    ref = None if found is None else usable_checkpoint(turn.state, CheckpointRef.built_from(found))
     if ref is None:
         given = searcher.source_checkpoint_uuid
         raise ConfigError(
@@ -106,7 +111,7 @@ def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
     trial = turn.state.trials.get(trial_id)
     if trial is None:
         raise ConfigError([Problem(where, f"there is no trial {trial_id}")])
-    latest = usable(turn.state, trial.latest_checkpoint)
+    latest = usable_checkpoint(turn.state, trial.latest_checkpoint)
     if latest is None:
         raise ConfigError([Problem(where, f"trial {trial.id} has no checkpoint to begin with")])
     return latest
@@ -118,7 +123,7 @@ def on_pause(turn: Turn, event: Pause) -> None:
     if experiment.state is State.PAUSED:
         return
     _must_be(experiment, State.ACTIVE, "paused")
-    pause(turn, experiment)
+    pause_experiment(turn, experiment)
 
 
 def on_activate(turn: Turn, event: Activate) -> None:
@@ -130,11 +135,11 @@ def on_activate(turn: Turn, event: Activate) -> None:
     move(experiment, State.ACTIVE)
     experiment.message = ""
     turn.touch(experiment)
-    for trial in trials_that_go_on(turn, experiment):
+    for trial in trials_not_stopping(turn, experiment):
         move(trial, State.ACTIVE)
         turn.touch(trial, "activated")
         if not (trial.holds_slots or trial.is_resting):
-            queue(turn, trial)
+            queue_trial(turn, trial)
 
 
 def on_end(turn: Turn, event: Cancel | Kill) -> None:
@@ -148,16 +153,16 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
             return  # it is over, or ending in this way or a sharper one
         move(experiment, stopping)
         turn.touch(experiment)
-    for trial in turn.indexes.living(experiment.id):
+    for trial in turn.indexes.unfinished_trials(experiment.id):
         if stopping not in TRANSITIONS[trial.state]:
             continue  # it ends in a sharper way already
         move(trial, stopping)
         turn.touch(trial, str(stopping))
-        make_leave(turn, trial, at_once=is_kill)
+        stop_run(turn, trial, at_once=is_kill)
         if not trial.holds_slots:
             trial.exit_reason = ExitReason.CANCELED
             end_trial(turn, trial)
-    conclude_if_drained(turn, experiment)
+    end_if_drained(turn, experiment)
 
 
 def _must_be(experiment: Experiment, state: State, verb: str) -> None:
@@ -220,7 +225,7 @@ def _find_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
 def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     """Move the times of all experiments that are not over, with their trials and checkpoints."""
     state, by_s = turn.state, event.by_s
-    for experiment in state.living_experiments():
+    for experiment in state.unfinished_experiments():
         _move(experiment, by_s, "created_at", "held_since")
         turn.touch(experiment)
         for trial in turn.state.trials_of(experiment):

@@ -26,13 +26,13 @@ from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Conflict, NotFound, Problem
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.placing import stop_run
 from det_jupyter.master.machine.rules.queue_checks import (
     anchor_id_of,
+    find_move_problem,
     find_queue_problems,
-    find_wrong_move,
-    find_wrong_values,
-    place_of,
+    find_value_problems,
+    queue_entry,
 )
 from det_jupyter.scheduler.lane import moved_beside
 
@@ -42,7 +42,7 @@ def on_change_resources(turn: Turn, event: ChangeResources) -> None:
     experiment = _living(turn, event.experiment_id)
     if not event.given():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
-    if found := list(find_wrong_values(turn.state, experiment, event)):
+    if found := list(find_value_problems(turn.state, experiment, event)):
         raise ConfigError([Problem(where, problem) for where, problem in found])
     _change_resources(turn, experiment, event)
 
@@ -51,8 +51,8 @@ def on_move_in_queue(turn: Turn, event: MoveInQueue) -> None:
     """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
     experiment = _living(turn, event.experiment_id)
     anchor = _living(turn, anchor_id_of(event))
-    places = {each.id: place_of(turn.state, each) for each in (experiment, anchor)}
-    if problem := find_wrong_move(turn.state, experiment.id, anchor.id, places):
+    places = {each.id: queue_entry(turn.state, each) for each in (experiment, anchor)}
+    if problem := find_move_problem(turn.state, experiment.id, anchor.id, places):
         raise Conflict(problem)
     _move(turn, experiment, event)
 
@@ -81,7 +81,7 @@ def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResource
         _change_pool(turn, experiment, change.resource_pool)
     _note_in_config(experiment, change)
     turn.touch(experiment)
-    for trial in turn.indexes.living(experiment.id):
+    for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED:
             turn.touch(trial)
     if experiment.max_slots is not None:
@@ -92,7 +92,7 @@ def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
     """Have as many trials leave as hold too much now, the newest first."""
     holding = [
         (allocation.started_at or 0.0, trial)
-        for trial in turn.indexes.living(experiment.id)
+        for trial in turn.indexes.unfinished_trials(experiment.id)
         if (allocation := trial.allocation) is not None
         and allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
     ]
@@ -102,15 +102,15 @@ def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
             return
         too_many -= experiment.slots_per_trial
         turn.touch(trial, "its experiment may hold fewer slots now")
-        make_leave(turn, trial, at_once=False)
+        stop_run(turn, trial, at_once=False)
 
 
 def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
     """Waiting trials wait in the new pool; running ones save, leave, and queue there."""
     experiment.pool = pool
-    for trial in turn.indexes.living(experiment.id):
+    for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.holds_slots and trial.state is State.ACTIVE and not trial.is_resting:
-            make_leave(turn, trial, at_once=False)
+            stop_run(turn, trial, at_once=False)
 
 
 def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
@@ -162,10 +162,10 @@ def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
     turn.queue.note_change()
     if event.enabled or event.drain:
         return
-    for trial in turn.indexes.holding(agent.id):
+    for trial in turn.indexes.trials_on_agent(agent.id):
         if _stands_on(trial, agent.id, chosen):
             turn.touch(trial, f"its slots on {agent.id} were disabled")
-            make_leave(turn, trial, at_once=False)
+            stop_run(turn, trial, at_once=False)
 
 
 def _stands_on(trial: Trial, agent_id: str, slot_ids: set[int]) -> bool:
@@ -183,7 +183,7 @@ def on_set_pools(turn: Turn, event: SetPools) -> None:
     names = {pool.pool_name for pool in parsed.pools}
     used = {
         experiment.pool: experiment
-        for experiment in turn.state.living_experiments()
+        for experiment in turn.state.unfinished_experiments()
         if experiment.pool not in names
     }
     if used:

@@ -52,25 +52,29 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Allocation, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.giving_up import end_given_up
-from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
+from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
 from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
     Outcome,
+    count_repeats,
+    failure_after_losses,
     find_failure,
-    in_the_same_way,
-    is_hopeless,
     judge,
-    lost_too_often,
+    will_repeat,
 )
-from det_jupyter.master.machine.rules.placing import count_held, pause, queue
-from det_jupyter.master.machine.rules.retention import note_deleted
+from det_jupyter.master.machine.rules.placing import add_held_time, pause_experiment, queue_trial
+from det_jupyter.master.machine.rules.retention import record_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
-    judge_validation,
     on_target_reached,
+    report_validation,
 )
-from det_jupyter.master.machine.rules.trial_metrics import note_divergence, note_metric
-from det_jupyter.master.machine.rules.trial_orders import end_profiles, note_change, note_trace
+from det_jupyter.master.machine.rules.trial_metrics import record_divergence, record_metric
+from det_jupyter.master.machine.rules.trial_orders import (
+    close_profiles,
+    record_change,
+    record_trace,
+)
 from det_jupyter.searcher import ExitReason
 
 _LINE_SHOWN = 200  # characters of a line that fits
@@ -136,7 +140,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # It was asked to leave, and nothing that is worth saving is lost now.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
-            note_deleted(turn, [record.uuid])
+            record_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
@@ -147,9 +151,9 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case Notice():
             _note(trial, record)
         case TraceSaved():
-            note_trace(trial, event.rank, record)
+            record_trace(trial, event.rank, record)
         case ChangeMade():
-            note_change(trial, record)
+            record_change(trial, record)
         case _:
             assert_never(record)
     turn.touch(trial)
@@ -181,18 +185,20 @@ def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
         return
     trial, _ = found
     if event.metric is not None:
-        note_metric(turn, trial, event.steps_completed, event.metric)
+        record_metric(turn, trial, event.steps_completed, event.metric)
         _note_in_checkpoints(turn, trial, event.steps_completed, event.metric)
     turn.touch(trial)
     if not is_stopping(trial.state):
-        judge_validation(turn, trial, time=event.time, metric=event.metric)
+        report_validation(turn, trial, time=event.time, metric=event.metric)
 
 
 def on_loss_reported(turn: Turn, event: LossReported) -> None:
     """Note whether the training diverges."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is not None:
-        note_divergence(found[0], "training", event.metric, event.steps_completed - 1, event.value)
+        record_divergence(
+            found[0], "training", event.metric, event.steps_completed - 1, event.value
+        )
         turn.touch(found[0])
 
 
@@ -210,11 +216,11 @@ def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric:
 def on_log_matched(turn: Turn, event: LogMatched) -> None:
     """Note what a line of a run means for the trial's next one; see log_policies.py."""
     found = turn.state.find_allocation(event.allocation_id)
-    if found is None or is_settled(found[1], event.action, event.rank):
+    if found is None or is_applied(found[1], event.action, event.rank):
         return
     trial, allocation = found
     line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
-    policy = describe(turn.state.experiment(trial.experiment_id).settings, event.pattern)
+    policy = policy_label(turn.state.experiment(trial.experiment_id).settings, event.pattern)
     agent_id = agent_of(allocation, event.rank)
     if event.action == "cancel_retries":
         allocation.is_hopeless = True
@@ -234,12 +240,12 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
-    count_held(turn, trial, allocation)
-    end_profiles(trial)
+    add_held_time(turn, trial, allocation)
+    close_profiles(trial)
     outcome = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")
-    turn.order(allocation, CloseRun(allocation_id=allocation.id))
+    turn.send_to_gang(allocation, CloseRun(allocation_id=allocation.id))
     if outcome is not Outcome.FAILED:
         trial.message = ""  # what it printed means nothing
     if outcome in _RUNS_AGAIN:
@@ -286,7 +292,7 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     if trial.losses < MAX_LOSSES:
         _queue_if_active(turn, trial)
         return
-    trial.failure = lost_too_often(event.at)
+    trial.failure = failure_after_losses(event.at)
     _give_up(turn, trial, trial.failure.error)
 
 
@@ -294,7 +300,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     previous = trial.failure
     failure, is_final = find_failure(allocation, event)
     saved = allocation.starts_from != trial.latest_checkpoint
-    trial.failure = in_the_same_way(failure, previous, since_checkpoint=saved)
+    trial.failure = count_repeats(failure, previous, since_checkpoint=saved)
     if is_stopping(trial.state):
         _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
         return
@@ -304,7 +310,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     if trial.failure.no_room and not is_final:
         _on_no_room(turn, trial, previous, has_saved=saved)
         return
-    if not is_final and is_hopeless(trial.failure):
+    if not is_final and will_repeat(trial.failure):
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
         error = trial.failure.error.removesuffix(".")
         _end_as_failed(turn, trial, f"{error}. Failed {times} with the same error.")
@@ -326,7 +332,7 @@ def _on_no_room(
     if previous is None or not previous.no_room or has_saved:
         _queue_if_active(turn, trial)
     elif experiment.state is State.ACTIVE:
-        pause(turn, experiment)
+        pause_experiment(turn, experiment)
         trial.message = f"{trial.failure.error}; then activate experiment {experiment.id}"
         experiment.message = f"paused: trial {trial.id}: {trial.message}"
 
@@ -344,4 +350,4 @@ def _end_as_failed(turn: Turn, trial: Trial, message: str) -> None:
 
 def _queue_if_active(turn: Turn, trial: Trial) -> None:
     if trial.state is State.ACTIVE and not trial.is_resting:
-        queue(turn, trial)
+        queue_trial(turn, trial)

@@ -25,9 +25,9 @@ from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.placing import make_leave
-from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
-from det_jupyter.master.machine.rules.trial_orders import MAX_CHANGES, MAX_PROFILES, pass_orders
+from det_jupyter.master.machine.rules.placing import stop_run
+from det_jupyter.master.machine.rules.searching import apply_actions, end_if_drained, finish_trial
+from det_jupyter.master.machine.rules.trial_orders import MAX_CHANGES, MAX_PROFILES, send_orders
 from det_jupyter.searcher import ExitReason
 
 _MOST_CHANGES = 100  # of an experiment that are kept
@@ -48,7 +48,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
     _note(turn, experiment, asked)
     _note_in_config(experiment, event)
     turn.touch(experiment)
-    carry_out(turn, experiment, actions)
+    apply_actions(turn, experiment, actions)
 
 
 def _note(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
@@ -85,7 +85,7 @@ def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
         _fail(turn, experiment, "sampler", event.error)
         return
     search = turn.searches.of(experiment)
-    carry_out(turn, experiment, search.on_sampled(event.index, event.hparams))
+    apply_actions(turn, experiment, search.on_sampled(event.index, event.hparams))
 
 
 def _find_searching(turn: Turn, experiment_id: int) -> Experiment | None:
@@ -99,11 +99,11 @@ def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
     move(experiment, State.STOPPING_ERROR)
     experiment.message = f"searcher.{who}: {error}"
     turn.touch(experiment)
-    for trial in turn.indexes.living(experiment.id):
+    for trial in turn.indexes.unfinished_trials(experiment.id):
         if not is_stopping(trial.state):
             _end(turn, trial, State.STOPPING_CANCELED, ExitReason.CANCELED, at_once=False)
     if not experiment.state.is_terminal:
-        conclude_if_drained(turn, experiment)
+        end_if_drained(turn, experiment)
 
 
 def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
@@ -115,7 +115,7 @@ def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
         _fail(turn, experiment, "pruner", event.error)
         return
     search = turn.searches.of(experiment)
-    carry_out(turn, experiment, search.on_judged(event.index, event.is_pruned))
+    apply_actions(turn, experiment, search.on_judged(event.index, event.is_pruned))
 
 
 def on_kill_trial(turn: Turn, event: KillTrial) -> None:
@@ -129,7 +129,7 @@ def on_kill_trial(turn: Turn, event: KillTrial) -> None:
 def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once: bool) -> None:
     move(trial, state)
     turn.touch(trial, str(state))
-    make_leave(turn, trial, at_once=at_once)
+    stop_run(turn, trial, at_once=at_once)
     if not trial.holds_slots:
         finish_trial(turn, trial, reason)
 
@@ -150,7 +150,7 @@ def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
     view = ProfileView(id=turn.state.seq, at=turn.now, profile=profile)
     trial.profiles = [*trial.profiles, view][-MAX_PROFILES:]
     turn.touch(trial, f"profile of {profile.steps} batches requested")
-    pass_orders(turn, trial)
+    send_orders(turn, trial)
 
 
 def _running(trial: Trial) -> Allocation:
@@ -177,4 +177,4 @@ def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
     view = TrialChangeView(id=turn.state.seq, at=turn.now, change=change)
     trial.changes = [*trial.changes, view]
     turn.touch(trial, f"change requested: {to_text(change)}")
-    pass_orders(turn, trial)
+    send_orders(turn, trial)

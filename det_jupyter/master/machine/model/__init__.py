@@ -1,1 +1,1 @@
-"""The machine's state, its events and commands, and which state may follow which."""
+"""The machine's state, its events and commands, and the allowed transitions of states."""

@@ -1,4 +1,4 @@
-"""Commands of the machine, each with the number of the event that caused it."""
+"""Commands of the machine. The `cause` of each is the number of the event that led to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_jupyter.contract.messages import AgentCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToAgent:
-    """A command for an agent. It may be repeated, and is lost if the agent is not connected."""
+    """Send a command to an agent. It may be repeated; it is lost if the agent is not connected."""
 
     agent_id: str
     command: AgentCommand
@@ -20,7 +20,7 @@ class ToAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateMetrics:
-    """Metrics of the trial after `steps_completed` are void: it starts again from there."""
+    """Delete a trial's stored metrics after `steps_completed`: it restarts from that step."""
 
     experiment_id: int
     trial_id: int
@@ -30,7 +30,10 @@ class TruncateMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsultSampler:
-    """Ask the experiment's sampler or pruner about a trial; its answer comes as an event."""
+    """Query the experiment's sampler or pruner about the trial with this index.
+
+    The answer is an event: HparamsSampled or TrialJudged.
+    """
 
     experiment_id: int
     index: int
@@ -40,14 +43,14 @@ class ConsultSampler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoints:
-    """Remove the files of these checkpoints; the outcome comes as CheckpointsDeleted.
+    """Delete files of checkpoints; the outcome is the event CheckpointsDeleted.
 
     Args:
-        experiment_id: The experiment.
-        location: Of the storage that all of them are in; None: det_jupyter's own.
-        paths: Of each of them, by uuid.
-        globs: Of the files; none: all.
-        cause: Number of the event that caused it.
+        experiment_id: The experiment that they belong to.
+        location: The storage that contains all of them; None: det_jupyter's own.
+        paths: Where each checkpoint is stored, by uuid.
+        globs: Patterns of the files to delete; none: all files.
+        cause: Number of the event that led to the command.
     """
 
     experiment_id: int
@@ -59,14 +62,14 @@ class DeleteCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteExperiment:
-    """Remove all that is kept of an experiment; the outcome comes as ExperimentDeleted.
+    """Delete everything that is stored of an experiment; the outcome is ExperimentDeleted.
 
     Args:
         experiment_id: The experiment.
         trial_ids: Its trials.
-        location: Of the storage that its checkpoints are in; None: det_jupyter's own.
-        paths: Where each checkpoint is that may still be there, by uuid.
-        cause: Number of the event that caused it.
+        location: The storage that contains its checkpoints; None: det_jupyter's own.
+        paths: Where each checkpoint that may still exist is stored, by uuid.
+        cause: Number of the event that led to the command.
     """
 
     experiment_id: int

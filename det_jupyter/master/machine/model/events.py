@@ -1,7 +1,7 @@
-"""What the machine handles: events, in the past tense, and users' requests (messages/changes.py).
+"""The machine's events: what happened, and what users request (messages/changes.py).
 
-Events are stored as JSON and replayed after a restart, so they hold everything that the machine
-needs to come to the same state again.
+Events are stored as JSON and replayed after a restart, so each contains everything that the
+machine needs to reach the same state again. `kind` names the class in the stored JSON.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from det_jupyter.contract.run.journal import (
 
 
 class ExperimentSubmitted(CreateExperiment):
-    """A user asked for an experiment; `config` is the effective document.
+    """A user submitted an experiment; `config` is the effective configuration.
 
     Args:
-        origins: Of the values in `config`, by path: "you" or "template"; others are defaults.
-        continues: A trial to go on with: this experiment's one trial begins where that one is.
+        origins: Where values of `config` come from, by path: "you" or "template"; those that are
+            missing are defaults.
+        continues: A trial whose training this experiment's only trial continues.
     """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
@@ -48,19 +49,19 @@ class ExperimentSubmitted(CreateExperiment):
 
 
 class ContinueRequested(Wire):
-    """An experiment that is over is to go on."""
+    """A user requested that an experiment that is over be continued."""
 
     kind: Literal["continue_requested"] = "continue_requested"
     experiment_id: int
-    config: dict[str, Any]  # the effective one from now on
+    config: dict[str, Any]  # the effective configuration from now on
 
 
-# What a user asked for: a refusal is shown.
+# Events that are requests of users: if the machine refuses one, the user sees the error.
 Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
 class DevicesReported(Wire):
-    """An agent reported other processes on its devices."""
+    """An agent reported processes on its devices that are not ranks of ours."""
 
     kind: Literal["devices_reported"] = "devices_reported"
     agent_id: str
@@ -68,7 +69,7 @@ class DevicesReported(Wire):
 
 
 class ExperimentDeleted(Wire):
-    """An experiment's files are gone, or could not all be deleted."""
+    """All files of an experiment were deleted; or some could not be, as `error` says."""
 
     kind: Literal["experiment_deleted"] = "experiment_deleted"
     experiment_id: int
@@ -76,12 +77,12 @@ class ExperimentDeleted(Wire):
 
 
 class CheckpointsDeleted(Wire):
-    """The files of these checkpoints are gone."""
+    """Files of these checkpoints were deleted: all of `uuids`, some of `left_bytes`."""
 
     kind: Literal["checkpoints_deleted"] = "checkpoints_deleted"
     experiment_id: int
     uuids: list[str]
-    left_bytes: dict[str, int] = {}  # of those of which some files were to go, by uuid
+    left_bytes: dict[str, int] = {}  # size of the files that remain, by uuid
 
 
 class LogMatched(Wire):
@@ -96,7 +97,7 @@ class LogMatched(Wire):
 
 
 class HparamsSampled(Wire):
-    """The sampler has answered: the hyperparameters of the next trial, or its error."""
+    """The sampler returned hyperparameters for the trial with this index, or failed."""
 
     kind: Literal["hparams_sampled"] = "hparams_sampled"
     experiment_id: int
@@ -106,7 +107,7 @@ class HparamsSampled(Wire):
 
 
 class TrialJudged(Wire):
-    """The pruner has answered, or failed."""
+    """The pruner decided whether to stop the trial with this index, or failed."""
 
     kind: Literal["trial_judged"] = "trial_judged"
     experiment_id: int
@@ -116,13 +117,13 @@ class TrialJudged(Wire):
 
 
 class NewsSetAside(Wire):
-    """An event or record could not be handled, and was put into the table `quarantine`.
+    """An event or record could not be handled, and was stored in the table `quarantine`.
 
     Args:
-        experiment_id: The experiment that it was about; None: of none.
+        experiment_id: The experiment that it is about; None: about none.
         what: What could not be handled, and why, in one line.
-        is_fatal: The experiment cannot go on without it.
-        gone: The allocation whose ranks are gone according to it.
+        is_fatal: Whether the experiment cannot go on without it.
+        gone: The allocation whose ranks have exited, if it reports that.
     """
 
     kind: Literal["news_set_aside"] = "news_set_aside"
@@ -133,7 +134,7 @@ class NewsSetAside(Wire):
 
 
 class AgentRegistered(Wire):
-    """An agent process reported its name, its slots, and the runs that it knows."""
+    """An agent process reported its name, its slots, and the runs that it has."""
 
     kind: Literal["agent_registered"] = "agent_registered"
     agent_id: str
@@ -147,10 +148,10 @@ class AgentRegistered(Wire):
 
 
 class AgentAway(Wire):
-    """An agent is not connected: nothing starts there until it registers again.
+    """An agent is not connected: nothing is started on it until it registers again.
 
     Args:
-        problem: Why, and what to do, in a sentence; "": not known yet.
+        problem: The reason and what to do, in a sentence; "": not known yet.
     """
 
     kind: Literal["agent_away"] = "agent_away"
@@ -159,23 +160,23 @@ class AgentAway(Wire):
 
 
 class AgentLost(Wire):
-    """An agent is gone and no successor came: what ran there is dead."""
+    """An agent exited and none took its place: its ranks count as dead."""
 
     kind: Literal["agent_lost"] = "agent_lost"
     agent_id: str
 
 
 class ClockStepped(Wire):
-    """The system clock was set while the master ran: forward, or back (below 0)."""
+    """The system clock was set while the master ran: forward by `by_s`, or back if negative."""
 
     kind: Literal["clock_stepped"] = "clock_stepped"
     by_s: float
 
 
 class ValidationReported(Wire):
-    """The searcher's metric of one validation; None when it was no number.
+    """A validation reported the searcher's metric; None if its value is not a number.
 
-    `time` is the searcher's time metric, if it has one.
+    `time` is the value of the searcher's time metric, if it has one.
     """
 
     kind: Literal["validation_reported"] = "validation_reported"
@@ -195,7 +196,7 @@ class LossReported(Wire):
     value: float
 
 
-# The records that the machine handles; the others are only stored.
+# Kinds of journal records that the machine handles; others are only stored.
 MachineRecord = (
     RankStarted
     | FirstStep
@@ -211,7 +212,7 @@ MachineRecord = (
 
 
 class RecordArrived(Wire):
-    """A rank journaled a record that the machine handles."""
+    """A rank wrote a record into its journal, of a kind that the machine handles."""
 
     kind: Literal["record_arrived"] = "record_arrived"
     allocation_id: str
@@ -243,5 +244,5 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def parse_event(text: str | bytes) -> Event:
-    """Return the event that `model_dump_json` wrote."""
+    """Parse a stored event, as written by `model_dump_json`."""
     return _EVENT.validate_json(text)

@@ -1,105 +1,97 @@
 """Indexes of the state: trials that hold slots, trials that are not over, keys of submissions.
 
-They follow from the state, and are made anew from it after a restart. A handler that changes a
-trial touches it afterwards (turn.py), which updates them. What waits for slots is in queue.py.
+They are derived from the state, and rebuilt from it after a restart. A handler that changes a
+trial or an experiment calls `Turn.touch` afterwards, which updates them. Trials that wait for
+slots are in queue.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 
 
 class Indexes:
-    """See the module's docstring; every list is in the order of the trials' numbers.
-
-    Args:
-        state: What it follows.
-    """
+    """Look-ups in a state. Lists of trials are sorted by id."""
 
     def __init__(self, state: MachineState) -> None:
         self._state = state
-        self._holding: dict[str, dict[int, None]] = {}  # by agent
-        self._living: dict[int, dict[int, None]] = {}  # by experiment
-        self._held: dict[int, frozenset[str]] = {}  # the agents of each
-        self._began_from: dict[int, set[int]] = {}  # by experiment: those it began from
-        self._began_with: dict[int, dict[int, None]] = {}  # and those that began from it
+        self._on_agent: dict[str, set[int]] = {}  # by agent: the trials that hold slots there
+        self._agents_of: dict[int, frozenset[str]] = {}  # by trial: the agents it holds slots on
+        self._unfinished: dict[int, set[int]] = {}  # by experiment: its trials that are not over
+        self._sources: dict[int, set[int]] = {}  # by experiment: see `sources_of`
+        self._dependents: dict[int, dict[int, None]] = {}  # by experiment: see `dependents_of`
         self._submitted: dict[str, int] = {}  # experiments by the keys of their submissions
         for experiment in state.experiments.values():
-            self.note_experiment(experiment)
-        self.note(state.trials.values())
+            self.update_experiment(experiment)
+        for trial in state.trials.values():
+            self.update_trial(trial)
 
-    def note_experiment(self, experiment: Experiment) -> None:
-        """Note an experiment's key, and the experiments whose checkpoints it begins with."""
-        if experiment.id in self._began_from:
+    def update_experiment(self, experiment: Experiment) -> None:
+        """Add an experiment, if it is new: its key, and the sources of its checkpoints."""
+        if experiment.id in self._sources:
             return
         if experiment.key:
             self._submitted[experiment.key] = experiment.id
-        sources = self._began_from[experiment.id] = set(self._sources_of(experiment))
-        for source_id in sources:
-            self._began_with.setdefault(source_id, {})[experiment.id] = None
-
-    def _sources_of(self, experiment: Experiment) -> Iterator[int]:
+        sources = self._sources[experiment.id] = set()
         start = experiment.warm_start
         if start is not None and (found := self._state.checkpoints.get(start.uuid)) is not None:
-            yield found.experiment_id
-        trial = self._state.trials.get(experiment.continues or 0)
-        if trial is not None and trial.experiment_id != experiment.id:
-            yield trial.experiment_id
+            sources.add(found.experiment_id)
+        continued = self._state.trials.get(experiment.continues or 0)
+        if continued is not None and continued.experiment_id != experiment.id:
+            sources.add(continued.experiment_id)
+        for source_id in sources:
+            self._dependents.setdefault(source_id, {})[experiment.id] = None
 
-    def submitted(self, key: str) -> int | None:
-        """Return the experiment that was submitted with this key, if it is still there."""
-        experiment_id = self._submitted.get(key)
-        return experiment_id if experiment_id in self._state.experiments else None
-
-    def began_with(self, experiment_id: int) -> list[int]:
-        """Return the experiments that began with a checkpoint of this one."""
-        return list(self._began_with.get(experiment_id, ()))
-
-    def began_from(self, experiment_id: int) -> list[int]:
-        """Return the experiments with whose checkpoints this one began."""
-        return sorted(self._began_from.get(experiment_id, ()))
-
-    def note(self, trials: Iterable[Trial]) -> None:
-        """Note trials as they are now."""
-        for trial in trials:
-            self._note_hold(trial)
-            living = self._living.setdefault(trial.experiment_id, {})
-            if trial.state.is_terminal:
-                living.pop(trial.id, None)
-            else:
-                living[trial.id] = None
-
-    def _note_hold(self, trial: Trial) -> None:
+    def update_trial(self, trial: Trial) -> None:
+        """Update which slots a trial holds, and whether it is over."""
+        unfinished = self._unfinished.setdefault(trial.experiment_id, set())
+        if trial.state.is_terminal:
+            unfinished.discard(trial.id)
+        else:
+            unfinished.add(trial.id)
         allocation = trial.allocation
         held: frozenset[str] = frozenset()
         if allocation is not None and allocation.holds_slots:
             held = frozenset(allocation.agent_ids)
-        before = self._held.pop(trial.id, frozenset())
+        before = self._agents_of.pop(trial.id, frozenset())
         for agent_id in before - held:
-            del self._holding[agent_id][trial.id]
+            self._on_agent[agent_id].remove(trial.id)
         for agent_id in held - before:
-            self._holding.setdefault(agent_id, {})[trial.id] = None
+            self._on_agent.setdefault(agent_id, set()).add(trial.id)
         if held:
-            self._held[trial.id] = held
+            self._agents_of[trial.id] = held
 
-    def holding(self, agent_id: str) -> list[Trial]:
+    def find_submitted(self, key: str) -> int | None:
+        """Return the experiment that was submitted with this key, if it exists."""
+        experiment_id = self._submitted.get(key)
+        return experiment_id if experiment_id in self._state.experiments else None
+
+    def dependents_of(self, experiment_id: int) -> list[int]:
+        """Return the experiments whose trials began with a checkpoint of this one."""
+        return list(self._dependents.get(experiment_id, ()))
+
+    def sources_of(self, experiment_id: int) -> list[int]:
+        """Return the experiments with whose checkpoints the trials of this one began."""
+        return sorted(self._sources.get(experiment_id, ()))
+
+    def trials_on_agent(self, agent_id: str) -> list[Trial]:
         """Return the trials that hold slots of an agent."""
-        return self._listed(self._holding.get(agent_id, {}))
+        return self._sorted(self._on_agent.get(agent_id, ()))
 
     @property
-    def has_holding(self) -> bool:
+    def any_holds_slots(self) -> bool:
         """Whether any trial holds slots."""
-        return bool(self._held)
+        return bool(self._agents_of)
 
-    def living(self, experiment_id: int) -> list[Trial]:
+    def unfinished_trials(self, experiment_id: int) -> list[Trial]:
         """Return an experiment's trials that are not over."""
-        return self._listed(self._living.get(experiment_id, {}))
+        return self._sorted(self._unfinished.get(experiment_id, ()))
 
-    def has_living(self, experiment_id: int) -> bool:
+    def has_unfinished_trials(self, experiment_id: int) -> bool:
         """Return whether any trial of an experiment is not over."""
-        return bool(self._living.get(experiment_id))
+        return bool(self._unfinished.get(experiment_id))
 
-    def _listed(self, ids: Iterable[int]) -> list[Trial]:
+    def _sorted(self, ids: Iterable[int]) -> list[Trial]:
         return [self._state.trials[trial_id] for trial_id in sorted(ids)]

@@ -1,4 +1,4 @@
-"""Transition tables: which state may follow which. A change that is not listed is an error.
+"""Transition tables of states. A transition that is not listed raises an error.
 
                  ┌──────────────────────────────┐
     ACTIVE ◄──► PAUSED                          │ (all but the terminal states)
@@ -13,13 +13,13 @@
                        STOPPING_ERROR
 
     terminal states:   ──► ACTIVE                      by "continue"
-                       ──► DELETING ◄─► DELETE_FAILED  of experiments; one that is deleted is gone
+                       ──► DELETING ◄─► DELETE_FAILED  of experiments; afterwards it is removed
 
     allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
 
-An experiment or trial is STOPPING while ranks still hold slots; without any it passes through that
-state within one event. Experiments and trials share one table. A terminal state is left only when
-a user says so.
+An experiment or trial is STOPPING while ranks still hold slots; without ranks it passes through
+that state within one event. Experiments and trials share one table. A terminal state is left only
+when a user requests it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STOPPING = {
     State.STOPPING_KILLED,
     State.STOPPING_ERROR,
 }
-OVER = (State.COMPLETED, State.CANCELED, State.ERROR)  # and not being deleted
+OVER = (State.COMPLETED, State.CANCELED, State.ERROR)  # terminal, and not being deleted
 TRANSITIONS: Mapping[State, set[State]] = {
     State.ACTIVE: {State.PAUSED, *_STOPPING},
     State.PAUSED: {State.ACTIVE, *_STOPPING},
@@ -67,26 +67,27 @@ ENDS_AS: Mapping[State, State] = {
 
 
 def is_stopping(state: State) -> bool:
-    """Whether it is on its way to a terminal state."""
+    """Return whether a state leads to a terminal one, once no rank holds slots."""
     return state in _STOPPING
 
 
-def move(part: Experiment | Trial, to: State) -> None:
+def move(subject: Experiment | Trial, to: State) -> None:
     """Change the state of an experiment or a trial.
 
     Raises:
-        InvalidTransition: The table has no such edge; the error has the trial's story.
+        InvalidTransition: The table has no such edge; the error has the trial's last events.
     """
-    story = part.story if isinstance(part, Trial) else []
-    _check(TRANSITIONS, part.state, to, f"{type(part).__name__.lower()} {part.id}", story)
-    part.state = to
+    name = f"{type(subject).__name__.lower()} {subject.id}"
+    story = subject.story if isinstance(subject, Trial) else []
+    _check(TRANSITIONS, subject.state, to, name, story)
+    subject.state = to
 
 
 def move_allocation(trial: Trial, to: AllocationState) -> None:
-    """Change the state of a trial's present allocation.
+    """Change the state of a trial's current allocation.
 
     Raises:
-        InvalidTransition: The table has no such edge; the error has the trial's story.
+        InvalidTransition: The table has no such edge; the error has the trial's last events.
     """
     allocation = trial.allocation
     assert allocation is not None

@@ -64,7 +64,7 @@ class Queue:
         self._waiting: dict[int, Request] = {}  # by trial
         self._running: dict[int, Running] = {}
         self.stuck = {name: why for name, why in self.stuck.items() if name in state.pool_configs}
-        for experiment in state.living_experiments():
+        for experiment in state.unfinished_experiments():
             self.note_experiment(experiment)
         for trial in state.trials.values():
             self.note_trial(trial)

@@ -1,4 +1,4 @@
-"""The machine's state, as plain data that can be stored and read back. It has no rules."""
+"""The machine's state: plain data that is stored as JSON, without rules of its own."""
 
 from __future__ import annotations
 
@@ -28,98 +28,99 @@ from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
 from det_jupyter.errors import NotFound
 from det_jupyter.searcher import ExitReason
 
-_DIGITS = 20  # of numbers: no trial has one of as many
+_MAX_DIGITS = 20  # of an id: none is longer, and parsing a longer number would be slow
 
 
 class Allocation(AllocationView):
-    """One period in which a trial waits for, or holds, slots.
+    """One period in which a trial waits for slots and then holds them.
 
-    `agent_id` is its chief's agent, which gets the commands. `slots` are in rank order; id -1 is
-    a place that is no slot. `ranks` are there once the agent said that they exist.
+    `agent_id` is the agent of the chief, which receives the commands. `slots` are in the order of
+    ranks; a rank of a trial without slots has one with id -1. `ranks` is empty until the agent has
+    reported the processes.
     """
 
     queued_at: float
-    is_backfill: bool = False  # in slots that a more urgent trial waits for
-    promised: list[str] = []  # agents where others were asked to leave for it, while it waits
-    excludes: list[str] = []  # agents that its trial shall avoid from its next run on
-    is_hopeless: bool = False  # it printed what a policy says is not worth another try
+    is_backfill: bool = False  # uses slots that a more urgent trial waits for
+    promised: list[str] = []  # while it waits: agents where others are preempted for it
+    excludes: list[str] = []  # agents that later runs of its trial must avoid
+    is_hopeless: bool = False  # it printed a line for which a log policy forbids another try
     starts_from: CheckpointRef | None = None
-    planned_target: Target = None  # the trial's may have moved since
-    ranks_up: dict[int, RankStarted] = {}  # which ranks have journaled that they are up
-    asked_at: float | None = None  # to save its state and leave
-    is_for_rest: bool = False  # asked to leave when all was saved, whatever comes after
+    planned_target: Target = None  # the target that it was started with
+    ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
+    asked_at: float | None = None  # when it was asked to save its state and leave
+    is_for_rest: bool = False  # all of its progress was saved before it was asked to leave
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
 
     @model_validator(mode="after")
-    def _know_the_agent_of_each_rank(self) -> Allocation:
-        # Databases from before gangs could span agents name only one.
+    def _fill_agent_ids(self) -> Allocation:
+        # Allocations stored before gangs could span agents have only `agent_id`.
         if self.agent_id is not None and not self.agent_ids:
             self.agent_ids = [self.agent_id] * len(self.slots)
         return self
 
     @property
     def holds_slots(self) -> bool:
-        """Whether slots are taken for it."""
+        """Whether slots are allocated to it."""
         return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
 
 
 class Trial(StoredTrial):
-    """One sample of hyperparameters being trained.
+    """One sample of hyperparameters, being trained.
 
-    `is_resting` also while it has no target yet.
+    `is_resting` is also True before the trial has its first target.
     """
 
     target_is_last: bool = False
-    warm_start: CheckpointRef | None = None  # whose weights its first run begins with
+    warm_start: CheckpointRef | None = None  # the first run loads its weights
     exit_reason: ExitReason | None = None
     runs: int = 0
-    losses: int = 0  # of runs in a row that were lost before their first step
+    losses: int = 0  # number of runs in a row that were lost before their first step
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
     checkpoints: list[str] = []  # uuids, oldest first
-    metrics_by_step: dict[int, float] = {}  # of the searcher's metric
+    metrics_by_step: dict[int, float] = {}  # the searcher's metric
     message: str = ""
-    divergences: dict[str, Divergence] = {}  # by group and metric, those of now, oldest first
-    waiting_for: str | None = None  # why it rests; why it queues: views/wait_reasons.py
-    avoids: list[str] = []  # agents that it shall not run on
-    story: list[str] = []  # its last events, for errors
+    divergences: dict[str, Divergence] = {}  # current ones by "group.metric", oldest first
+    waiting_for: str | None = None  # why it rests; wait_reasons.py computes why it queues
+    avoids: list[str] = []  # agents that it must not run on
+    story: list[str] = []  # its last events, for error messages
 
     @property
     def holds_slots(self) -> bool:
-        """Whether ranks of it may live."""
+        """Whether slots are allocated to it, so that ranks may be running."""
         return self.allocation is not None and self.allocation.holds_slots
 
     @property
     def divergence(self) -> Divergence | None:
-        """The first metric that became NaN or infinite and still is."""
+        """The oldest current divergence: a metric that became NaN or infinite and still is."""
         return next(iter(self.divergences.values()), None)
 
 
 class Experiment(StoredExperiment):
     """A configuration and its trials."""
 
-    origins: dict[str, str] = {}  # of the values in the configuration, by path
+    origins: dict[str, str] = {}  # where values of the configuration come from, by path
     searcher: dict[str, Any] | None = None  # snapshot of the search; None: not started, or over
     search_view: SearchView | None = None
     search_progress: float = 0.0
-    warm_start: CheckpointRef | None = None  # whose weights its trials begin with
-    continues: int | None = None  # the trial whose training it goes on with
-    is_quiet: bool = False  # its end is not notified: what submitted it reports
-    key: str = ""  # of the client that submitted it
-    position: float = 0.0  # its place among those of its priority: its number, unless moved
+    warm_start: CheckpointRef | None = None  # its trials load these weights at their start
+    continues: int | None = None  # the trial whose training it continues
+    is_quiet: bool = False  # its end sends no notification: the submitting program reports it
+    key: str = ""  # idempotency key of its submission
+    position: float = 0.0  # orders experiments of one priority: its id, unless it was moved
     trial_ids: list[int] = []
     best_metric: float | None = None
-    num_set_aside: int = 0  # news of it that could not be handled (giving_up.py)
-    set_aside: str = ""  # the first of it
-    is_given_up: bool = False  # because of such news
+    num_set_aside: int = 0  # events about it that could not be handled (giving_up.py)
+    set_aside: str = ""  # the first of them
+    is_given_up: bool = False  # because of such an event
 
     @cached_property
     def settings(self) -> ExperimentConfig:
         """The configuration, parsed.
 
         Raises:
-            ConfigError: It is of another version of det_jupyter, and cannot be parsed any more.
+            ConfigError: Another version of det_jupyter stored it, and this one cannot parse it.
         """
         return parse_config(self.config)
 
@@ -127,19 +128,19 @@ class Experiment(StoredExperiment):
         """Replace the configuration.
 
         Args:
-            config: The effective one from now on.
-            origins: The paths of the values that the user has just given.
+            config: The effective configuration from now on.
+            origins: Paths of the values that the user has changed.
         """
         self.config = config
         self.origins |= dict.fromkeys(origins, "you")
         self.__dict__.pop("settings", None)
 
     def change_section(self, section: str, changed: dict[str, Any]) -> None:
-        """Replace values of a section of the configuration, as the user has just given them."""
+        """Replace values of a section of the configuration by those that the user gave."""
         config = self.config | {section: self.config[section] | changed}
         self.reconfigure(config, [f"{section}.{key}" for key in changed])
 
-    # What is shown and placed of every experiment must not fail, whatever version stored it.
+    # Read for every experiment, so they must not fail on configurations of other versions.
 
     @property
     def name(self) -> str:
@@ -158,7 +159,7 @@ class Experiment(StoredExperiment):
 
 
 class Agent(Wire):
-    """One computer's slots."""
+    """An agent process and its slots."""
 
     id: str
     session: str
@@ -166,31 +167,31 @@ class Agent(Wire):
     pid: int
     birth: str = ""
     slots: list[SlotView]
-    is_away: bool = False  # does not listen; what runs there goes on
-    problem: str = ""  # why it does not, and what can be done
-    disabled: list[int] = []  # slots that are given out no more, by hand
-    occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
+    is_away: bool = False  # not connected; what runs there goes on
+    problem: str = ""  # why it is not connected, and what to do
+    disabled: list[int] = []  # slots that a user has disabled
+    occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
 
 
 class MachineState(Wire):
-    """Everything."""
+    """Everything that the machine stores."""
 
-    seq: int = 0  # how many events were handled
+    seq: int = 0  # number of the last event
     last_experiment_id: int = 0
     last_trial_id: int = 0
     experiments: dict[int, Experiment] = {}
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
-    lost_agents: dict[str, Agent] = {}  # that were here, and may come back
+    lost_agents: dict[str, Agent] = {}  # those that exited; they may register again
     checkpoints: dict[str, CheckpointView] = {}
-    pools: list[dict[str, Any]] = []  # as in the file; the default one exists anyway
-    disabled: dict[str, list[int]] = {}  # slots by agent, whether it is there now or not
+    pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
+    disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment.
 
         Raises:
-            NotFound: There is none of that number.
+            NotFound: There is none with this id.
         """
         experiment = self.experiments.get(experiment_id)
         if experiment is None:
@@ -201,41 +202,41 @@ class MachineState(Wire):
         """Return a trial.
 
         Raises:
-            NotFound: There is none of that number.
+            NotFound: There is none with this id.
         """
         trial = self.trials.get(trial_id)
         if trial is None:
             raise NotFound(f"there is no trial {trial_id}")
         return trial
 
-    def living_experiments(self) -> list[Experiment]:
+    def unfinished_experiments(self) -> list[Experiment]:
         """Return the experiments that are not over."""
         return [each for each in self.experiments.values() if not each.state.is_terminal]
 
     def trials_of(self, experiment: Experiment) -> list[Trial]:
-        """Return an experiment's trials, in the order of their making."""
+        """Return an experiment's trials, in the order of their indices."""
         return [self.trials[trial_id] for trial_id in experiment.trial_ids]
 
     def trial_at(self, experiment: Experiment, index: int) -> Trial:
-        """Return an experiment's trial by its place."""
+        """Return an experiment's trial by its index."""
         return self.trials[experiment.trial_ids[index]]
 
     def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
-        """Return the allocation of that name with its trial, if it holds slots now."""
+        """Return an allocation and its trial, if it holds slots now."""
         trial = self._find_trial_of(allocation_id)
         if trial is None or trial.allocation is None or not trial.allocation.holds_slots:
             return None
         return trial, trial.allocation
 
     def trial_of(self, allocation_id: str) -> Trial:
-        """Return the trial whose allocation this is now; there must be one."""
+        """Return the trial whose current allocation has this id; there must be one."""
         trial = self._find_trial_of(allocation_id)
         assert trial is not None, allocation_id
         return trial
 
     def _find_trial_of(self, allocation_id: str) -> Trial | None:
         match allocation_id.split("."):
-            case [_, trial_id, _] if trial_id.isdecimal() and len(trial_id) < _DIGITS:
+            case [_, trial_id, _] if trial_id.isdecimal() and len(trial_id) < _MAX_DIGITS:
                 trial = self.trials.get(int(trial_id))
             case _:
                 return None
@@ -245,16 +246,16 @@ class MachineState(Wire):
 
     @cached_property
     def pool_configs(self) -> dict[str, PoolConfig]:
-        """The pools by name, the default one among them."""
+        """All pools by name, including the default pool."""
         return {pool.pool_name: pool for pool in parse_pools({"pools": self.pools}).pools}
 
     def set_pools(self, pools: list[dict[str, Any]]) -> None:
-        """Replace the pools."""
+        """Replace the pools by those of this configuration."""
         self.pools = pools
         self.__dict__.pop("pool_configs", None)
 
     def pool_of(self, experiment: Experiment) -> str:
-        """Return the pool whose slots an experiment gets; the default one if its own is gone."""
+        """Return an experiment's pool, or the default pool if its own was removed."""
         return experiment.pool if experiment.pool in self.pool_configs else DEFAULT_POOL
 
     def pool_of_agent(self, agent_id: str) -> str:

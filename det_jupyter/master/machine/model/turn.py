@@ -1,7 +1,7 @@
-"""A turn: one event being handled. Holds the state and collects what follows.
+"""A turn: the handling of one event. It holds the state and collects the changes and commands.
 
-A handler that raises anything but a refusal ends its turn with HandlerFailed, and the state is not
-to be used any more; rules/giving_up.py says what becomes of the experiment at fault.
+If a handler raises anything but a refusal, the turn ends with HandlerFailed, and the state must
+not be used any more; rules/giving_up.py says what follows for the experiment at fault.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.searcher import Search
 
-_STORY_LENGTH = 20
+_STORY_LENGTH = 20  # events of a trial that are kept for error messages
 
 
 class HandlerFailed(Exception):
-    """A handler raised half way; the state that it worked on is not to be used any more.
+    """A handler raised an unexpected error; the state may be half changed and must not be used.
 
     Attributes:
-        experiment_id: Of the experiment at fault, where that is not the one of the event itself.
+        experiment_id: The experiment at fault; None: the one that the event is about.
     """
 
     def __init__(self, message: str, experiment_id: int | None = None) -> None:
@@ -34,11 +34,11 @@ class HandlerFailed(Exception):
 
 
 @contextmanager
-def on_behalf_of(experiment_id: int) -> Iterator[None]:
-    """Attribute what raises inside to an experiment that the event need not be about.
+def attribute_errors_to(experiment_id: int) -> Iterator[None]:
+    """Attribute errors in the `with` block to an experiment, whichever the event is about.
 
     Raises:
-        HandlerFailed: In the place of what was raised.
+        HandlerFailed: With that experiment, in place of the error.
     """
     try:
         yield
@@ -49,19 +49,19 @@ def on_behalf_of(experiment_id: int) -> Iterator[None]:
 
 
 class Searches:
-    """The searches of the experiments that are not over, each made when it is first asked for.
+    """The Search objects of experiments that are not over, each built at its first use.
 
-    The state holds a search as a snapshot, which grows with every trial: to make the search anew
-    for each event would cost more the longer it runs. So the searches live here, and snapshots are
-    taken only when the machine's state is written down.
+    The state holds a search as a snapshot, whose size grows with the number of trials, so building
+    a Search from it for each event would be slow. So the objects are kept here, and snapshots are
+    written into the state only when the state is dumped.
     """
 
     def __init__(self) -> None:
-        self._alive: dict[int, Search] = {}
+        self._by_experiment: dict[int, Search] = {}
 
     def of(self, experiment: Experiment) -> Search:
-        """Return an experiment's search."""
-        search = self._alive.get(experiment.id)
+        """Return an experiment's search; build it from the configuration and its snapshot."""
+        search = self._by_experiment.get(experiment.id)
         if search is None:
             settings = experiment.settings
             search = Search(
@@ -70,28 +70,28 @@ class Searches:
                 settings.reproducibility.experiment_seed,
                 experiment.searcher,
             )
-            self._alive[experiment.id] = search
+            self._by_experiment[experiment.id] = search
         return search
 
-    def forget(self, experiment: Experiment) -> None:
-        """Drop the search of an experiment that is over."""
-        self._alive.pop(experiment.id, None)
+    def discard(self, experiment: Experiment) -> None:
+        """Remove the search of an experiment that is over."""
+        self._by_experiment.pop(experiment.id, None)
         experiment.searcher = None
 
-    def write_into(self, state: MachineState) -> None:
-        """Store snapshots of the searches in the state."""
-        for experiment_id, search in self._alive.items():
+    def store_snapshots_in(self, state: MachineState) -> None:
+        """Write snapshots of all searches into the state."""
+        for experiment_id, search in self._by_experiment.items():
             state.experiments[experiment_id].searcher = search.snapshot()
 
-    def take_back(self, state: MachineState) -> None:
-        """Remove the snapshots from the state again: it would hold them twice."""
-        for experiment_id in self._alive:
+    def clear_snapshots_in(self, state: MachineState) -> None:
+        """Remove the snapshots from the state again, to save memory."""
+        for experiment_id in self._by_experiment:
             state.experiments[experiment_id].searcher = None
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an event touched."""
+    """What an event has changed or removed: ids of experiments and trials, uuids."""
 
     experiments: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
@@ -100,7 +100,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What handlers work on. Its number, and its commands' cause, is `state.seq`."""
+    """The state and look-ups that a handler changes, and the commands that it issues.
+
+    The turn's number, which is also the `cause` of its commands, is `state.seq`.
+    """
 
     state: MachineState
     indexes: Indexes
@@ -109,31 +112,31 @@ class Turn:
     now: float
     changes: Changes = field(default_factory=Changes)
     commands: list[Command] = field(default_factory=list)
-    failures: list[Exception] = field(default_factory=list)  # of passes of the scheduler
+    scheduler_errors: list[Exception] = field(default_factory=list)
 
-    def tell(self, agent_id: str, command: AgentCommand) -> None:
-        """Send a command to an agent."""
+    def send(self, agent_id: str, command: AgentCommand) -> None:
+        """Add a command for an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
 
-    def order(self, allocation: Allocation, command: AgentCommand) -> None:
-        """Send a command to the agent that carries a gang."""
+    def send_to_gang(self, allocation: Allocation, command: AgentCommand) -> None:
+        """Add a command for the agent of a gang's chief, which controls the whole gang."""
         assert allocation.agent_id is not None
-        self.tell(allocation.agent_id, command)
+        self.send(allocation.agent_id, command)
 
-    def touch(self, part: Experiment | Trial, what: str = "") -> None:
-        """Note that an experiment or trial has changed; to be called after each change.
+    def touch(self, changed: Experiment | Trial, what: str = "") -> None:
+        """Record that an experiment or trial has changed; call it after each change.
 
         Args:
-            part: What has changed.
-            what: The next line of the trial's story.
+            changed: The experiment or trial.
+            what: Added to the trial's `story`, if given.
         """
-        if isinstance(part, Experiment):
-            self.changes.experiments.add(part.id)
-            self.indexes.note_experiment(part)
-            self.queue.note_experiment(part)
+        if isinstance(changed, Experiment):
+            self.changes.experiments.add(changed.id)
+            self.indexes.update_experiment(changed)
+            self.queue.note_experiment(changed)
             return
-        self.changes.trials.add(part.id)
-        self.indexes.note([part])
-        self.queue.note_trial(part)
+        self.changes.trials.add(changed.id)
+        self.indexes.update_trial(changed)
+        self.queue.note_trial(changed)
         if what:
-            part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]
+            changed.story = [*changed.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]

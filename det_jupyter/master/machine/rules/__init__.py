@@ -1,1 +1,1 @@
-"""Decisions that several events share: placing, searching, verdicts, retention."""
+"""Decisions that several handlers share: allocation of slots, searches, ends, retention."""

@@ -51,7 +51,7 @@ def check_template(name: str, config: Mapping[str, Any]) -> None:
         raise ConfigError(problems)
 
 
-def unknown_template(name: str, known: Iterable[str]) -> str:
+def unknown_template_message(name: str, known: Iterable[str]) -> str:
     """Return the message about a template that does not exist."""
     names = sorted(known)
     nearest = get_close_matches(name, names, n=1)
@@ -65,7 +65,7 @@ def unknown_template(name: str, known: Iterable[str]) -> str:
     return f"there is no template {name!r}; {remedy}"
 
 
-def complete(
+def resolve_config(
     document: Mapping[str, Any],
     template: Mapping[str, Any] | None,
     *,
@@ -89,7 +89,7 @@ def complete(
     return config, {path: origin for path, origin in found.items() if origin != "default"}
 
 
-def effective_config(experiment: Experiment) -> EffectiveConfig:
+def effective_config_view(experiment: Experiment) -> EffectiveConfig:
     """Return an experiment's configuration, with the origin of each value."""
     given = experiment.origins
     return EffectiveConfig(
@@ -101,7 +101,7 @@ def effective_config(experiment: Experiment) -> EffectiveConfig:
     )
 
 
-def continuation(
+def continuation_config(
     experiment: Experiment, trial: Trial, length: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the configuration that trains a trial on alone, and the origins of its values.
@@ -121,8 +121,8 @@ def continuation(
             "experiment.change_search(max_length=...)"
         )
     before = experiment.config["searcher"]
-    full = checked_length(_full_length(experiment) if length is None else length, "length")
-    _must_be_farther(trial, full)
+    full = parse_length_or_refuse(_full_length(experiment) if length is None else length, "length")
+    _check_farther(trial, full)
     searcher = {
         "name": "single",
         "metric": before["metric"],
@@ -132,7 +132,7 @@ def continuation(
     document = experiment.config | {
         "name": f"{experiment.name[:_MAX_TITLE]}, trial {trial.id} trained on",
         "searcher": searcher,
-        "hyperparameters": {name: _constant(value) for name, value in trial.hparams.items()},
+        "hyperparameters": {name: _as_constant(value) for name, value in trial.hparams.items()},
     }
     given = {
         path: origin
@@ -145,7 +145,7 @@ def continuation(
     return effective, given | mine
 
 
-def _must_be_farther(trial: Trial, length: Length) -> None:
+def _check_farther(trial: Trial, length: Length) -> None:
     """Refuse to train a trial to where it is, as far as the unit of the length tells."""
     unit, amount = length.unit, length.amount
     steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
@@ -170,7 +170,7 @@ def _full_length(experiment: Experiment) -> Any:
     )
 
 
-def checked_length(length: Any, where: str) -> Length:
+def parse_length_or_refuse(length: Any, where: str) -> Length:
     """Return a length, given in any form.
 
     Raises:
@@ -182,10 +182,10 @@ def checked_length(length: Any, where: str) -> Length:
         raise ConfigError([Problem(where, f"got {length!r}, {error}")]) from None
 
 
-def _constant(value: Any) -> Any:
+def _as_constant(value: Any) -> Any:
     """Return a drawn value as a hyperparameter: a mapping would be read as ranges or as nested."""
     if not isinstance(value, Mapping):
         return value
     if "type" in value:
         return {"type": "const", "val": value}
-    return {name: _constant(inner) for name, inner in value.items()}
+    return {name: _as_constant(inner) for name, inner in value.items()}

@@ -1,14 +1,13 @@
-"""An experiment that is over goes on, under its own number.
+"""An experiment that is over is continued, under its own number.
 
-    single          its one trial trains on, to a farther end or past what made it fail; with
-                    another configuration if the user gives one
-    random, grid    the trials that were not completed train again from where they were; then come
-                    those that were never made
+    single          its only trial trains further: to a greater length, or once more after a
+                    failure; with another configuration if the user gives one
+    random, grid    the trials that were not completed go on from their checkpoints; then those
+                    follow that were not created yet
 
-The search of an experiment that is over was forgotten. A new one makes the same trials in the
-same order; of each that exists already, `take_up` tells it how that one stands. A completed trial
-is over at once, another one rests until the new search has it train: so `max_concurrent_trials`
-holds.
+The search of an experiment that is over was discarded. A new one creates the same trials in the
+same order; `report_existing_trial` reports to it those that are completed. The others rest until
+the new search lets them train, so `max_concurrent_trials` still holds.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.retention import usable
+from det_jupyter.master.machine.rules.retention import usable_checkpoint
 from det_jupyter.master.machine.rules.trial_orders import settle_changes
 from det_jupyter.searcher import Action, Create, ExitReason
 from det_jupyter.searcher.methods import SECTIONS
 
-# What an experiment's trials, metrics and checkpoints have in common, old and new ones.
-_LASTING = {
+# Keys that must stay, as old and new trials, metrics and checkpoints have them in common.
+_UNCHANGEABLE = {
     "entrypoint": "the code is the same",
     "searcher.name": "a search goes on as it began",
     "searcher.metric": "the metrics that are there are of the old one",
@@ -42,16 +41,18 @@ _LASTING = {
     "resources.resource_pool": "change the experiment's pool when it has been continued",
     **{f"checkpoint_storage.{key}": "its checkpoints stay where they are" for key in LOCATING},
 }
-_ITS_TURN = "rests until its search continues it: so many train at once (max_concurrent_trials)"
-_LIVE = ("priority", "weight", "max_slots")  # what may have been changed while it ran
+_WAITS_FOR_SEARCH = (
+    "rests until its search continues it: so many train at once (max_concurrent_trials)"
+)
+_LIVE_RESOURCES = ("priority", "weight", "max_slots")  # may have been changed while it ran
 
 
 def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> None:
-    """Refuse to continue what cannot go on, or not with another configuration.
+    """Check that an experiment can be continued, with these overrides of its configuration.
 
     Raises:
-        Conflict: The experiment is not over, or its search is none that can go on.
-        ConfigError: The override says what no override can.
+        Conflict: The experiment is not over, or its search cannot be continued or overridden.
+        ConfigError: The override has a key that cannot be overridden.
     """
     name = f"experiment {experiment.id}"
     if experiment.state not in OVER:
@@ -78,7 +79,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
 
 
 def check_forkable(parent: Experiment) -> None:
-    """Refuse to fork what was put away.
+    """Check that an experiment can be forked.
 
     Raises:
         Conflict: It is archived, or is being deleted.
@@ -90,19 +91,19 @@ def check_forkable(parent: Experiment) -> None:
 
 
 def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
-    """Make an experiment that is over ACTIVE again; its trials rest until a search takes them up.
+    """Make an experiment that is over ACTIVE again; its trials rest until its search starts.
 
     Args:
         turn: The event being handled.
-        experiment: It.
+        experiment: An experiment that is over.
         config: Its effective configuration from now on.
 
     Raises:
-        Conflict: It cannot go on.
-        ConfigError: It cannot go on with this configuration.
+        Conflict: It cannot be continued.
+        ConfigError: It cannot be continued with this configuration.
     """
-    check_continuable(experiment, _changed(experiment.config, config))
-    _must_be_alike(experiment.config, config)
+    check_continuable(experiment, changed_values(experiment.config, config))
+    _check_unchangeable(experiment.config, config)
     incomplete = [
         t for t in turn.state.trials_of(experiment) if _is_incomplete(experiment, t, config)
     ]
@@ -111,12 +112,12 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
         raise Conflict(
             f"experiment {experiment.id} has been completed, cannot continue this experiment{more}"
         )
-    _must_have_checkpoints(turn, incomplete)
+    _check_checkpoints(turn, incomplete)
     if not _is_search(config):
-        _take_new_hparams(incomplete[0], experiment.config, config)
+        _update_hparams(incomplete[0], experiment.config, config)
     period = "min_validation_period"
     keep_period = config.get(period) == experiment.config.get(period)
-    _take_on(experiment, config)
+    _apply_config(experiment, config)
     move(experiment, State.ACTIVE)
     experiment.ended_at = None
     experiment.message = ""
@@ -127,8 +128,8 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
         _reopen_trial(turn, trial)
 
 
-def take_up(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:
-    """Report to a new search the state of a trial that existed before it."""
+def report_existing_trial(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:
+    """Report to a new search how a trial ended that existed before it; return its actions."""
     trial = turn.state.trial_at(experiment, create.index)
     if not trial.state.is_terminal:
         return []
@@ -140,12 +141,12 @@ def _is_search(config: Mapping[str, Any]) -> bool:
     return bool(config["searcher"]["name"] != "single")
 
 
-def _must_be_alike(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def _check_unchangeable(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     problems = [
         Problem(
             path, f"got {look_up(new, path)!r}, expected {look_up(old, path)!r} as before: {why}"
         )
-        for path, why in _LASTING.items()
+        for path, why in _UNCHANGEABLE.items()
         if look_up(new, path) != look_up(old, path)
     ]
     if problems:
@@ -156,22 +157,22 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
     if _is_search(experiment.config):
         return trial.state is not State.COMPLETED
     if trial.exit_reason is not ExitReason.COMPLETED:
-        return True  # it failed, was canceled, stopped by itself, or had invalid hyperparameters
+        return True  # it failed, was canceled, stopped early, or had invalid hyperparameters
     length = parse_length(config["searcher"]["max_length"])
     return length.amount > length.same_unit(trial.target)
 
 
-def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
-    """Refuse to restart from the beginning a trial that has trained."""
+def _check_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
+    """Refuse to restart trained trials whose checkpoints were deleted."""
     state, saved = turn.state, {one.trial_id for one in turn.state.checkpoints.values()}
     trained = [
         trial.id
         for trial in incomplete
-        if usable(state, trial.latest_checkpoint) is None
+        if usable_checkpoint(state, trial.latest_checkpoint) is None
         and (
             trial.id in saved
             or trial.latest_checkpoint
-            or (trial.warm_start and usable(state, trial.warm_start) is None)
+            or (trial.warm_start and usable_checkpoint(state, trial.warm_start) is None)
         )
     ]
     if trained:
@@ -182,8 +183,8 @@ def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
         )
 
 
-def _take_new_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Give a trial the hyperparameters that were changed; the drawn ones stay as they are."""
+def _update_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Set the hyperparameters whose configuration has changed; the others keep their values."""
     if old["hyperparameters"] == new["hyperparameters"]:
         return
     settings = parse_config(new)
@@ -197,22 +198,22 @@ def _take_new_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, An
     }
 
 
-def _take_on(experiment: Experiment, config: dict[str, Any]) -> None:
+def _apply_config(experiment: Experiment, config: dict[str, Any]) -> None:
     resources = config["resources"]
-    for name in _LIVE:
+    for name in _LIVE_RESOURCES:
         if resources[name] != experiment.config["resources"][name]:
             setattr(experiment, name, resources[name])
-    given = origins(_changed(experiment.config, config), {}, config)
+    given = origins(changed_values(experiment.config, config), {}, config)
     experiment.reconfigure(config, [path for path, origin in given.items() if origin == "you"])
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a document is not as it was."""
+def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a document that are new or different, nested as in it."""
     changed: dict[str, Any] = {}
     for key, value in new.items():
         before = old.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if inner := _changed(before, value):
+            if inner := changed_values(before, value):
                 changed[key] = inner
         elif value != before:
             changed[key] = value
@@ -229,5 +230,5 @@ def _reopen_trial(turn: Turn, trial: Trial) -> None:
     trial.message = ""
     trial.divergences = {}
     trial.avoids = []
-    trial.waiting_for = _ITS_TURN
+    trial.waiting_for = _WAITS_FOR_SEARCH
     turn.touch(trial, "continued")

@@ -1,17 +1,17 @@
-"""What becomes of an experiment when news of it could not be handled. Pure.
+"""What follows for an experiment when an event about it could not be handled. Pure.
 
-A handler that raises something else than a refusal is a mistake of ours, or of what is stored. The
-machine it worked on is half changed and is thrown away; another one is made of what is stored
-(restoring.py). The news is set aside, and this is what follows for the experiment:
+If a handler raises anything but a refusal, there is a bug, or stored data are damaged. The machine
+that it changed half way is discarded, and another one is restored from the database
+(restoring.py). The event is set aside in the table `quarantine`, and for its experiment follows:
 
-    it can go on without        (a line with metrics)       noted, and shown to the user
-    it cannot                   (anything that the machine  given up: its ranks are killed, and it
-                                 handles)                   ends in ERROR when they are gone
-    its files were being        (deleting failed)           DELETE_FAILED
-      deleted
+    event                                        experiment
+    not needed to go on (a line with metrics)    the user is shown that it was set aside
+    needed (anything that the machine handles)   given up: its ranks are killed, and it ends in
+                                                 ERROR when they have exited
+    about a deletion                             DELETE_FAILED
 
 Giving an experiment up calls nothing that could raise again: not its search, not its retention
-(all its checkpoints stay), not the judgement of its last run.
+policy (all its checkpoints are kept), and its last run is not judged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from det_jupyter.master.machine.model.events import Event, NewsSetAside
 from det_jupyter.master.machine.model.lifecycle import move
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.placing import count_held, make_leave
+from det_jupyter.master.machine.rules.placing import add_held_time, stop_run
 from det_jupyter.master.machine.rules.searching import end_experiment, end_trial
 from det_jupyter.searcher import ExitReason
 
 
 def experiment_of(state: MachineState, event: Event) -> int | None:
-    """Return the experiment that an event is about, if it is about one."""
+    """Return the id of the experiment that an event is about; None if it is about none."""
     experiment_id: int | None = getattr(event, "experiment_id", None)
     trial_id: int | None = getattr(event, "trial_id", None)
     if trial_id is None and (allocation_id := getattr(event, "allocation_id", None)):
@@ -38,7 +38,7 @@ def experiment_of(state: MachineState, event: Event) -> int | None:
 
 
 def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
-    """Note it for the user; give the experiment up if it cannot go on without that news."""
+    """Record that an event was set aside; give its experiment up if the event was needed."""
     experiment = turn.state.experiments.get(event.experiment_id or 0)
     if experiment is None:
         return
@@ -49,44 +49,44 @@ def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
         return
     if experiment.state is State.DELETING:
         move(experiment, State.DELETE_FAILED)
-        experiment.message = _reason(event)
+        experiment.message = _failure_message(event)
     elif not experiment.state.is_terminal:
         _give_up(turn, experiment, event)
 
 
-def _reason(event: NewsSetAside) -> str:
+def _failure_message(event: NewsSetAside) -> str:
     return f"the master failed at {event.what}; master.log has the traceback"
 
 
 def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
     if not experiment.is_given_up:
         experiment.is_given_up = True
-        experiment.message = _reason(event)
+        experiment.message = _failure_message(event)
     if experiment.state is not State.STOPPING_ERROR:
         move(experiment, State.STOPPING_ERROR)
-    for trial in turn.indexes.living(experiment.id):
+    for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.state is not State.STOPPING_ERROR:
             move(trial, State.STOPPING_ERROR)
         allocation = trial.allocation
         if allocation is not None and trial.holds_slots and allocation.id != event.gone:
             turn.touch(trial, "given up")
-            make_leave(turn, trial, at_once=True)
+            stop_run(turn, trial, at_once=True)
         else:
             end_given_up(turn, trial)
-    _conclude(turn, experiment)
+    _end_if_drained(turn, experiment)
 
 
 def end_given_up(turn: Turn, trial: Trial) -> None:
-    """End a trial of an experiment that was given up: its ranks are gone."""
+    """End a trial of an experiment that was given up, once its ranks have exited."""
     allocation = trial.allocation
     if allocation is not None and allocation.holds_slots:
-        count_held(turn, trial, allocation)
-        turn.order(allocation, CloseRun(allocation_id=allocation.id))
+        add_held_time(turn, trial, allocation)
+        turn.send_to_gang(allocation, CloseRun(allocation_id=allocation.id))
     trial.exit_reason = ExitReason.ERRORED
     end_trial(turn, trial)
-    _conclude(turn, turn.state.experiment(trial.experiment_id))
+    _end_if_drained(turn, turn.state.experiment(trial.experiment_id))
 
 
-def _conclude(turn: Turn, experiment: Experiment) -> None:
-    if not (experiment.state.is_terminal or turn.indexes.has_living(experiment.id)):
+def _end_if_drained(turn: Turn, experiment: Experiment) -> None:
+    if not (experiment.state.is_terminal or turn.indexes.has_unfinished_trials(experiment.id)):
         end_experiment(turn, experiment)

@@ -1,10 +1,10 @@
-"""Log policies: what a rank prints decides whether, and where, its trial is tried again.
+"""Log policies: a line that a rank prints decides whether, and where, its trial is tried again.
 
-    cancel_retries    should the run fail, its trial is over at once: another try would be as bad
-    exclude_node      the trial's later runs avoid the agent of the rank that printed it
+    cancel_retries    if the run fails, its trial ends in ERROR at once, without restarts
+    exclude_node      later runs of the trial avoid the agent of the rank that printed the line
 
-A policy without an action, as the built-in ones are, follows nothing here, and one that has but a
-name was disabled: neither is looked for. A line fits if the pattern is found anywhere in it.
+A policy without an action (as the built-in ones) has no effect here, and one with only a name was
+disabled: lines are matched against neither. A line matches if it contains the pattern.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def policies_of(settings: ExperimentConfig) -> tuple[LogPolicy, ...]:
     )
 
 
-def is_settled(allocation: Allocation, action: Action, rank: int) -> bool:
-    """Return whether another line that fits would change nothing for this run."""
+def is_applied(allocation: Allocation, action: Action, rank: int) -> bool:
+    """Return whether the action was applied already, so that more matches change nothing."""
     if action == "cancel_retries":
         return allocation.is_hopeless
     return agent_of(allocation, rank) in allocation.excludes
 
 
 def agent_of(allocation: Allocation, rank: int) -> str | None:
-    """Return the agent that a rank runs on."""
+    """Return the agent that a rank runs on; None if none is known."""
     if rank < len(allocation.agent_ids):
         return allocation.agent_ids[rank]
     return allocation.agent_id
 
 
-def describe(settings: ExperimentConfig, pattern: str) -> str:
-    """Return what to call the policy with this pattern."""
+def policy_label(settings: ExperimentConfig, pattern: str) -> str:
+    """Return a label for messages: the name of the policy with this pattern, or the pattern."""
     for policy in policies_of(settings):
         if policy.pattern == pattern and policy.name:
             return f"log policy {policy.name!r}"

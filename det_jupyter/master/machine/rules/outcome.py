@@ -31,8 +31,14 @@ from det_jupyter.contract.values.text import signal_name
 from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Allocation, Trial
 
-_TIMES = 2  # in the same way: the next one would be no other
-_FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
+_MAX_REPEATS = 2  # in the same way: the next one would be no other
+_SENT_BY_OTHERS = (
+    Signals.SIGKILL,
+    Signals.SIGTERM,
+    Signals.SIGHUP,
+    Signals.SIGINT,
+    Signals.SIGQUIT,
+)
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
@@ -82,19 +88,19 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
-        failure = _unplaced(exited.error, exited.at)
+        failure = _failure_of_no_rank(exited.error, exited.at)
         return failure.model_copy(update={"no_room": exited.no_room}), exited.error_is_final
     if rank is not None and code is not None and not own:
-        return _died(rank, code, exited), False
+        return _failure_of_rank(rank, code, exited), False
     if allocation.failures:
         first = min(allocation.failures, key=lambda f: f.at)
         code = exited.exit_codes.get(first.rank)
         # The batch is that of the rank which ended first: the others were in it too.
         return FailureView.built_from(first, exit_code=code, batch=exited.batch), first.final
-    return _unplaced("the ranks ended without saying why", exited.at), False
+    return _failure_of_no_rank("the ranks ended without saying why", exited.at), False
 
 
-def _died(rank: int, code: int, exited: GangExited) -> FailureView:
+def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
     """Return the failure of a rank that ended without a record: its output may have more."""
     words = exited.last_words or CrashOutput()
     where = f" in batch {exited.batch}" if exited.batch is not None else ""
@@ -120,7 +126,7 @@ def _died(rank: int, code: int, exited: GangExited) -> FailureView:
     )
 
 
-def in_the_same_way(
+def count_repeats(
     now: FailureView, previous: FailureView | None, *, since_checkpoint: bool
 ) -> FailureView:
     """Return the failure with how often it came in a row.
@@ -147,30 +153,30 @@ def _without_numbers(error: str) -> str:
     return _NUMBER.sub("#", error)
 
 
-def is_hopeless(failure: FailureView) -> bool:
+def will_repeat(failure: FailureView) -> bool:
     """Return whether it came in the same way so often that it will again.
 
     An error of the user's code is known by its message and line, or batch, and a crash by its
     batch and stack.
     A rank may be killed by hand, so a signal from outside has to come once more to count.
     """
-    if failure.exit_code is not None and -failure.exit_code in _FROM_OUTSIDE:
-        return failure.batch is not None and failure.times > _TIMES
+    if failure.exit_code is not None and -failure.exit_code in _SENT_BY_OTHERS:
+        return failure.batch is not None and failure.times > _MAX_REPEATS
     has_crashed = failure.exit_code not in (None, 1)
     is_placed = bool(failure.where) or failure.batch is not None
-    return (has_crashed or is_placed) and failure.times >= _TIMES
+    return (has_crashed or is_placed) and failure.times >= _MAX_REPEATS
 
 
-def lost_too_often(at: float) -> FailureView:
+def failure_after_losses(at: float) -> FailureView:
     """Return the failure of a trial whose runs are lost before they have begun to train."""
     error = (
         f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
         "machine may be out of memory; see agent.log"
     )
-    return _unplaced(error, at)
+    return _failure_of_no_rank(error, at)
 
 
-def _unplaced(error: str, at: float) -> FailureView:
+def _failure_of_no_rank(error: str, at: float) -> FailureView:
     """Return a failure of no rank."""
     return FailureView(rank=None, exit_code=None, error=error, at=at)
 

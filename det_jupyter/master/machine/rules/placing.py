@@ -1,15 +1,13 @@
-"""Slots given to trials and taken back: queue, place, start, and ask to leave.
+"""Slots are allocated to trials and released: queue, start, preempt and stop runs.
 
-                queue            carry_out                make_leave
-    (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
-                           └────────────────────────────────────────► ENDED   (it held nothing)
+               queue_trial      apply_decisions             stop_run
+    (none) ──────────► QUEUED ────────────────► STARTING … ──────────► STOPPING
+                          └─────────────────────────────────────────► ENDED   (it held no slots)
 
-A trial that leaves holds its slots until its gang has exited (handlers/runs.py).
+A trial that is STOPPING holds its slots until its gang has exited (handlers/runs.py).
 """
 
 from __future__ import annotations
-
-from contextlib import AbstractContextManager
 
 from det_jupyter.contract.messages import (
     AllocationState,
@@ -24,16 +22,16 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
-from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
+from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
+from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
-from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption, Promise
+from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption
 
-_NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs
+_NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # of the rank of a trial without slots
 
 
-def queue(turn: Turn, trial: Trial) -> None:
-    """Queue a trial for slots, for its next run."""
+def queue_trial(turn: Turn, trial: Trial) -> None:
+    """Create an allocation for a trial's next run, and queue it for slots."""
     trial.runs += 1
     trial.allocation = Allocation(
         id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
@@ -43,30 +41,28 @@ def queue(turn: Turn, trial: Trial) -> None:
     turn.touch(trial, f"run {trial.runs} queued")
 
 
-def carry_out(turn: Turn, decisions: Decisions) -> None:
-    """Start the trials that may start, and make those leave that have to make room."""
+def apply_decisions(turn: Turn, decisions: Decisions) -> None:
+    """Start, preempt and promise slots to trials as the scheduler has decided."""
     for placement in decisions.starts:
-        with _of(turn, placement.request_id):
-            _start(turn, placement)
+        trial = turn.state.trial_of(placement.request_id)
+        with attribute_errors_to(trial.experiment_id):
+            _start(turn, trial, placement)
     for preemption in decisions.preemptions:
-        with _of(turn, preemption.request_id):
-            _preempt(turn, preemption)
+        trial = turn.state.trial_of(preemption.request_id)
+        with attribute_errors_to(trial.experiment_id):
+            _preempt(turn, trial, preemption)
     for promise in decisions.promises:
-        with _of(turn, promise.request_id):
-            _promise(turn, promise)
+        trial = turn.state.trial_of(promise.request_id)
+        assert trial.allocation is not None
+        trial.allocation.promised = list(promise.agents)
+        turn.touch(trial)
 
 
-def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:
-    """Attribute what raises inside to the experiment of the request, not of the event."""
-    return on_behalf_of(turn.state.trial_of(request_id).experiment_id)
-
-
-def _start(turn: Turn, placement: Placement) -> None:
-    trial = turn.state.trial_of(placement.request_id)
+def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation = trial.allocation
     assert allocation is not None
     allocation.agent_id = placement.parts[0].agent_id
-    allocation.agent_ids, allocation.slots = _places(turn, placement.parts)
+    allocation.agent_ids, allocation.slots = _assign_slots(turn, placement.parts)
     allocation.promised = []
     allocation.is_backfill = placement.is_backfill
     allocation.starts_from = trial.latest_checkpoint
@@ -81,49 +77,40 @@ def _start(turn: Turn, placement: Placement) -> None:
     where = " and ".join(part.agent_id for part in placement.parts)
     turn.touch(trial, f"run {allocation.run} starts on {where}")
     if trial.runs > 1:
-        _forget_later_metrics(turn, trial, allocation)
-    order_start(turn, trial, allocation)
+        _truncate_metrics(turn, trial, allocation)
+    send_start(turn, trial, allocation)
 
 
-def _places(turn: Turn, parts: tuple[AgentPart, ...]) -> tuple[list[str], list[SlotView]]:
-    """Return the agent and the slot of each rank."""
+def _assign_slots(turn: Turn, parts: tuple[AgentPart, ...]) -> tuple[list[str], list[SlotView]]:
+    """Return the agent and the slot of each rank, in the order of ranks."""
     agent_ids: list[str] = []
     slots: list[SlotView] = []
     for part in parts:
-        known = {slot.id: slot for slot in turn.state.agents[part.agent_id].slots}
-        given = [known[slot_id] for slot_id in part.slot_ids] or [_NO_SLOT]
+        of_agent = {slot.id: slot for slot in turn.state.agents[part.agent_id].slots}
+        given = [of_agent[slot_id] for slot_id in part.slot_ids] or [_NO_SLOT]
         agent_ids += [part.agent_id] * len(given)
         slots += given
     return agent_ids, slots
 
 
-def _preempt(turn: Turn, preemption: Preemption) -> None:
+def _preempt(turn: Turn, trial: Trial, preemption: Preemption) -> None:
     """Ask a trial to save its state and leave, so that another one can start."""
-    trial = turn.state.trial_of(preemption.request_id)
     assert trial.allocation is not None
-    taker = turn.state.trial_of(preemption.for_request_id)
-    trial.allocation.preempted_by = taker.experiment_id
+    other = turn.state.trial_of(preemption.for_request_id)
+    trial.allocation.preempted_by = other.experiment_id
     turn.touch(trial, f"makes room for {preemption.for_request_id}")
-    make_leave(turn, trial, at_once=False)
+    stop_run(turn, trial, at_once=False)
 
 
-def _promise(turn: Turn, promise: Promise) -> None:
-    """Note the agents where others were asked to leave for a trial; none: no longer."""
-    trial = turn.state.trial_of(promise.request_id)
-    assert trial.allocation is not None
-    trial.allocation.promised = list(promise.agents)
-    turn.touch(trial)
-
-
-def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Command the agent to start the gang that holds its slots; safe to repeat."""
+def send_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Command the agent to start a trial's gang. Idempotent."""
     experiment = turn.state.experiment(trial.experiment_id)
-    turn.order(allocation, StartGang(plan=make_plan(experiment, trial, allocation)))
+    turn.send_to_gang(allocation, StartGang(plan=make_plan(experiment, trial, allocation)))
 
 
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
-    """Return what a gang is started with; made again later, it may have a farther target."""
-    assert trial.target is not None, "a trial that is to run has a target"
+    """Return the plan of a gang. If it is made again later, its target may be farther."""
+    assert trial.target is not None, "a trial that runs has a target"
     profiling = experiment.settings.profiling
     return GangPlan(
         allocation_id=allocation.id,
@@ -148,10 +135,10 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
     )
 
 
-def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """What was reported after the checkpoint will be reported again."""
+def _truncate_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Delete metrics after the checkpoint that a run starts from: they are reported again."""
     steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
-    forget_metrics(turn, trial, steps)
+    drop_later_metrics(turn, trial, steps)
     turn.commands.append(
         TruncateMetrics(
             experiment_id=trial.experiment_id,
@@ -162,23 +149,29 @@ def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> N
     )
 
 
-def count_held(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Add up the time in which slots were held, of a run that gives them back now."""
+def add_held_time(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Add the time that a run held slots to its trial and experiment; it releases them now."""
     if allocation.started_at is None:
         return
     experiment = turn.state.experiment(trial.experiment_id)
     held_s = max(0.0, turn.now - allocation.started_at)
     trial.held_s += held_s
     trial.slot_seconds += sum(slot.id >= 0 for slot in allocation.slots) * held_s
-    others = (each for each in turn.indexes.living(experiment.id) if each is not trial)
+    others = (each for each in turn.indexes.unfinished_trials(experiment.id) if each is not trial)
     if experiment.held_since is not None and not any(each.holds_slots for each in others):
         experiment.held_s += max(0.0, turn.now - experiment.held_since)
         experiment.held_since = None
         turn.touch(experiment)
 
 
-def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
-    """Take a trial out of the queue, or command its ranks to leave, or to end at once."""
+def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
+    """Remove a trial from the queue, or command its gang to stop.
+
+    Args:
+        turn: The event being handled.
+        trial: A trial in any state; if it neither waits nor runs, nothing happens.
+        at_once: Kill the ranks; else they save their state first.
+    """
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
         return
@@ -191,41 +184,41 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
         allocation.asked_at = turn.now
         move_allocation(trial, AllocationState.STOPPING)
     if at_once:
-        allocation.asked_at = None  # it is not waited for any more
+        allocation.asked_at = None  # its state is not waited for any more
     turn.touch(trial)
-    order_leave(turn, trial, allocation, at_once=at_once)
+    send_stop(turn, trial, allocation, at_once=at_once)
 
 
-def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Send the gang its trial's present target; safe to repeat."""
+def send_target(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Send a gang its trial's current target. Idempotent."""
     assert trial.target is not None
     command = ExtendGang(
         allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
     )
-    turn.order(allocation, command)
+    turn.send_to_gang(allocation, command)
 
 
-def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
-    """Command the gang to leave, after saving its state or at once; safe to repeat."""
+def send_stop(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
+    """Command a gang to save its state and leave, or kill it at once. Idempotent."""
     if at_once:
-        turn.order(allocation, KillGang(allocation_id=allocation.id))
+        turn.send_to_gang(allocation, KillGang(allocation_id=allocation.id))
         return
     timeout_s = float(turn.state.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
-    turn.order(allocation, signal)
+    turn.send_to_gang(allocation, signal)
 
 
-def pause(turn: Turn, experiment: Experiment) -> None:
-    """Have the trials of an active experiment save their state and leave, and wait."""
+def pause_experiment(turn: Turn, experiment: Experiment) -> None:
+    """Pause an active experiment: its trials save their state and leave."""
     move(experiment, State.PAUSED)
     turn.touch(experiment)
-    for trial in trials_that_go_on(turn, experiment):
+    for trial in trials_not_stopping(turn, experiment):
         move(trial, State.PAUSED)
         turn.touch(trial, "asked to pause")
-        make_leave(turn, trial, at_once=False)
+        stop_run(turn, trial, at_once=False)
 
 
-def trials_that_go_on(turn: Turn, experiment: Experiment) -> list[Trial]:
-    """Return the trials that are neither over nor about to be."""
-    trials = turn.indexes.living(experiment.id)
+def trials_not_stopping(turn: Turn, experiment: Experiment) -> list[Trial]:
+    """Return the trials that are neither over nor stopping."""
+    trials = turn.indexes.unfinished_trials(experiment.id)
     return [trial for trial in trials if not is_stopping(trial.state)]

@@ -40,7 +40,7 @@ from det_jupyter.master.machine.model.turn import Turn
 _EVERYTHING = ("**",)
 
 
-def kept(
+def select_kept(
     checkpoints: Iterable[CheckpointView], storage: Storage, direction: Direction
 ) -> set[str]:
     """Return the uuids to keep of an experiment's checkpoints, which come oldest first."""
@@ -49,14 +49,14 @@ def kept(
         by_trial[checkpoint.trial_id].append(checkpoint)
     everything = [one for trial_id in sorted(by_trial) for one in by_trial[trial_id]]
     everything.sort(key=lambda one: one.created_at)
-    best = _best(everything, storage.save_experiment_best, direction)
+    best = _select_best(everything, storage.save_experiment_best, direction)
     for own in by_trial.values():
-        best += _best(own, storage.save_trial_best, direction)
+        best += _select_best(own, storage.save_trial_best, direction)
         best += own[max(0, len(own) - storage.save_trial_latest) :]
     return {one.uuid for one in best}
 
 
-def _best(
+def _select_best(
     checkpoints: list[CheckpointView], num: int, direction: Direction
 ) -> list[CheckpointView]:
     measured = [one for one in checkpoints if to_finite(one.searcher_metric) is not None]
@@ -69,17 +69,17 @@ def find_unneeded(
     """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
     trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
-    wanted = kept(own, storage, Direction.of_config(experiment.config))
+    wanted = select_kept(own, storage, Direction.of_config(experiment.config))
     if len(wanted) < len(own):
-        concerned = {experiment.id, *indexes.began_with(experiment.id)} & state.experiments.keys()
-        wanted.update(*(_used_by(state.experiments[i], indexes) for i in concerned))
+        users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
+        wanted.update(*(_used_by(state.experiments[i], indexes) for i in users))
     return [one.uuid for one in own if one.uuid not in wanted]
 
 
 def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
     """Return the other experiments that are not over and start from a checkpoint of this one."""
     own = {uuid for uuid, one in state.checkpoints.items() if one.experiment_id == experiment.id}
-    began = (state.experiments.get(other_id) for other_id in indexes.began_with(experiment.id))
+    began = (state.experiments.get(other_id) for other_id in indexes.dependents_of(experiment.id))
     return [other.id for other in began if other and not own.isdisjoint(_used_by(other, indexes))]
 
 
@@ -88,32 +88,34 @@ def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
     if experiment.state.is_terminal:
         return
     refs = [experiment.warm_start]
-    for trial in indexes.living(experiment.id):
+    for trial in indexes.unfinished_trials(experiment.id):
         starts_from = trial.allocation.starts_from if trial.allocation is not None else None
         refs += [trial.latest_checkpoint, trial.warm_start, starts_from]
     yield from (ref.uuid for ref in refs if ref is not None)
 
 
-def sources_of(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[Experiment]:
+def finished_sources_of(
+    state: MachineState, indexes: Indexes, experiment: Experiment
+) -> list[Experiment]:
     """Return the other experiments, over by now, from whose checkpoints this one began."""
-    found = (state.experiments.get(source_id) for source_id in indexes.began_from(experiment.id))
+    found = (state.experiments.get(source_id) for source_id in indexes.sources_of(experiment.id))
     return [source for source in found if source is not None and source.state in OVER]
 
 
-def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
+def usable_checkpoint(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
     """Return the checkpoint if a trial can begin with it; None if it is gone, or about to go."""
     return ref if ref is not None and _is_usable(state, ref.uuid) else None
 
 
 def _is_usable(state: MachineState, uuid: str) -> bool:
     found = state.checkpoints.get(uuid)
-    if found is None or found.state != "COMPLETED" or not _has_owner(state, found):
+    if found is None or found.state != "COMPLETED" or not _owner_exists(state, found):
         return False
     trial = state.trials.get(found.trial_id)
     return trial is not None and uuid in trial.checkpoints
 
 
-def _has_owner(state: MachineState, checkpoint: CheckpointView) -> bool:
+def _owner_exists(state: MachineState, checkpoint: CheckpointView) -> bool:
     owner = state.experiments.get(checkpoint.experiment_id)
     return owner is not None and owner.state not in (State.DELETING, State.DELETE_FAILED)
 
@@ -121,22 +123,24 @@ def _has_owner(state: MachineState, checkpoint: CheckpointView) -> bool:
 def _find_deletion_problem(state: MachineState, uuid: str) -> str:
     """Return why a checkpoint cannot be deleted, or files of it; "" if it can."""
     found = state.checkpoints.get(uuid)
-    if found is not None and found.globs and _has_owner(state, found):
+    if found is not None and found.globs and _owner_exists(state, found):
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
-    is_rest = found is not None and found.state == "PARTIALLY_DELETED" and _has_owner(state, found)
+    is_rest = (
+        found is not None and found.state == "PARTIALLY_DELETED" and _owner_exists(state, found)
+    )
     if is_rest or _is_usable(state, uuid):
         return ""
     return f"there is no checkpoint {uuid}, or it is deleted already"
 
 
-def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
+def delete_unneeded(turn: Turn, experiment: Experiment) -> None:
     """Command the deletion of what the experiment's policy does not keep."""
     storage = experiment.settings.checkpoint_storage
     if uuids := find_unneeded(turn.state, turn.indexes, experiment, storage):
-        _remove(turn, experiment, uuids)
+        _delete(turn, experiment, uuids)
 
 
-def drop(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
+def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
     """Command the deletion of these checkpoints, or of those of their files that globs match.
 
     Raises:
@@ -146,7 +150,7 @@ def drop(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
     found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(wanted))
     problems = [problem for problem in found if problem]
     owners = {checkpoints[uuid].experiment_id for uuid in wanted & checkpoints.keys()}
-    concerned = {i for owner in owners for i in (owner, *turn.indexes.began_with(owner))}
+    concerned = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
     for experiment_id in sorted(concerned & turn.state.experiments.keys()):
         used = wanted.intersection(_used_by(turn.state.experiments[experiment_id], turn.indexes))
         problems += [
@@ -158,23 +162,23 @@ def drop(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
         raise Conflict("; ".join(problems))
     for owner in sorted(owners):
         own = [uuid for uuid in sorted(wanted) if checkpoints[uuid].experiment_id == owner]
-        _remove(turn, turn.state.experiments[owner], own, globs)
+        _delete(turn, turn.state.experiments[owner], own, globs)
 
 
-def _remove(
+def _delete(
     turn: Turn, experiment: Experiment, uuids: list[str], globs: Sequence[str] = ()
 ) -> None:
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
-        _take_out(turn, turn.state.trials[trial_id], set(uuids))
+        _unlist(turn, turn.state.trials[trial_id], set(uuids))
     for checkpoint in (turn.state.checkpoints[uuid] for uuid in uuids):
         is_rest = checkpoint.state == "PARTIALLY_DELETED"
         checkpoint.globs = list(globs or _EVERYTHING * is_rest)
         if checkpoint.globs:
             turn.changes.checkpoints.add(checkpoint.uuid)
-    turn.commands.extend(_removals(turn.state, experiment, uuids))
+    turn.commands.extend(_deletions(turn.state, experiment, uuids))
 
 
-def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
+def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
     """Note that the files of these checkpoints are gone: no run starts from them any more."""
     for uuid in uuids:
         checkpoint = turn.state.checkpoints.get(uuid)
@@ -184,10 +188,10 @@ def note_deleted(turn: Turn, uuids: Iterable[str]) -> None:
         turn.changes.checkpoints.add(uuid)
         trial = turn.state.trials.get(checkpoint.trial_id)
         if trial is not None and uuid in trial.checkpoints:  # its own code has deleted it
-            _take_out(turn, trial, {uuid})
+            _unlist(turn, trial, {uuid})
 
 
-def note_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
+def record_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
     """Note that files of these checkpoints are gone, and how large the others are."""
     for uuid, size_bytes in left_bytes.items():
         checkpoint = turn.state.checkpoints.get(uuid)
@@ -197,7 +201,7 @@ def note_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
             turn.changes.checkpoints.add(uuid)
 
 
-def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
+def _unlist(turn: Turn, trial: Trial, uuids: set[str]) -> None:
     trial.checkpoints = [uuid for uuid in trial.checkpoints if uuid not in uuids]
     latest = trial.latest_checkpoint
     if latest is not None and latest.uuid in uuids:
@@ -206,7 +210,7 @@ def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
     turn.touch(trial)
 
 
-def _removals(
+def _deletions(
     state: MachineState, experiment: Experiment, uuids: Iterable[str]
 ) -> list[DeleteCheckpoints]:
     paths: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
@@ -226,7 +230,7 @@ def _removals(
     ]
 
 
-def whole_removal(state: MachineState, experiment: Experiment) -> DeleteExperiment:
+def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteExperiment:
     """Return the command that removes all of an experiment's files."""
     own = (c for c in state.checkpoints.values() if c.experiment_id == experiment.id)
     return DeleteExperiment(
@@ -241,7 +245,7 @@ def whole_removal(state: MachineState, experiment: Experiment) -> DeleteExperime
 def pending_deletions(state: MachineState) -> list[Deletion]:
     """Return what was still to be removed when a master before us ended."""
     commands: list[Deletion] = [
-        whole_removal(state, experiment)
+        experiment_deletion(state, experiment)
         for experiment in state.experiments.values()
         if experiment.state is State.DELETING
     ]
@@ -254,5 +258,5 @@ def pending_deletions(state: MachineState) -> list[Deletion]:
     for experiment_id, uuids in left.items():
         experiment = state.experiments[experiment_id]
         if experiment.state is not State.DELETING:
-            commands += _removals(state, experiment, uuids)
+            commands += _deletions(state, experiment, uuids)
     return commands

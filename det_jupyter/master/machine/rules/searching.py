@@ -1,17 +1,18 @@
-"""Trials are made, trained to their targets, and ended as the experiment's search says.
+"""Trials are created, trained and ended as the actions of their experiment's search require.
 
-    search asks     Create      a trial is made; it rests until its first TrainTo
-                    TrainTo     it trains that far: it queues, or its ranks go on without a pause
-                    Close       it shall leave; it will be COMPLETED
-                    Shutdown    no more will come: the experiment ends with its last trial
-                    Ask…        the sampler or pruner is consulted; the answer comes as an event
+    action      effect
+    Create      a trial is created; it rests until its first TrainTo
+    TrainTo     it trains to a target: it queues, or its ranks go on without a pause
+    Close       it saves its state and leaves; it will be COMPLETED
+    Shutdown    no trial will follow: the experiment ends with its last trial
+    Ask…        the sampler or pruner is consulted; its answer is an event
 
-    rests ── TrainTo ──► queues, runs ── reaches the target ──► rests, and gives its slots back
+    rests ── TrainTo ──► queues, runs ── reaches the target ──► rests, and releases its slots
       ▲                                        │ TrainTo at once: goes on in its slots
       └────────────────────────────────────────┘
 
-A trial that has reached its last target ends by itself. An experiment ends in ERROR or CANCELED
-when every one of its trials did, else in COMPLETED.
+A trial that has reached its last target exits without being asked. An experiment ends in ERROR or
+CANCELED if all of its trials did, else in COMPLETED.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from det_jupyter.contract.run.journal import TargetReached
 from det_jupyter.master.machine.model.commands import ConsultSampler
 from det_jupyter.master.machine.model.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.machine.model.turn import Turn, on_behalf_of
-from det_jupyter.master.machine.rules.continuing import take_up
-from det_jupyter.master.machine.rules.placing import make_leave, order_extend, queue
-from det_jupyter.master.machine.rules.retention import drop_unneeded, sources_of
+from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
+from det_jupyter.master.machine.rules.continuing import report_existing_trial
+from det_jupyter.master.machine.rules.placing import queue_trial, send_target, stop_run
+from det_jupyter.master.machine.rules.retention import delete_unneeded, finished_sources_of
 from det_jupyter.searcher import (
     Action,
     AskPruner,
@@ -42,61 +43,61 @@ from det_jupyter.searcher import (
 
 
 def start_search(turn: Turn, experiment: Experiment) -> None:
-    """Make an experiment's first trials."""
-    carry_out(turn, experiment, turn.searches.of(experiment).start())
+    """Start an experiment's search, which creates its first trials."""
+    apply_actions(turn, experiment, turn.searches.of(experiment).start())
 
 
-def judge_validation(
+def report_validation(
     turn: Turn, trial: Trial, *, time: float | None, metric: float | None
 ) -> None:
     """Report a validation of a training trial to the search."""
     experiment = turn.state.experiment(trial.experiment_id)
     actions = turn.searches.of(experiment).on_report(trial.index, time, metric)
-    _note_place(turn, experiment, trial)
-    carry_out(turn, experiment, actions)
+    _update_rungs(turn, experiment, trial)
+    apply_actions(turn, experiment, actions)
 
 
 def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
-    """A trial has reached its target: it goes on, rests, or ends."""
-    is_old = trial.is_resting or is_stopping(trial.state) or record.target != trial.target
-    if is_old:
+    """Report to the search that a trial has reached its target; it goes on, rests or ends."""
+    is_outdated = trial.is_resting or record.target != trial.target
+    if is_outdated or is_stopping(trial.state):
         return
     trial.is_resting = True
     experiment = turn.state.experiment(trial.experiment_id)
     metric = trial.metrics_by_step.get(record.steps_completed)
     actions = turn.searches.of(experiment).on_target_reached(trial.index, metric)
-    _note_place(turn, experiment, trial)
+    _update_rungs(turn, experiment, trial)
     turn.touch(trial, f"reached {trial.target}")
-    carry_out(turn, experiment, actions)
+    apply_actions(turn, experiment, actions)
     if trial.is_resting and not trial.target_is_last and not is_stopping(trial.state):
-        trial.waiting_for = _why_it_rests(experiment, trial)
+        trial.waiting_for = _describe_rest(experiment, trial)
         if trial.allocation is not None:
             trial.allocation.is_for_rest = True
         turn.touch(trial, "rests")
-        make_leave(turn, trial, at_once=False)
+        stop_run(turn, trial, at_once=False)
 
 
-def _why_it_rests(experiment: Experiment, trial: Trial) -> str:
-    """Return what a resting trial waits for, in a sentence."""
+def _describe_rest(experiment: Experiment, trial: Trial) -> str:
+    """Return a sentence that says why a trial rests, and when it goes on."""
     divisor = experiment.search_view.divisor if experiment.search_view else None
     share = f"the best 1 of {divisor:g}" if divisor else "the best"
     return f"rests at {trial.target} and holds no slots; goes on if it is among {share} there"
 
 
-def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
-    """Note the trial's bracket and rungs, which its view shows."""
+def _update_rungs(turn: Turn, experiment: Experiment, trial: Trial) -> None:
+    """Copy a trial's bracket and rungs from the search, for views."""
     search = turn.searches.of(experiment)
-    place = (search.bracket_of(trial.index), search.rung_metrics(trial.index))
-    if place != (trial.bracket, trial.rung_metrics):
-        trial.bracket, trial.rung_metrics = place
+    new = (search.bracket_of(trial.index), search.rung_metrics(trial.index))
+    if new != (trial.bracket, trial.rung_metrics):
+        trial.bracket, trial.rung_metrics = new
         turn.touch(trial)
 
 
 def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
-    """End a stopping trial, and report that to the search.
+    """End a stopping trial whose ranks have exited, and report `reason` to the search.
 
-    A trial that diverges when it ends has failed, whatever its code says. The search, which has
-    seen its metrics, hears nothing else than before.
+    A trial that diverges when it completes ends in ERROR. The search receives `reason` all the
+    same, as it has received the metrics.
     """
     trial.exit_reason = reason
     is_invalid = reason is ExitReason.INVALID_HP
@@ -106,17 +107,17 @@ def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
     end_trial(turn, trial)
     experiment = turn.state.experiment(trial.experiment_id)
     if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
-        conclude_if_drained(turn, experiment)  # a user ended it: the search has no more say
+        end_if_drained(turn, experiment)  # its end is decided: the search is not consulted
         return
     actions = turn.searches.of(experiment).on_exited(trial.index, reason)
-    _note_place(turn, experiment, trial)
-    carry_out(turn, experiment, actions)
+    _update_rungs(turn, experiment, trial)
+    apply_actions(turn, experiment, actions)
 
 
 def end_trial(turn: Turn, trial: Trial) -> None:
-    """Take a stopping trial without ranks to its terminal state; drop what is not needed any more.
+    """Move a stopping trial without ranks to its terminal state.
 
-    A search may have a million trials: only what views show is kept of each.
+    Of a trial that is over only what views show is kept: a search may have a million trials.
     """
     move(trial, ENDS_AS[trial.state])
     trial.ended_at = turn.now
@@ -126,13 +127,13 @@ def end_trial(turn: Turn, trial: Trial) -> None:
     trial.story = []
 
 
-def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
-    """Take a stopping experiment to its terminal state, if its last trial is there."""
-    if turn.indexes.has_living(experiment.id):
+def end_if_drained(turn: Turn, experiment: Experiment) -> None:
+    """Move a stopping experiment to its terminal state, if all of its trials are over."""
+    if turn.indexes.has_unfinished_trials(experiment.id):
         return
     trials = turn.state.trials_of(experiment)
     states = {trial.state for trial in trials}
-    experiment.message = experiment.message or _last_words(experiment, trials)
+    experiment.message = experiment.message or _final_message(experiment, trials)
     if experiment.state is State.STOPPING_COMPLETED and states == {State.ERROR}:
         experiment.message = f"trial {trials[0].id}: {trials[0].message}"
         if len(trials) > 1:
@@ -141,23 +142,23 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     elif experiment.state is State.STOPPING_COMPLETED and states == {State.CANCELED}:
         move(experiment, State.STOPPING_CANCELED)
     end_experiment(turn, experiment)
-    drop_unneeded(turn, experiment)
-    # The checkpoints that it began with are not in use any more.
-    for source in sources_of(turn.state, turn.indexes, experiment):
-        with on_behalf_of(source.id):
-            drop_unneeded(turn, source)
+    delete_unneeded(turn, experiment)
+    # The checkpoints that its trials began with are not in use any more.
+    for source in finished_sources_of(turn.state, turn.indexes, experiment):
+        with attribute_errors_to(source.id):
+            delete_unneeded(turn, source)
 
 
 def end_experiment(turn: Turn, experiment: Experiment) -> None:
-    """Take a stopping experiment without living trials to its terminal state."""
+    """Move a stopping experiment to its terminal state and discard its search."""
     move(experiment, ENDS_AS[experiment.state])
     experiment.ended_at = turn.now
-    turn.searches.forget(experiment)
+    turn.searches.discard(experiment)
     turn.touch(experiment)
 
 
-def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
-    """Return the message of an experiment that is over: that of the first trial with one."""
+def _final_message(experiment: Experiment, trials: list[Trial]) -> str:
+    """Return the message of the first trial that has one, or why a search has no best trial."""
     for trial in trials:
         if trial.message:
             return f"trial {trial.id}: {trial.message}" if len(trials) > 1 else trial.message
@@ -168,15 +169,15 @@ def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
     return ""
 
 
-def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
-    """Do what the search says."""
+def apply_actions(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Carry out the actions of an experiment's search, and those that follow from them."""
     if experiment.state.is_terminal:
         return
     due = list(actions)
     for action in due:
         match action:
             case Create(index=index) if index < len(experiment.trial_ids):
-                due += take_up(turn, experiment, action)  # it was there before: may be thousands
+                due += report_existing_trial(turn, experiment, action)
             case Create():
                 _create_trial(turn, experiment, action)
             case TrainTo(index, length, is_last):
@@ -184,22 +185,22 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
                 if not trial.state.is_terminal:
                     _train_to(turn, trial, length, is_last=is_last)
             case Close(index):
-                _close(turn, turn.state.trial_at(experiment, index))
+                _close_trial(turn, turn.state.trial_at(experiment, index))
             case Shutdown():
                 if experiment.state in (State.ACTIVE, State.PAUSED):
                     move(experiment, State.STOPPING_COMPLETED)
                     turn.touch(experiment)
             case AskSampler() | AskPruner():
-                ask(turn, experiment, [action])
+                consult(turn, experiment, [action])
             case _:
                 assert_never(action)
-    _note_search(turn, experiment)
+    _update_search_view(turn, experiment)
     if is_stopping(experiment.state):
-        conclude_if_drained(turn, experiment)
+        end_if_drained(turn, experiment)
 
 
-def ask(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
-    """Command that the sampler or pruner is consulted."""
+def consult(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Add commands that query the sampler or pruner. The actions must be questions."""
     for action in actions:
         assert isinstance(action, AskSampler | AskPruner)
         turn.commands.append(
@@ -212,7 +213,7 @@ def ask(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
         )
 
 
-def _note_search(turn: Turn, experiment: Experiment) -> None:
+def _update_search_view(turn: Turn, experiment: Experiment) -> None:
     if experiment.state.is_terminal:
         return
     search = turn.searches.of(experiment)
@@ -223,7 +224,7 @@ def _note_search(turn: Turn, experiment: Experiment) -> None:
 
 
 def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
-    assert create.index == len(experiment.trial_ids), "searches count their trials"
+    assert create.index == len(experiment.trial_ids), "searches number their trials in order"
     turn.state.last_trial_id += 1
     trial = Trial(
         id=turn.state.last_trial_id,
@@ -239,7 +240,7 @@ def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
     )
     turn.state.trials[trial.id] = trial
     experiment.trial_ids.append(trial.id)
-    if experiment.continues is not None:  # it begins where that one is: same state, same batch
+    if experiment.continues is not None:  # it starts with the state and batch of that trial
         source = turn.state.trials[experiment.continues]
         trial.seed, trial.latest_checkpoint = source.seed, source.latest_checkpoint
     turn.touch(trial)
@@ -253,21 +254,21 @@ def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> Non
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
         if trial.state is State.ACTIVE:
-            queue(turn, trial)
+            queue_trial(turn, trial)
     elif allocation.state in (AllocationState.STARTING, AllocationState.RUNNING):
-        order_extend(turn, trial, allocation)
+        send_target(turn, trial, allocation)
     turn.touch(trial, f"to train to {trial.target}")
 
 
-def _close(turn: Turn, trial: Trial) -> None:
+def _close_trial(turn: Turn, trial: Trial) -> None:
     if trial.state.is_terminal or is_stopping(trial.state):
         return
     experiment = turn.state.experiment(trial.experiment_id)
-    leaves_by_itself = trial.is_resting and trial.target_is_last
+    exits_unasked = trial.is_resting and trial.target_is_last
     trial.was_stopped = turn.searches.of(experiment).was_stopped(trial.index)
     move(trial, State.STOPPING_COMPLETED)
     turn.touch(trial, "closed by the search")
-    if not (leaves_by_itself and trial.holds_slots):
-        make_leave(turn, trial, at_once=False)
+    if not (exits_unasked and trial.holds_slots):
+        stop_run(turn, trial, at_once=False)
     if not trial.holds_slots:
         finish_trial(turn, trial, ExitReason.COMPLETED)

@@ -1,7 +1,7 @@
 """The searcher's metric of each trial: its latest and best values, and the experiment's best.
 
 A trial diverges while the searcher's metric or a training loss is NaN or infinite. The search
-compares it as the worst; if it ends like that, it ends in ERROR (searching.py).
+ranks such a metric as the worst; a trial that ends while it diverges ends in ERROR (searching.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 
 
-def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
-    """Note the metric of a validation."""
+def record_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
+    """Store the searcher's metric of a validation, and update the best values."""
     experiment = turn.state.experiment(trial.experiment_id)
     direction = Direction.of_config(experiment.config)
     trial.metrics_by_step[steps_completed] = metric
@@ -24,12 +24,12 @@ def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -
     if steps_completed >= max(trial.metrics_by_step):
         trial.latest_metric = metric
         name = str(experiment.config["searcher"]["metric"])
-        note_divergence(trial, "validation", name, steps_completed, metric)
-    _note_best(turn, experiment, direction.best((experiment.best_metric, metric)))
+        record_divergence(trial, "validation", name, steps_completed, metric)
+    _set_best(turn, experiment, direction.best((experiment.best_metric, metric)))
 
 
-def note_divergence(trial: Trial, group: str, metric: str, since: int, value: float) -> None:
-    """Note that a metric is NaN or infinite since a batch, or that it is finite again."""
+def record_divergence(trial: Trial, group: str, metric: str, since: int, value: float) -> None:
+    """Store that a metric became NaN or infinite at batch `since`, or is finite again."""
     key = f"{group}.{metric}"
     if isfinite(value):
         trial.divergences.pop(key, None)
@@ -38,10 +38,11 @@ def note_divergence(trial: Trial, group: str, metric: str, since: int, value: fl
         trial.divergences[key] = Divergence(metric=metric, value=word, since=since)
 
 
-def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
-    """Drop the metrics after a step: the trial starts again from a checkpoint of that step.
+def drop_later_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
+    """Remove a trial's metrics after a step: it restarts from a checkpoint of that step.
 
-    Alarms stay with what diverges still: the others are of batches that it trains once more.
+    Divergences that began later are removed too; if none is left, so are the alarms, since
+    their batches are trained again.
     """
     experiment = turn.state.experiment(trial.experiment_id)
     direction = Direction.of_config(experiment.config)
@@ -59,15 +60,15 @@ def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
         trial.alarms = []
     if was_best and trial.best_metric != experiment.best_metric:
         values = [other.best_metric for other in turn.state.trials_of(experiment)]
-        _note_best(turn, experiment, direction.best(values))
+        _set_best(turn, experiment, direction.best(values))
 
 
 def _first_step(key: str, divergence: Divergence) -> int:
-    """Return after how many batches it was reported first; that of a loss names the batch."""
+    """Return after how many batches it was reported; `since` of a loss is the batch's index."""
     return divergence.since + key.startswith("training.")
 
 
-def _note_best(turn: Turn, experiment: Experiment, best: float | None) -> None:
+def _set_best(turn: Turn, experiment: Experiment, best: float | None) -> None:
     if best != experiment.best_metric:
         experiment.best_metric = best
         turn.touch(experiment)

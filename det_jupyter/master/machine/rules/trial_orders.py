@@ -1,9 +1,9 @@
 """Orders to the ranks of a trial: changes of its training, and profiles.
 
-change     noted for good. Ranks make it after the same batch, which is noted too; a run that
-           starts before that batch makes it there again, and one that starts later has it in
-           its checkpoint
-profile    of the present run; what is not answered when the run ends never will be
+change     stored permanently. All ranks make it after the same batch, whose number is stored too.
+           A later run that starts before that batch repeats it there; one that starts after it
+           has it in its checkpoint
+profile    of the current run; when the run ends, missing traces are recorded as failed
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 
-MAX_CHANGES = 100  # of a trial: all of them are needed to repeat its training
-MAX_PROFILES = 20  # of a trial; the oldest are forgotten
+MAX_CHANGES = 100  # of a trial: none is dropped, as all are needed to repeat its training
+MAX_PROFILES = 20  # of a trial; the oldest are dropped
 
 
 def changes_of(trial: Trial) -> list[ChangeOrder]:
-    """Return the orders of a trial's changes that its ranks have not refused."""
+    """Return orders for a trial's changes that its ranks have made or have yet to make."""
     return [
-        ChangeOrder(id=noted.id, change=change, steps_completed=noted.steps_completed)
-        for noted in trial.changes
-        if not noted.error and (change := _lasting(noted)) is not None
+        ChangeOrder(id=view.id, change=change, steps_completed=view.steps_completed)
+        for view in trial.changes
+        if not view.error and (change := _repeated_part(view)) is not None
     ]
 
 
-def _lasting(noted: TrialChangeView) -> Change | None:
-    """Return what of a change later runs repeat."""
-    change = noted.change
-    if noted.keeps_period or change.min_validation_period is None:
+def _repeated_part(view: TrialChangeView) -> Change | None:
+    """Return the part of a change that later runs repeat; None if there is none."""
+    change = view.change
+    if view.keeps_period or change.min_validation_period is None:
         return change
     if change.lr is None and change.lr_factor is None:
         return None
@@ -47,9 +47,14 @@ def _lasting(noted: TrialChangeView) -> Change | None:
 
 
 def settle_changes(trial: Trial, *, keep_period: bool) -> None:
-    """Bring the changes of a trial that goes on after its end up to date.
+    """Update the changes of an ended trial that is continued.
 
-    `keep_period`: its configuration has the same min_validation_period as before.
+    Changes that were not made are marked as failed.
+
+    Args:
+        trial: The trial.
+        keep_period: Whether its new configuration has the same min_validation_period; else
+            changes of the period are not repeated.
     """
     trial.changes = [
         change.model_copy(
@@ -63,8 +68,8 @@ def settle_changes(trial: Trial, *, keep_period: bool) -> None:
     ]
 
 
-def pass_orders(turn: Turn, trial: Trial) -> None:
-    """Send the trial's ranks what they have not answered, if it has ranks; safe to repeat."""
+def send_orders(turn: Turn, trial: Trial) -> None:
+    """Send a trial's ranks the orders that they have not answered, if it runs. Idempotent."""
     allocation, has_ranks = trial.allocation, (AllocationState.STARTING, AllocationState.RUNNING)
     if allocation is None or allocation.state not in has_ranks:
         return
@@ -73,11 +78,11 @@ def pass_orders(turn: Turn, trial: Trial) -> None:
         *(ProfileOrder(id=p.id, profile=p.profile) for p in trial.profiles if not p.is_over),
     ]
     if orders:
-        turn.order(allocation, PassOrders(allocation_id=allocation.id, orders=orders))
+        turn.send_to_gang(allocation, PassOrders(allocation_id=allocation.id, orders=orders))
 
 
-def note_change(trial: Trial, made: ChangeMade) -> None:
-    """Note where a change took effect, or why it was refused; the chief reports it."""
+def record_change(trial: Trial, made: ChangeMade) -> None:
+    """Store after which batch a change was made, or why it failed, as the chief reports."""
     steps = None if made.error else made.steps_completed
     update = {"steps_completed": steps, "text": made.text, "error": made.error}
     trial.changes = [
@@ -86,27 +91,29 @@ def note_change(trial: Trial, made: ChangeMade) -> None:
     ]
 
 
-def note_trace(trial: Trial, rank: int, saved: TraceSaved) -> None:
-    """Note the trace of a rank."""
+def record_trace(trial: Trial, rank: int, saved: TraceSaved) -> None:
+    """Store that a rank has written its trace of a profile, or why it could not."""
     trace = TraceView.built_from(saved, rank=rank)
     trial.profiles = [
-        _with(profile, [trace]) if profile.id == saved.order_id else profile
+        _with_traces(profile, [trace]) if profile.id == saved.order_id else profile
         for profile in trial.profiles
     ]
 
 
-def end_profiles(trial: Trial) -> None:
-    """Note of profiles that the run which has ended did not answer that there are none."""
+def close_profiles(trial: Trial) -> None:
+    """Mark the missing traces of a trial's profiles as failed: its run has ended."""
     error = "the run ended before the trace was written"
     trial.profiles = [
-        _with(profile, [TraceView(rank=rank, error=error) for rank in profile.profile.ranks])
+        _with_traces(
+            profile, [TraceView(rank=rank, error=error) for rank in profile.profile.ranks]
+        )
         for profile in trial.profiles
     ]
 
 
-def _with(profile: ProfileView, traces: list[TraceView]) -> ProfileView:
-    """Return the profile with these traces too, of ranks that have none yet."""
-    known = {trace.rank for trace in profile.traces}
-    new = [t for t in traces if t.rank in profile.profile.ranks and t.rank not in known]
+def _with_traces(profile: ProfileView, traces: list[TraceView]) -> ProfileView:
+    """Add traces to a profile, of ranks that it is of and that have none yet."""
+    present = {trace.rank for trace in profile.traces}
+    new = [t for t in traces if t.rank in profile.profile.ranks and t.rank not in present]
     by_rank = sorted([*profile.traces, *new], key=lambda trace: trace.rank)
     return profile.model_copy(update={"traces": by_rank})

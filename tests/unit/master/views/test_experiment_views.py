@@ -28,7 +28,7 @@ def progress_of(world: World, fractions: dict[int, float]) -> float:
         world.machine.state,
         {trial_id: (1, fraction) for trial_id, fraction in fractions.items()},
         world.experiment(),
-        living=world.machine.indexes.living(1),
+        living=world.machine.indexes.unfinished_trials(1),
         sentence=reasons_of(world.machine).sentence,
     )
     return view.progress

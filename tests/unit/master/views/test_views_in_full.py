@@ -30,7 +30,7 @@ from tests.unit.master.machine_world import (
 
 
 def view_of(world: World, **options: Any) -> ExperimentView:
-    living = world.machine.indexes.living(1)
+    living = world.machine.indexes.unfinished_trials(1)
     return experiment_view(
         world.machine.state,
         {},
