@@ -22,10 +22,10 @@ from pathlib import Path
 
 from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
-from det_jupyter.agent.link.agent_service import Service, serve
+from det_jupyter.agent.link.agent_service import AgentService, serve
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
-from det_jupyter.agent.runs.stopped_processes import report_frozen
+from det_jupyter.agent.runs.stopped_processes import report_stopped
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.agent.starting.launcher import Launcher
@@ -78,7 +78,7 @@ async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Na
             box = SampleBox()
             gpus = [slot.uuid for slot in offer.slots if slot.kind == "cuda"]
             sampled[offer.agent_id] = SampledAgent(box=box, gpus=gpus)
-            service = Service(
+            service = AgentService(
                 offer=offer,
                 session=session,
                 runner=runner,
@@ -96,7 +96,7 @@ async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Na
                 )
                 watches.append(loop.create_task(watching))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
-        watches.append(loop.create_task(report_frozen(runner.living_gangs)))
+        watches.append(loop.create_task(report_stopped(runner.living_gangs)))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

@@ -1,4 +1,4 @@
-"""Where agents come from: the contract, the local starter, and the table of starters."""
+"""Starters of agents: the protocol, the local starter, and the table of starters."""
 
 from det_jupyter.engine.contract import Engine
 from det_jupyter.engine.local import LocalEngine

@@ -1,7 +1,7 @@
-"""What a starter of agents implements.
+"""The protocol that a starter of agents implements.
 
-Light to import, as all of this part: the master starts the agent before it imports the rest,
-because the agent's fork server takes longest to get ready.
+All modules of this part import little: the master starts the agent before it imports the rest,
+because the agent's fork server takes longest to become ready.
 """
 
 from __future__ import annotations
@@ -16,47 +16,50 @@ class Engine(Protocol):
     """Starts agents, and ends those that do not end by themselves.
 
     An agent connects to the master by itself, outlives it, and connects to the next one. So an
-    engine may find agents that an engine of an earlier master started, and each method may be
-    repeated. Used by one thread at a time; all methods but `end_all` return at once, and none
-    raises because an agent cannot be started, asked or ended: an OSError is of this computer.
+    engine may find agents that were started by an engine of an earlier master, and each method
+    may be called again. Used by one thread at a time. All methods except `end_all` return at once.
+    No method raises because an agent cannot be started, reached or ended; an OSError is a failure
+    of this computer.
     """
 
     def keep(self, connected: Collection[str]) -> list[str]:
-        """Start the agents that are missing. Called several times a second.
+        """Start the agents that are not running. Called several times a second.
 
-        When agents end soon after their start, it waits before it starts the next, each time
-        longer.
+        When agents end soon after their start, the pause before the next start gets longer.
 
         Args:
             connected: The ids of the agents that are connected to the master.
 
         Returns:
-            What it has started now, in words.
+            A description of each agent that was started by this call, for the log.
         """
 
     def is_running(self) -> bool:
-        """Return whether an agent lives or is being started, of whatever engine object."""
+        """Return whether an agent runs or is being started, by this engine object or another."""
 
     def why_silent(self, agent_id: str, process: Process) -> str | None:
-        """Return why an agent that lives is not connected, and what ends it, in a sentence.
+        """Return a sentence: why a running agent is not connected, and which command ends it.
 
-        None: it has ended, or cannot be found; then what ran there can be given up. Called only if
-        none of this engine's agents is connected: one that is may have taken its place.
+        Called only if none of this engine's agents is connected, because a connected one may have
+        replaced this one.
 
         Args:
-            agent_id: Its name.
-            process: As it registered.
+            agent_id: The agent's name.
+            process: The agent's process, from its registration.
+
+        Returns:
+            None if the agent has ended or cannot be found; then its runs count as lost.
         """
 
     def dismiss(self) -> None:
-        """Terminate what this object has started and what has not left as it was asked to."""
+        """Terminate the agents that this object started and that have not exited on request."""
 
     def end_all(self, patience_s: float) -> tuple[list[str], list[str]]:
         """End all agents, also those that an earlier master's engine started, and wait.
 
         Args:
-            patience_s: How long each step may take: terminating, then killing.
+            patience_s: Seconds that each step may take: terminating, then killing.
 
         Returns:
-            What has ended and what has not, in words.
+            Descriptions of the agents that have ended, and of those that have not.
         """

@@ -16,11 +16,11 @@ import pytest
 
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
-from det_jupyter.agent.link.agent_service import Service, serve
+from det_jupyter.agent.link.agent_service import AgentService, serve
 from det_jupyter.agent.link.master_link import MasterLink
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner
-from det_jupyter.agent.runs.stopped_processes import report_frozen
+from det_jupyter.agent.runs.stopped_processes import report_stopped
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankProcesses, has_ended
 from det_jupyter.agent.starting.spawn import Spawner
@@ -91,7 +91,7 @@ def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
 
 async def end_of_a_gang(runner: Runner, entrypoint: str = "") -> GangExited:
     plan = make_plan("1.1.1", [], config={"entrypoint": entrypoint})
-    runner.obey(StartGang(plan=plan), agent_id="here")
+    runner.carry_out(StartGang(plan=plan), agent_id="here")
     async with asyncio.timeout(20):
         while (ended := runner.runs_of("here")["1.1.1"].exited) is None:
             await asyncio.sleep(0.01)
@@ -122,7 +122,7 @@ def test_a_zygote_that_is_stopped_while_it_loads_torch_is_not_waited_for(
         raise LaunchError("far enough")
 
     monkeypatch.setattr(Spawner, "spawn_gang", spawn_gang)
-    monkeypatch.setattr("det_jupyter.agent.starting.launcher._LOOK_S", 0.05)
+    monkeypatch.setattr("det_jupyter.agent.starting.launcher._CHECK_S", 0.05)
     zygote = StoppedZygote()
     try:
         asyncio.run(end_of_a_gang(make_runner(zygote, tmp_path / "sockets")))
@@ -201,14 +201,14 @@ class FrozenRanks(SleepingRanks):
 def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.agent.runs.stopped_processes._LOOK_S", 0.02)
+    monkeypatch.setattr("det_jupyter.agent.runs.stopped_processes._CHECK_S", 0.02)
     ranks = FrozenRanks()
     runner = make_runner(ranks, tmp_path / "sockets")
 
     async def notices() -> list[str]:
-        runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
+        runner.carry_out(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
         folder = runner.runs_of("here")["1.1.1"].dir
-        watching = asyncio.create_task(report_frozen(runner.living_gangs))
+        watching = asyncio.create_task(report_stopped(runner.living_gangs))
         async with asyncio.timeout(20):
             while not folder.journal(1).exists():
                 await asyncio.sleep(0.01)
@@ -244,7 +244,7 @@ def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
     monkeypatch.setattr(agent_service, "open_link", open_link)
     monkeypatch.setattr(agent_service, "_PAUSES_S", (0.01, 0.01))
     runner = make_runner(NoZygotes(), tmp_path / "sockets")
-    agent = Service(offer=Offer(agent_id="here", slots=[]), session="1", runner=runner)
+    agent = AgentService(offer=Offer(agent_id="here", slots=[]), session="1", runner=runner)
     asyncio.run(serve([agent], runner=runner, leave_after_s=0.5))
     assert len(tries) > 1
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]

@@ -1,12 +1,12 @@
 """Keeps an agent connected to its master: registers, carries out commands, sends reports.
 
-    searching   no master: read its file again, with pauses    -> connected
-    connected   one loop carries out commands,                 -> searching, when either loop
-                one sends batches from the outbox                 loses the master
+    searching   no master: reads master.json again, with pauses    -> connected
+    connected   one loop carries out commands,                     -> searching, when either loop
+                one sends batches from the outbox                     loses the connection
 
-A process with several agents has a connection for each. `serve` keeps them up until the master
-orders an agent to leave, which ends the process, or until no agent has had a master for long and
-no gang lives. Gangs do not depend on any of this.
+A process with several agents has a connection for each. `serve` maintains them until the master
+orders an agent to leave, which ends the process, or until there is no gang and no agent has had a
+master for long. Gangs do not depend on the connection.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ from det_jupyter.errors import MasterUnreachable
 
 logger = logging.getLogger(__name__)
 
-BEAT_S = 3.0  # longest time between two requests: the master sees that this agent lives
-_LOOK_S = 0.05  # how often files of living gangs are checked for new lines
-_REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a second at most
-_WAIT_S = 1.0  # when no gang lives, or the master stores nothing
+BEAT_S = 3.0  # longest time between two requests, which are the heartbeat of this agent
+_POLL_S = 0.05  # how often the files of running gangs are checked for new lines
+_REST_S = 0.1  # pause after a batch, which limits requests to ten a second
+_WAIT_S = 1.0  # pause when no gang runs, or when the master stores nothing
 _PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connect
-_IDLE_LOOK_S = 0.2  # how often `serve` checks whether this process is needed
-_FIRST_LOOK_S = 2.0  # how long a slow driver may delay the first registration
-_STEADY_S = 5.0  # a connection of this length resets the pauses
-_GOODBYE_S = 1.0  # to end the gangs, and again to report their ends
+_IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
+_DEVICES_S = 2.0  # how long a slow driver may delay the first registration
+_STEADY_S = 5.0  # a connection that lasted this long resets the pauses
+_ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 
 
-class Service:
-    """The connection of one agent.
+class AgentService:
+    """The connection of one agent to its master.
 
     Args:
-        session: New for each agent process.
-        is_watched: Whether a watch will call `note_devices`.
+        offer: The agent's id and slots.
+        session: Random id of this agent process.
+        is_watched: Whether `note_devices` will be called; then registration waits for it.
+        samples: The samples of this computer.
     """
 
     def __init__(
@@ -70,53 +72,53 @@ class Service:
         self._runs = runner.runs_of(offer.agent_id)
         self._outbox = Outbox(self._runs, samples)
         self._seen: DevicesSeen | None = None
-        self._have_looked = asyncio.Event()
+        self._devices_seen = asyncio.Event()
         if not is_watched:
-            self._have_looked.set()
+            self._devices_seen.set()
         self._is_linked = False
         self._linked_until = time.monotonic()
 
     @property
-    def alone_s(self) -> float:
-        """Seconds without a master."""
+    def unlinked_s(self) -> float:
+        """Seconds since this agent last had a connection to a master; 0 while it has one."""
         return 0.0 if self._is_linked else time.monotonic() - self._linked_until
 
     def note_devices(self, seen: DevicesSeen) -> None:
-        """Send the processes on the devices: now, and with each registration."""
+        """Send the processes on the devices, now and with each registration."""
         self._seen = seen
-        self._have_looked.set()
+        self._devices_seen.set()
         self._outbox.note_devices(seen)
         self._runner.news.set()
 
     async def report_exits(self) -> None:
-        """Wait until the master has the ends of all runs, for a second at most."""
-        deadline = time.monotonic() + _GOODBYE_S
+        """Wait until the master has stored the ends of all runs, but at most `_ENDING_S`."""
+        deadline = time.monotonic() + _ENDING_S
         while self._is_linked and time.monotonic() < deadline:
             if all(run.exit_sent_at is not None for run in self._runs.values()):
                 return
             await asyncio.sleep(0.01)
 
     async def keep_linked(self) -> None:
-        """Connect to the master, again after each failure, until canceled."""
-        with suppress(TimeoutError):  # no trial should start on a GPU that others use
-            async with asyncio.timeout(_FIRST_LOOK_S):
-                await self._have_looked.wait()
+        """Connect to the master, and again after each failure; runs until cancelled."""
+        with suppress(TimeoutError):  # the master must not start trials on GPUs in use
+            async with asyncio.timeout(_DEVICES_S):
+                await self._devices_seen.wait()
         pause_s, longest_s = _PAUSES_S
-        complaint = ""
+        reason = ""
         while True:
             began = time.monotonic()
             try:
-                await self._stay_linked()
+                await self._serve_connection()
             except* MasterUnreachable as unreachable:
-                complaint = _complain(unreachable, complaint)
-            except* Exception as unexpected:  # no file can be opened, for example
-                complaint = _complain(unexpected, complaint)
+                reason = _log_disconnect(unreachable, reason)
+            except* Exception as unexpected:  # for example, no file can be opened
+                reason = _log_disconnect(unexpected, reason)
             if time.monotonic() - began > _STEADY_S:
-                pause_s, complaint = _PAUSES_S[0], ""
+                pause_s, reason = _PAUSES_S[0], ""
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    async def _stay_linked(self) -> None:
+    async def _serve_connection(self) -> None:
         async with open_link(agent_id=self._offer.agent_id, session=self._session) as link:
             offsets = await link.register(self._registration())
             self._outbox.reconnected(offsets.offsets)
@@ -124,58 +126,58 @@ class Service:
             self._is_linked = True
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._obey(link))
-                    group.create_task(self._ship(link))
+                    group.create_task(self._carry_out_commands(link))
+                    group.create_task(self._send_reports(link))
             finally:
                 self._is_linked = False
                 self._linked_until = time.monotonic()
 
     def _registration(self) -> RegisterAgent:
-        runs, us = self._runs.values(), Process.of(os.getpid())
+        runs, own = self._runs.values(), Process.of(os.getpid())
         return RegisterAgent(
             protocol=PROTOCOL,
             version=__version__,
             session=self._session,
-            hostname=us.host,
-            pid=us.pid,
-            birth=us.birth,
+            hostname=own.host,
+            pid=own.pid,
+            birth=own.birth,
             slots=self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
             problems=list(self._offer.problems),
         )
 
-    async def _obey(self, link: MasterLink) -> None:
+    async def _carry_out_commands(self, link: MasterLink) -> None:
         async for command in link.commands():
             try:
-                self._runner.obey(command, agent_id=self._offer.agent_id)
+                self._runner.carry_out(command, agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
 
-    async def _ship(self, link: MasterLink) -> None:
+    async def _send_reports(self, link: MasterLink) -> None:
         sent_at = time.monotonic()
         while True:
             self._runner.news.clear()
             batch = self._outbox.next_batch(time.monotonic())
-            quiet_s = time.monotonic() - sent_at
-            if not batch.reports and quiet_s < BEAT_S:
-                await self._await_news(min(self._patience_s(), BEAT_S - quiet_s))
+            silent_s = time.monotonic() - sent_at
+            if not batch.reports and silent_s < BEAT_S:
+                await self._await_news(min(self._poll_s(), BEAT_S - silent_s))
                 continue
             sent_at = time.monotonic()
             answer = await link.report(AgentReports(session=self._session, reports=batch.reports))
             self._outbox.note_sent(batch, time.monotonic())
             has_moved = self._outbox.set_offsets(answer.offsets)
-            if self._outbox.waits_for(batch) and not has_moved:
+            if self._outbox.expects_offsets(batch) and not has_moved:
                 logger.warning("the master's offsets do not move")
                 await asyncio.sleep(_WAIT_S)
             elif batch.is_last:
                 await self._await_news(_REST_S)
 
-    def _patience_s(self) -> float:
-        """Return how long to wait for news: new lines in files set no event."""
+    def _poll_s(self) -> float:
+        """Return how long to wait for an event; new lines in files set none."""
         if any(run.is_alive for run in self._runs.values()):
-            return _LOOK_S
+            return _POLL_S
         return _WAIT_S if self._runs else BEAT_S
 
     async def _await_news(self, timeout_s: float) -> None:
@@ -186,11 +188,11 @@ class Service:
             return
 
 
-async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: float) -> None:
-    """Work until the master orders this process to leave, or nothing needs it.
+async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after_s: float) -> None:
+    """Serve until the master orders an agent to leave, or until no agent is needed.
 
     Args:
-        leave_after_s: How long to stay without a master and without a living gang.
+        leave_after_s: How long to stay without a master and without a gang.
     """
     links = [asyncio.create_task(service.keep_linked()) for service in services]
     order = asyncio.create_task(runner.leave_ordered.wait())
@@ -198,11 +200,11 @@ async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: f
     tasks = [*links, order, idling]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await runner.abandon(_GOODBYE_S)
+        await runner.abandon(_ENDING_S)
         await asyncio.gather(*(service.report_exits() for service in services))
         for task in tasks:
             if task.done():
-                task.result()  # raises what it ended with
+                task.result()  # raises the task's exception
     finally:
         for task in tasks:
             task.cancel()
@@ -210,19 +212,21 @@ async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: f
 
 
 async def _until_not_needed(
-    services: Sequence[Service], runner: Runner, leave_after_s: float
+    services: Sequence[AgentService], runner: Runner, leave_after_s: float
 ) -> None:
-    while runner.has_living_gangs or min(service.alone_s for service in services) < leave_after_s:
-        await asyncio.sleep(_IDLE_LOOK_S)
+    while (
+        runner.has_living_gangs or min(service.unlinked_s for service in services) < leave_after_s
+    ):
+        await asyncio.sleep(_IDLE_POLL_S)
 
 
-def _complain(group: ExceptionGroup[Exception], before: str) -> str:
-    """Log why there is no connection, unless the last attempt failed alike; return the reason."""
-    complaint = str(group.exceptions[0])
-    if complaint == before:
-        return complaint
+def _log_disconnect(group: ExceptionGroup[Exception], before: str) -> str:
+    """Log why there is no connection, unless it is the reason `before`; return the reason."""
+    reason = str(group.exceptions[0])
+    if reason == before:
+        return reason
     if group.subgroup(MasterUnreachable):
-        logger.info("no master: %s", complaint)
+        logger.info("no master: %s", reason)
     else:
         logger.error("the link to the master broke; it is tried again", exc_info=group)
-    return complaint
+    return reason

@@ -1,4 +1,4 @@
-"""The HTTP connection of an agent to the master."""
+"""The HTTP connection of an agent to the master: one request for each message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONNECT_S = 2.0
 
 
 class MasterLink:
-    """A connection to one master. Its methods raise MasterUnreachable if it fails."""
+    """A connection to one master. Its methods raise MasterUnreachable if a request fails."""
 
     def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
         self._http = http
@@ -36,23 +36,27 @@ class MasterLink:
         self._session = session
 
     async def register(self, registration: RegisterAgent) -> Offsets:
-        """Send the agent's slots and runs; return the master's offsets of their files."""
+        """Register the agent; return how many bytes of each run's files the master has stored."""
         return await self._post("register", registration.model_dump_json())
 
     async def report(self, reports: AgentReports) -> Offsets:
-        """Send a batch, which is stored when this returns; return the master's offsets."""
+        """Send a batch of reports; when this returns, the master has stored it.
+
+        Returns:
+            How many bytes of each file the master has stored.
+        """
         return await self._post("reports", reports.model_dump_json())
 
     async def _post(self, verb: str, body: str) -> Offsets:
-        with _failures(verb):
+        with _raising_unreachable(verb):
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
             if answer.status_code != httpx.codes.OK:
-                raise MasterUnreachable(_refusal(verb, answer.status_code, answer.content))
+                raise MasterUnreachable(_refusal_text(verb, answer.status_code, answer.content))
             return Offsets.model_validate_json(answer.content)
 
     async def commands(self) -> AsyncIterator[AgentCommand]:
         """Yield the master's commands as they arrive, until it ends the stream."""
-        with _failures("commands"):
+        with _raising_unreachable("commands"):
             async with self._http.stream(
                 "GET",
                 f"{self._base}/commands",
@@ -61,14 +65,14 @@ class MasterLink:
             ) as answer:
                 if answer.status_code != httpx.codes.OK:
                     content = await answer.aread()
-                    raise MasterUnreachable(_refusal("commands", answer.status_code, content))
+                    raise MasterUnreachable(_refusal_text("commands", answer.status_code, content))
                 async for line in _lines(answer.aiter_bytes()):
-                    if line.strip():  # else a sign of life
+                    if line.strip():  # an empty line is a heartbeat
                         yield _COMMAND.validate_json(line)
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split at newlines only. httpx's `aiter_lines` splits JSON strings at U+2028, too."""
+    """Split a stream at newlines only; httpx's `aiter_lines` splits JSON strings at U+2028 too."""
     rest = b""
     async for part in parts:
         *lines, rest = (rest + part).split(b"\n")
@@ -77,7 +81,7 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _failures(verb: str) -> Iterator[None]:
+def _raising_unreachable(verb: str) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
@@ -88,7 +92,7 @@ def _failures(verb: str) -> Iterator[None]:
         ) from None
 
 
-def _refusal(verb: str, status_code: int, content: bytes) -> str:
+def _refusal_text(verb: str, status_code: int, content: bytes) -> str:
     try:
         problems = "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
     except (ValueError, KeyError, TypeError):
@@ -98,12 +102,19 @@ def _refusal(verb: str, status_code: int, content: bytes) -> str:
 
 @asynccontextmanager
 async def open_link(*, agent_id: str, session: str) -> AsyncIterator[MasterLink]:
-    """Open a connection to the master that `master.json` names now.
+    """Open a connection to the master whose address is in `master.json` now.
 
     Raises:
-        MasterUnreachable: There is no such file, or another version wrote it.
+        MasterUnreachable: There is no such file, or another version has written it.
     """
-    info = _read_master_file()
+    try:  # a master of another version may have written it, and would refuse this agent
+        info = MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
+    except FileNotFoundError:
+        raise MasterUnreachable(f"there is no {paths.master_file()}") from None
+    except ValidationError:
+        raise MasterUnreachable(
+            f"{paths.master_file()} was written by another version of det_jupyter"
+        ) from None
     async with httpx.AsyncClient(
         base_url=info.url,
         headers={"Authorization": f"Bearer {info.token}", "Content-Type": "application/json"},
@@ -111,14 +122,3 @@ async def open_link(*, agent_id: str, session: str) -> AsyncIterator[MasterLink]
         trust_env=False,  # no proxy between two processes of one user
     ) as http:
         yield MasterLink(http, agent_id=agent_id, session=session)
-
-
-def _read_master_file() -> MasterInfo:  # a master of another version refuses to register us
-    try:
-        return MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
-    except FileNotFoundError:
-        raise MasterUnreachable(f"there is no {paths.master_file()}") from None
-    except ValidationError:
-        raise MasterUnreachable(
-            f"{paths.master_file()} was written by another version of det_jupyter"
-        ) from None

@@ -1,12 +1,12 @@
-"""Chooses the next batch of reports for the master, and keeps what it has. Only reads files.
+"""Selects the next batch of reports for the master, and tracks what the master has stored.
 
-The master applies a batch in order: starts, processes on the devices, samples of the machine,
+The master applies a batch in order: starts, processes on the devices, samples of the computer,
 journals, output, and the exits of runs whose files were sent completely. Samples are sent once,
-even if the request fails. Journals of all runs go before any output, and files of each sort take
-turns, so a rank that prints or reports without end delays no other rank's metrics.
+even if the request fails. Journals of all runs are sent before any output, and each batch begins
+with another file, so a rank that prints or reports without end delays no other rank's metrics.
 
 A file that cannot be read (no descriptor is free, the disk fails) is left out of the batch. It may
-say how the run ended, so the exit waits for it, but not longer than 30 s.
+contain the reason for the run's end, so the exit waits for it, but not longer than 30 s.
 """
 
 from __future__ import annotations
@@ -24,65 +24,72 @@ logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024
 UNREADABLE_S = 30.0
-BAR_S = 1.0  # a progress bar is sent this often: each time takes a request
-RESEND_S = 5.0  # an exit is sent again this often, until the master closes the run
+BAR_S = 1.0  # interval in which a progress bar is sent: each takes a request
+RESEND_S = 5.0  # interval in which an exit is repeated until the master closes the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The reports of one request; `is_last` when nothing else is left to send for now."""
+    """The reports of one request; `is_last` if nothing else can be sent now."""
 
     reports: list[AgentReport]
     is_last: bool
 
 
 class Outbox:
-    """The reports that an agent sends."""
+    """The reports that one agent sends.
+
+    Args:
+        runs: The agent's runs by id (a live mapping).
+        samples: The samples of the agent's computer.
+    """
 
     def __init__(self, runs: Mapping[str, Run], samples: SampleBox | None = None) -> None:
         self._runs = runs
         self._samples = samples or SampleBox()
-        self._turn = 0  # moves on with each batch
-        self._devices: DevicesSeen | None = None  # the latest
+        self._num_batches = 0
+        self._devices: DevicesSeen | None = None  # the latest report
         self._are_devices_sent = False
 
     def note_devices(self, seen: DevicesSeen) -> None:
-        """Keep the processes on the devices, to be sent now and to each new master."""
+        """Set the report of processes on the devices, to be sent now and to each new master."""
         self._devices, self._are_devices_sent = seen, False
 
     def next_batch(self, now: float) -> Batch:
-        """Return the reports to send now (`now` is monotonic); marks nothing as sent."""
+        """Return the reports to send now (`now` is monotonic); only samples are marked as sent."""
         runs = list(self._runs.values())
-        filling = _Filling(now)
-        filling.reports += [run.started for run in runs if run.started]
+        batch = _BatchBuilder(now)
+        batch.reports += [run.started for run in runs if run.started]
         if self._devices is not None and not self._are_devices_sent:
-            filling.reports.append(self._devices)
+            batch.reports.append(self._devices)
         if self._samples.is_due(now):
-            filling.reports.append(self._samples.take(now))
-        self._turn += 1
+            batch.reports.append(self._samples.take(now))
+        self._num_batches += 1
         for are_journals in (True, False):
-            for run, stream in self._in_turn(runs, are_journals=are_journals):
-                filling.add(run, stream)
-        filling.reports += [
+            for run, stream in self._rotated(runs, are_journals=are_journals):
+                batch.add(run, stream)
+        batch.reports += [
             run.exited
             for run in runs
-            if run.exited and not filling.has_more_of(run) and _is_due(run, now)
+            if run.exited
+            and not batch.has_more_of(run)
+            and (run.exit_sent_at is None or now - run.exit_sent_at >= RESEND_S)
         ]
-        return Batch(reports=filling.reports, is_last=not filling.unfinished)
+        return Batch(reports=batch.reports, is_last=not batch.unfinished)
 
-    def _in_turn(self, runs: Iterable[Run], *, are_journals: bool) -> list[tuple[Run, Stream]]:
-        """Return files of one sort, each time with another one first."""
+    def _rotated(self, runs: Iterable[Run], *, are_journals: bool) -> list[tuple[Run, Stream]]:
+        """Return the journals or the outputs of all runs, in each batch with another one first."""
         files = [
             (run, stream)
             for run in runs
             for stream in run.streams
             if stream.is_journal is are_journals
         ]
-        first = self._turn % max(1, len(files))
+        first = self._num_batches % max(1, len(files))
         return files[first:] + files[:first]
 
     def note_sent(self, batch: Batch, now: float) -> None:
-        """Note that the master has the events of a batch; its answer has the offsets of files."""
+        """Mark the reports of a batch as stored by the master; for files see `set_offsets`."""
         for report in batch.reports:
             match report:
                 case GangStarted() if run := self._runs.get(report.allocation_id):
@@ -90,22 +97,21 @@ class Outbox:
                 case GangExited() if run := self._runs.get(report.allocation_id):
                     run.exit_sent_at = now
                 case DevicesSeen():
-                    self._are_devices_sent |= (
-                        report is self._devices
-                    )  # newer ones may have come since
+                    # Unless a newer report was set since.
+                    self._are_devices_sent |= report is self._devices
                 case Chunk() if report.text.endswith(BAR_ENDS):
-                    self._note_bar(report, now + BAR_S)
+                    self._postpone_bar(report, now + BAR_S)
 
-    def _note_bar(self, chunk: Chunk, due: float) -> None:
+    def _postpone_bar(self, chunk: Chunk, due: float) -> None:
         run = self._runs.get(chunk.allocation_id)
         for stream in run.streams if run else ():
             if stream.name == chunk.stream:
                 stream.bar_due = due
 
-    def waits_for(self, batch: Batch) -> bool:
-        """Whether the master's answer to this batch has to move offsets.
+    def expects_offsets(self, batch: Batch) -> bool:
+        """Whether the master's answer to this batch must change an offset.
 
-        Not those of runs that it has closed since, perhaps before it answered.
+        Offsets of runs that were closed meanwhile do not count.
         """
         return any(
             isinstance(report, Chunk) and report.allocation_id in self._runs
@@ -113,7 +119,7 @@ class Outbox:
         )
 
     def set_offsets(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-        """Take over the master's offsets, and return whether one has changed."""
+        """Set the offsets up to which the master has files; return whether one has changed."""
         has_moved = False
         for allocation_id, by_name in offsets.items():
             run = self._runs.get(allocation_id)
@@ -125,7 +131,10 @@ class Outbox:
         return has_moved
 
     def reconnected(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Start over with a new connection; a file without an offset was not sent at all."""
+        """Reset everything for a new connection, with the offsets that its master has stored.
+
+        A file without an offset is sent from its beginning.
+        """
         self._are_devices_sent = False
         self._samples.reconnected()
         for run in self._runs.values():
@@ -135,13 +144,13 @@ class Outbox:
         self.set_offsets(offsets)
 
 
-class _Filling:
-    """A batch in the making."""
+class _BatchBuilder:
+    """A batch to which files are added until it is full."""
 
     def __init__(self, now: float) -> None:
         self.reports: list[AgentReport] = []
-        self.unfinished: set[str] = set()
-        self._unread: set[str] = set()
+        self.unfinished: set[str] = set()  # runs with more to send than fits
+        self._unreadable: set[str] = set()  # runs with a file that cannot be read now
         self._room_bytes = BATCH_BYTES
         self._now = now
 
@@ -154,7 +163,7 @@ class _Filling:
                 stream.unreadable_since = self._now
                 logger.error("%s cannot be read; it is tried again: %s", stream.path, error)
             if self._now - stream.unreadable_since < UNREADABLE_S:
-                self._unread.add(stream.allocation_id)
+                self._unreadable.add(stream.allocation_id)
 
     def _add_chunks(self, run: Run, stream: Stream) -> None:
         with_bar = self._now >= stream.bar_due
@@ -166,8 +175,4 @@ class _Filling:
             self._room_bytes -= chunk.size_bytes
 
     def has_more_of(self, run: Run) -> bool:
-        return run.id in self.unfinished or run.id in self._unread
-
-
-def _is_due(run: Run, now: float) -> bool:
-    return run.exit_sent_at is None or now - run.exit_sent_at >= RESEND_S
+        return run.id in self.unfinished or run.id in self._unreadable

@@ -1,1 +1,1 @@
-"""Runs: gangs from their start to their end, and the files that they leave."""
+"""Runs: gangs from start to end, and the files that their ranks write."""

@@ -1,18 +1,20 @@
 """Cuts the files that ranks write into chunks for the master.
 
-The master's answer says how many bytes of each file it has, and the agent continues from there.
-So each byte is stored exactly once, whichever process is killed.
+The master's answer contains the number of bytes of each file that it has stored, and the agent
+continues from there. So each byte is stored exactly once, whichever process is killed.
 
-    journal    whole records only. The torn last line of a dead rank is never sent; a record that
-               is too long for a request is replaced by an empty line
-    output     whole lines, except for a line longer than a chunk and a last line without an end:
-               these are sent as lines of their own; and now and then a line that is still being
-               rewritten (a progress bar), up to its last carriage return. Bars below one another
-               (nested loops with tqdm) move the cursor up, and are sent up to there
+    journal    whole records only. An incomplete last line of a rank that was killed is never sent;
+               a record that is too long for a request is replaced by an empty line
+    output     whole lines. A line longer than a chunk is sent in pieces, each as a line of its
+    own;
+               a last line without a newline is sent when the rank has exited. A line that is still
+               being rewritten (a progress bar) is sent at intervals, up to its last carriage
+               return. Several bars below one another (nested loops with tqdm) move the cursor up,
+               and are sent up to that control sequence
 
 Output is bounded. If a rank prints faster than the agent can send, a part is left out, and a line
-says how much. In a file that was sent, all but the newest part is made a hole where the file
-system can do that: its size stays, its use of the disk does not grow.
+in its place contains the number of bytes. Of a file that was sent, all but the newest part becomes
+a hole where the file system supports that: its size stays, its disk usage does not grow.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ from det_jupyter.contract.messages import Chunk
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
-MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # of output that is not sent yet
-_KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # of a larger backlog, the newest bytes
-_KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a new master may lack it
-_HOLE_BYTES = 8 * 1024 * 1024  # size from which a hole is worth a call
-MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may have eight times as many (master/http/guard.py)
+MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # output that was not sent yet
+_KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # bytes that are sent of a larger backlog, the newest
+_KEPT_BYTES = 16 * 1024 * 1024  # output that was sent and stays: a new master may need it
+_HOLE_BYTES = 8 * 1024 * 1024  # smallest hole that is made
+MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may have 8 times as many (master/http/guard.py)
 _UP = b"\x1b[A"
 _LINE_END = re.compile(rb"\n(?!\r)")
-BAR_ENDS = ("\r", _UP.decode())  # of a part of an output whose last line is still rewritten
+BAR_ENDS = ("\r", _UP.decode())  # of a chunk whose last line is still being rewritten
 _PUNCH_HOLE_KEEPING_SIZE = 0x02 | 0x01
 
 
 @dataclass(slots=True, kw_only=True)
 class Stream:
-    """One file of a rank, sent up to `offset`."""
+    """One file of a rank, and up to which offset the master has stored it."""
 
     allocation_id: str
     name: str
@@ -61,11 +63,12 @@ class Stream:
     freed: int = 0  # the file is a hole up to here
 
     def chunks(self, *, is_final: bool, with_bar: bool = False) -> Iterator[Chunk]:
-        """Yield the chunks beyond `offset` that can be sent; changes no state.
+        """Yield the chunks after `offset` that can be sent; changes no state.
 
         Args:
-            is_final: The rank has ended, so the file grows no more.
-            with_bar: Also a line that is still being rewritten, up to its last carriage return.
+            is_final: Whether the rank has exited, so that the file grows no more.
+            with_bar: Whether to send a line that is still being rewritten, up to its last carriage
+                return.
 
         Raises:
             OSError: The file exists and cannot be read.
@@ -80,7 +83,9 @@ class Stream:
             return
         with opened as file:
             if not self.is_journal and size - offset > MAX_BACKLOG_BYTES:
-                end = _next_line(file.fileno(), size - _KEPT_BACKLOG_BYTES)
+                # At the start of a line, unless that line is longer than a chunk.
+                end = size - _KEPT_BACKLOG_BYTES
+                end += os.pread(file.fileno(), CHUNK_BYTES, end).find(b"\n") + 1
                 gap = (
                     f"… {end - offset:,} bytes that this rank printed are left out here: it "
                     "printed them faster than they could be stored\n"
@@ -88,9 +93,9 @@ class Stream:
                 yield self._chunk(offset, end - offset, gap)
                 offset = end
             while offset < size and (
-                part := self._read(file.fileno(), offset, is_final, with_bar)
+                sendable := self._read(file.fileno(), offset, is_final, with_bar)
             ):
-                size_bytes, text = part
+                size_bytes, text = sendable
                 yield self._chunk(offset, size_bytes, text)
                 offset += size_bytes
 
@@ -104,7 +109,7 @@ class Stream:
         )
 
     def free(self) -> None:
-        """Free the disk space of old output that was sent."""
+        """Free the disk space of output that was sent, except for its newest part."""
         end = self.offset - _KEPT_BYTES
         if not self.is_journal and end - self.freed >= _HOLE_BYTES:
             with suppress(OSError):  # the file system has no holes
@@ -130,23 +135,18 @@ class Stream:
                 return None
             if limit >= MAX_RECORD_BYTES:
                 logger.error("%s: a record of over %d bytes is skipped", self.path, limit)
-                return limit, "\n"  # its rest follows as a line that is no record
-            limit *= 2  # a record longer than a chunk travels whole
-
-
-def _next_line(descriptor: int, offset: int) -> int:
-    """Return the start of the first line after `offset`, or `offset` if that is far."""
-    return offset + os.pread(descriptor, CHUNK_BYTES, offset).find(b"\n") + 1
+                return limit, "\n"  # the rest follows as a line that is no record
+            limit *= 2  # a record longer than a chunk is sent whole
 
 
 def end_of_lines(data: bytes, *, is_full: bool, is_final: bool, with_bar: bool = False) -> int:
-    """Return how many bytes of `data` to send as lines of output; 0 means to wait.
+    """Return how many bytes of `data` to send as lines of output; 0 means to wait for more.
 
     Args:
         data: The file from the present offset on.
-        is_full: A chunk holds no more.
-        is_final: The file grows no more.
-        with_bar: A line ends at a carriage return too: what follows rewrites it.
+        is_full: Whether `data` is as long as a chunk may be.
+        is_final: Whether the file grows no more.
+        with_bar: Whether a carriage return ends a line too; the text after it rewrites the line.
     """
     if _UP in data and not is_final:
         end = _end_of_bars(data, are_sent=with_bar or is_full)
@@ -162,9 +162,12 @@ def end_of_lines(data: bytes, *, is_full: bool, is_final: bool, with_bar: bool =
 
 
 def _end_of_bars(data: bytes, *, are_sent: bool) -> int:
-    """Return where to cut output with bars below one another, so that the cursor is at the first.
+    """Return where to cut output with several bars: where the cursor is in the first bar's line.
 
-    A line end with a carriage return leads to the next bar; it ends no line.
+    "\\n\\r" moves the cursor to the next bar; it ends no line.
+
+    Args:
+        are_sent: Whether to cut after the last rewriting of the bars; else before the bars.
     """
     if are_sent:
         last = data.rfind(_UP) + len(_UP)
@@ -174,7 +177,7 @@ def _end_of_bars(data: bytes, *, are_sent: bool) -> int:
 
 
 def _end_of_characters(data: bytes) -> int:
-    """Return where to cut so that no UTF-8 character is split."""
+    """Return where to cut `data` so that no UTF-8 character is split."""
     for back in range(1, min(4, len(data) - 1) + 1):
         if data[-back] & 0b1100_0000 != 0b1000_0000:  # where a character begins
             is_whole = data[-back] < 0x80
@@ -206,10 +209,10 @@ def _fallocate() -> Any:
 
 
 def make_hole(path: Path, size_bytes: int) -> None:
-    """Free the space of the file's first bytes, which read as zeros from now on. Linux only.
+    """Free the disk space of the file's first bytes, which then read as zeros. Linux only.
 
     Raises:
-        OSError: The system or the file system cannot do that.
+        OSError: The system or the file system does not support it.
     """
     fallocate = _fallocate()
     if fallocate is None:

@@ -1,9 +1,9 @@
 """A gang: the ranks of one allocation, started and ended together.
 
     state       what holds                              leaves it when
-    STARTING    no rank is known to exist               started -> RUNNING (ENDING if a kill was
+    STARTING    no rank has been reported as started    started -> RUNNING (ENDING if a kill was
                                                         ordered meanwhile), not_started -> OVER
-    RUNNING     every rank lives or has exited with 0   a rank fails, kill, abandon -> ENDING;
+    RUNNING     every rank runs or has exited with 0    a rank fails, kill, abandon -> ENDING;
                                                         the last rank exits with 0 -> OVER
     ENDING      every process group was sent SIGKILL    the last rank is gone -> OVER
     OVER        no process is left                      never
@@ -11,15 +11,15 @@
 
 Rules:
  1. All ranks are started, or none.
- 2. The first rank that fails ends the gang, and the report names it. It names no rank that failed
-    because the gang was killed.
+ 2. The first rank that fails ends the gang and is named in the report. Ranks that fail because
+    the gang was killed are not.
  3. A rank that exits with 0 leaves the others running: they may still have work to do. It is
-    noted as the first that ended: if no rank reports the end of the run, it ended too early.
-    Programs and commands may end early: of them the exit code is all that counts.
- 4. The first cause counts: a kill after a failure is not reported. `killed` is an order of the
-    master, `lost` means that the fork server or this agent died.
+    recorded as `first_ended`: if no rank reports the end of the run, it exited too early. Programs
+    and commands may exit at any time: only their exit code counts.
+ 4. The first cause counts: a kill after a failure is not reported. `killed` means that the master
+    ordered it, `lost` that the fork server or this agent exited.
 
-Pure, but for the function `kill_group` that it is given.
+Pure, except for calls of the function `kill_group` that the gang is given.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from det_jupyter.contract.messages import GangExited
 
 
 class GangState(StrEnum):
-    """Where a gang is in its life."""
+    """The state of a gang (see the table above)."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -45,8 +45,8 @@ class Gang:
 
     Args:
         ranks: The ranks that are processes of the agent.
-        kill_group: Ends a rank's process group, given its pid; must not raise.
-        may_end_early: Whether a rank that exits with 0 has done its work, whatever the others do.
+        kill_group: Kills a rank's process group, given the rank's pid; must not raise.
+        may_end_early: Whether exit code 0 means that a rank is done, even if others still run.
     """
 
     def __init__(
@@ -77,36 +77,36 @@ class Gang:
 
     @property
     def pids(self) -> dict[int, int]:
-        """The pids of the ranks that have not exited, by rank."""
+        """Pids by rank, of the ranks that have not exited."""
         return dict(self._living)
 
     def started(self, pids: Mapping[int, int]) -> None:
-        """Note that all ranks exist; `pids` by rank."""
+        """Record that all ranks were started, with these pids by rank."""
         self._living = dict(pids)
         self.state = GangState.RUNNING
         if self.killed or self.lost:
             self._end()
 
     def not_started(self, error: str, *, is_final: bool) -> None:
-        """Note that no rank exists.
+        """Record that no rank was started.
 
         Args:
-            error: Why; empty if the gang was killed.
-            is_final: Another attempt would fail too.
+            error: The reason; empty if the gang was killed before.
+            is_final: Whether another attempt would fail too.
         """
         self.error = error
         self.error_is_final = is_final
         self.state = GangState.OVER
 
     def broken_off(self, error: str) -> None:
-        """End it because of an error in the agent, and note that its task has ended."""
+        """Kill all ranks because of an error in the agent, and set the gang to OVER."""
         self._end()
         self.error = error
         self.error_is_final = False
         self.state = GangState.OVER
 
     def rank_exited(self, rank_exit: RankExit) -> None:
-        """Note the end of one rank."""
+        """Record the exit of one rank."""
         del self._living[rank_exit.rank]
         self.exit_codes[rank_exit.rank] = rank_exit.exit_code
         is_early = rank_exit.exit_code != 0 or not self._may_end_early
@@ -122,26 +122,26 @@ class Gang:
             self.state = GangState.OVER
 
     def kill(self) -> None:
-        """End it by order of the master."""
+        """Kill all ranks by order of the master."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
             self.killed = True
             self._end()
 
     def abandon(self) -> None:
-        """End it because the agent ends."""
+        """Kill all ranks because the agent exits."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
             self.lost = True
             self._end()
 
     def _end(self) -> None:
-        """Kill its ranks. A gang that has none yet does so when it is started."""
+        """Kill the ranks. If the gang is still STARTING, `started` does it."""
         if self.state is GangState.RUNNING:
             self.state = GangState.ENDING
             for pid in self._living.values():
                 self._kill_group(pid)
 
     def to_report(self, at: float) -> GangExited:
-        """Return the report of its end for the master."""
+        """Return the report of the gang's end for the master; `at` is in UTC seconds."""
         return GangExited(
             allocation_id=self.allocation_id,
             at=at,

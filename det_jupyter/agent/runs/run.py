@@ -1,7 +1,7 @@
-"""A run: the folder of one allocation, and what the master still has to get of it.
+"""A run: the folder of one allocation, and its reports that the master has not confirmed.
 
-A run begins with StartGang, or is found in the folder after an agent process died; CloseRun ends
-it. The processes of a living gang are in gang.py and runner.py.
+A run begins with StartGang, or is found in the data folder after an agent process was killed.
+CloseRun ends it. Processes of gangs are handled by gang.py and runner.py.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One allocation's run."""
+    """The run of one allocation."""
 
     plan: GangPlan
     dir: RunDir
-    # Folder of its ranks' IPC sockets; None if the ranks died with their agent.
+    # Folder of the ranks' IPC sockets; None if the ranks exited with an earlier agent process.
     sockets: Path | None
-    streams: list[Stream] = field(init=False)  # the files that are sent, journals first
-    started: GangStarted | None = None  # report of its start that the master has not confirmed
-    # Report of its end, which is sent again until the master closes the run.
+    streams: list[Stream] = field(init=False)  # the files to send, journals first
+    started: GangStarted | None = None  # report of the start, until the master confirms it
+    # Report of the end, which is sent again until the master closes the run.
     exited: GangExited | None = None
     # Monotonic time when the present master last confirmed `exited`.
     exit_sent_at: float | None = None
@@ -65,24 +65,24 @@ class Run:
 
     @property
     def world_size(self) -> int:
-        """How many ranks it has."""
+        """Number of ranks."""
         return len(self.plan.slots)
 
     @property
     def is_alive(self) -> bool:
-        """Whether its ranks exist, or are about to."""
+        """Whether the gang has not ended; its ranks run or are being started."""
         return self.exited is None
 
     def prepare(self) -> None:
-        """Make its folder, ready for its ranks.
+        """Create the folder with the control page and the plan, and the folder of the sockets.
 
         Raises:
-            OSError: It cannot be made (the disk is full, say).
+            OSError: They cannot be created, for example because the disk is full.
         """
         assert self.sockets is not None
         if self.dir.path.exists():
-            # Left over from a master whose database is gone, or this agent would know the run.
-            # Its journal must not become a part of the new one's.
+            # From a master whose database is gone; otherwise this agent would have adopted the
+            # run. The old journal must not become a part of the new one.
             logger.warning("allocation=%s: an older run of this name is removed", self.id)
             _remove(self.dir)
         self.dir.path.mkdir(mode=0o700, parents=True)
@@ -90,12 +90,12 @@ class Run:
         control_page.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
-    def fill_workplace(self) -> None:
-        """Make the copy of the context directory; without one, see that the folder is there.
+    def prepare_working_folder(self) -> None:
+        """Unpack the context directory; without one, check that the working folder exists.
 
         Raises:
-            LaunchError: The ranks cannot work there.
-            StartFailed: The copy could not be written this time.
+            LaunchError: The folder or the stored context directory does not exist.
+            StartFailed: The copy could not be written; another attempt may succeed.
         """
         context = self.plan.capsule.context
         if context is None:
@@ -106,13 +106,18 @@ class Run:
             unpack_context(context, BlobStore(paths.data_dir() / "blobs"), self.dir.work)
         except NotFound as error:
             raise LaunchError(f"the context directory is not stored any more: {error}") from None
-        except OSError as error:  # a disk that is full has room again some time
+        except OSError as error:  # such as a full disk, which may have room later
             raise StartFailed(
                 f"cannot unpack the context directory to {self.dir.work}: {error}"
             ) from None
 
     def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
-        """Prepare the report of the start."""
+        """Set the report of the start.
+
+        Args:
+            pids: By rank.
+            note: How the ranks were started.
+        """
         self.started = GangStarted(
             allocation_id=self.id,
             at=at,
@@ -129,30 +134,35 @@ class Run:
         )
 
     def note_exited(self, exited: GangExited) -> None:
-        """Note how the gang ended, also in a file for the next agent process."""
+        """Set the report of the end, and write it to a file for the next agent process."""
         self.exited = exited
         try:
             paths.write_private(self.dir.exit, exited.model_dump_json())
-        except OSError as error:  # this process reports it too, if it lives
+        except OSError as error:  # only needed if this process is killed
             logger.warning(
                 "allocation=%s: %s cannot be written: %s", self.id, self.dir.exit, error
             )
 
-    def with_circumstances(self, exited: GangExited) -> GangExited:
-        """Add the last batch and output of the rank that ended first, or why none can be told."""
+    def with_details(self, exited: GangExited) -> GangExited:
+        """Return the report with details: the last batch and the output of the rank that ended
+        first.
+
+        If the run's folder was removed or the disk is full, that is reported as the error instead.
+        """
         if exited.killed or exited.lost:
             return exited
         rank = exited.first_ended
-        if rank is not None and not self.dir.path.is_dir():  # then no rank could report its end
+        if rank is not None and not self.dir.path.is_dir():  # so no rank could journal the end
             error = (
                 f"the run's folder was removed while it trained: {self.dir.path}; leave "
                 f"{self.dir.path.parent} alone while something runs"
             )
             return exited.model_copy(update={"error": error, "error_is_final": False})
         has_failed = exited.first_failed is not None or bool(exited.error)
-        if has_failed and (full := paths.find_full_folder()):  # nothing of it could be written
-            why = {"error": full, "error_is_final": False, "no_room": True}
-            return exited.model_copy(update=why)
+        if has_failed and (full := paths.find_full_folder()):  # so the rank could not write either
+            return exited.model_copy(
+                update={"error": full, "error_is_final": False, "no_room": True}
+            )
         if rank is None:
             return exited
         try:
@@ -161,77 +171,80 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
         output = read_end(self.dir.output(rank))
-        words = crash_output(output, self._labels(), str(self.plan.workplace(self.dir)))
-        if words is not None and self.plan.has_context:  # as they are named there
-            shown = words.traceback.replace(f'File "{self.dir.work}/', 'File "')
-            words = words.model_copy(update={"traceback": shown})
-        return exited.model_copy(update={"batch": batch, "last_words": words})
+        crash = crash_output(output, self._labels(), str(self.plan.workplace(self.dir)))
+        if crash is not None and self.plan.has_context:  # paths relative to the context directory
+            traceback = crash.traceback.replace(f'File "{self.dir.work}/', 'File "')
+            crash = crash.model_copy(update={"traceback": traceback})
+        return exited.model_copy(update={"batch": batch, "last_words": crash})
 
     def _labels(self) -> Mapping[str, str]:
         try:
             return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
-        except (NotFound, ValueError):  # then frames have Python's file names
+        except (NotFound, ValueError):  # then frames show file names instead of cells
             return {}
 
     def _page(self) -> closing[control_page.ControlPage]:
         return closing(control_page.ControlPage(self.dir.control))
 
     def raise_signal(self, signal: control_page.Signal) -> None:
-        """Raise a signal in the control page."""
+        """Write a signal for the chief into the control page."""
         with self._page() as page:
             page.raise_signal(signal)
 
     def extend(self, target: Length, *, is_last: bool) -> None:
-        """Set a farther target in the control page."""
+        """Write a farther target into the control page."""
         with self._page() as page:
             page.extend(target.amount, is_last=is_last)
 
     def pass_orders(self, passed: PassOrders) -> None:
-        """Write orders to where the chief reads them."""
+        """Write the file of orders, and announce it to the chief in the control page."""
         paths.write_private(self.dir.orders, passed.model_dump_json())
         with self._page() as page:
             page.note_orders(max((order.id for order in passed.orders), default=0))
 
     def close(self) -> None:
-        """Remove its sockets and files, because the master has everything."""
+        """Remove the sockets and files: the master has stored everything."""
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
-        _remove(self.dir)  # at last: a run without a folder has left nothing
+        _remove(self.dir)  # last, because runs are found by their folders
 
 
 def _remove(folder: RunDir) -> None:
-    """Remove the folder of a run. A mark in it says that a partly removed run is over."""
+    """Remove the folder of a run.
+
+    Its file `closed` is written first, so that a folder that was removed in part is recognised.
+    """
     try:
         folder.closed.touch(mode=0o600)
         try:
             shutil.rmtree(folder.path)
-        except PermissionError:  # what ranks left in their copy may forbid changes
-            _allow_changes(folder.work)
+        except PermissionError:  # ranks may have left read-only folders in their copy
+            _make_writable(folder.work)
             shutil.rmtree(folder.path)
     except FileNotFoundError:
-        return  # another process removed it
-    except OSError as error:  # its experiment's deletion or the next start removes it
+        return  # another process has removed it
+    except OSError as error:  # deleting the experiment, or the next start, removes it
         logger.warning("%s cannot be removed: %s", folder.path, error)
 
 
-def _allow_changes(root: Path) -> None:
+def _make_writable(root: Path) -> None:
     root.chmod(0o700)
-    for path, folders, _ in os.walk(root):  # from the top: each is allowed before it is listed
+    for path, folders, _ in os.walk(root):  # top-down: readable before it is listed
         for name in folders:
             if not os.path.islink(each := os.path.join(path, name)):
                 os.chmod(each, 0o700)
 
 
 def new_run(plan: GangPlan, *, sockets: Path) -> Run:
-    """Return the run of a plan; writes nothing."""
+    """Return a new run of this plan; writes nothing (see `Run.prepare`)."""
     folder = run_dir(paths.data_dir(), plan.allocation_id)
     return Run(plan=plan, dir=folder, sockets=sockets)
 
 
 def adopt_runs(*, now: float) -> list[Run]:
-    """Return the runs that an earlier agent process left open. None of their ranks lives.
+    """Return the runs that an earlier agent process left open, and remove folders of closed runs.
 
-    Removes the remains of closed runs.
+    Ranks that still run are ended; a run whose end was not recorded is reported as lost at `now`.
     """
     root = runs_root(paths.data_dir())
     if not root.is_dir():
@@ -249,7 +262,7 @@ def _adopt(folder: RunDir, now: float) -> Run | None:
     try:
         plan = GangPlan.model_validate_json(folder.plan.read_bytes())
     except FileNotFoundError:
-        return None  # nothing was started; the master will order it again
+        return None  # nothing was started; the master repeats its order
     except ValidationError:
         logger.warning("%s is of another version of det_jupyter: left alone", folder.plan)
         return None

@@ -1,10 +1,10 @@
-"""Runs gangs: one task per run starts the gang, waits for its end and notes how it ended.
+"""Runs gangs: one task per run starts the gang, waits for its end and records how it ended.
 
-All agents of this process share it. A run belongs to the agent that got the order to start it,
-though its ranks may be on several: that agent gets its orders and sends its reports.
+All agents of this process share the Runner. A run belongs to the agent that was ordered to start
+it, even if its ranks are on several agents: that agent gets its commands and sends its reports.
 
 Gangs do not depend on the master: without one they train on, and their files grow. A command that
-was carried out already is ignored, so the master may repeat any command.
+was carried out before is ignored, so the master may repeat any command.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _ActiveRun:
-    """A run whose gang is not over, with what is needed to end it."""
+    """A run whose gang is not over: its task, and the timer of its deadline."""
 
     run: Run
     gang: Gang
@@ -64,17 +64,17 @@ class _ActiveRun:
     task: asyncio.Task[None] | None = None
 
     def kill(self) -> None:
-        """End it by order of the master, or at the deadline that the master set."""
+        """End the gang by order of the master, or at the deadline that the master set."""
         self.gang.kill()
         self.end_ordered.set()
 
     def abandon(self) -> None:
-        """End it because the agent ends."""
+        """End the gang because the agent exits."""
         self.gang.abandon()
         self.end_ordered.set()
 
     def kill_at(self, deadline: float) -> None:
-        """Kill it at that time of the loop's clock, or at an earlier deadline if it has one."""
+        """Kill the gang at this time of the loop's clock, or at its earlier deadline."""
         if self.deadline is not None:
             deadline = min(deadline, self.deadline.when())
             self.deadline.cancel()
@@ -86,7 +86,7 @@ class _ActiveRun:
 
 
 class LivingGang(NamedTuple):
-    """A gang whose ranks exist: its run, and their pids by rank."""
+    """A gang whose ranks exist, with their pids by rank."""
 
     run: Run
     pids: Mapping[int, int]
@@ -96,12 +96,12 @@ class Runner:
     """All runs of this process's agents.
 
     Args:
-        agents: Their names; the first also gets the runs of agents that do not exist any more.
+        agents: Their ids; the first also reports adopted runs of agents that are not among them.
         adopted: Runs that an earlier agent process left open.
         launcher: Starts ranks.
-        lifeline_fd: Read end of a pipe that closes when this process ends.
+        lifeline_fd: Read end of a pipe that closes when this process exits.
         socket_dir: Short 0700 folder for IPC sockets.
-        num_threads: Each rank's share of the cores.
+        num_threads: Threads of each rank.
     """
 
     def __init__(
@@ -118,7 +118,8 @@ class Runner:
         self.leave_ordered = asyncio.Event()
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
-            self._runs[_heir(run.plan, agents)][run.id] = run
+            owner = next(iter(run.plan.agent_ids), "")
+            self._runs[owner if owner in self._runs else agents[0]][run.id] = run
         self._active: dict[str, _ActiveRun] = {}
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
@@ -127,7 +128,7 @@ class Runner:
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
-        """The runs of an agent that the master has not closed; a live mapping."""
+        """Return the runs of an agent that the master has not closed, by id (a live mapping)."""
         return self._runs[agent_id]
 
     @property
@@ -140,7 +141,7 @@ class Runner:
         return [slot for active in self._active.values() for slot in active.run.plan.slots]
 
     def living_gangs(self, agent_id: str | None = None) -> list[LivingGang]:
-        """Return the gangs that have ranks, of one agent or of all."""
+        """Return the gangs that have running ranks, of one agent or of all."""
         return [
             LivingGang(active.run, pids)
             for active in self._active.values()
@@ -149,12 +150,12 @@ class Runner:
         ]
 
     def is_watched(self, agent_id: str) -> bool:
-        """Whether the master has asked for samples of the agent's machine."""
+        """Whether the master has asked for samples of the agent's computer (TakeSamples)."""
         until = self._watched_until.get(agent_id)
         return until is not None and asyncio.get_running_loop().time() < until
 
-    def obey(self, command: AgentCommand, *, agent_id: str) -> None:
-        """Carry out a command of the master to an agent, or begin to."""
+    def carry_out(self, command: AgentCommand, *, agent_id: str) -> None:
+        """Carry out a command of the master to one agent, or begin to."""
         level = logging.DEBUG if isinstance(command, TakeSamples) else logging.INFO
         allocation = command.plan if isinstance(command, StartGang) else command
         allocation_id = getattr(allocation, "allocation_id", "all")
@@ -186,7 +187,7 @@ class Runner:
                 assert_never(command)
 
     async def abandon(self, timeout_s: float) -> None:
-        """End all gangs because the agent ends."""
+        """End all gangs because the agent exits, and wait for them up to `timeout_s`."""
         tasks = [active.task for active in self._active.values() if active.task]
         for active in self._active.values():
             active.abandon()
@@ -206,37 +207,37 @@ class Runner:
             run.prepare()
         except OSError as error:
             gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
-            self._finish(active, run.with_circumstances(gang.to_report(time.time())))
+            self._finish(active, run.with_details(gang.to_report(time.time())))
             return
         self._active[run.id] = active
-        active.task = asyncio.create_task(self._carry(active))
+        active.task = asyncio.create_task(self._run_gang(active))
 
-    async def _carry(self, active: _ActiveRun) -> None:
+    async def _run_gang(self, active: _ActiveRun) -> None:
         run, gang = active.run, active.gang
         try:
-            await self._follow(active)
+            await self._start_and_wait(active)
         except (LaunchError, StartFailed) as error:
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
-        except Exception as error:  # a run that never ends would hold its slots for ever
+        except Exception as error:  # a run without an end would hold its slots for ever
             logger.exception("allocation=%s is broken off", run.id)
             what = error_text(error)
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
             for pid in gang.pids.values():
                 await until_gone(pid)
-        if run.plan.is_program:  # what its ranks have left may journal no more
+        if run.plan.is_program:  # processes that its ranks started must not journal any more
             await asyncio.to_thread(kill_run_processes, run.dir)
-        exited = run.with_circumstances(gang.to_report(time.time()))
+        exited = run.with_details(gang.to_report(time.time()))
         if run.plan.is_program:
             with suppress(OSError, ValueError):  # user code may have removed the folder
                 await asyncio.to_thread(write_end, run.plan, run.dir, exited)
         self._finish(active, exited)
 
-    async def _follow(self, active: _ActiveRun) -> None:
-        """Start the gang's ranks and wait until all have ended."""
+    async def _start_and_wait(self, active: _ActiveRun) -> None:
+        """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
         check_agents(run.plan, self._runs)
-        await asyncio.to_thread(run.fill_workplace)
+        await asyncio.to_thread(run.prepare_working_folder)
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
         )
@@ -256,7 +257,7 @@ class Runner:
         logger.info("allocation=%s started pids=%s: %s", run.id, processes.pids, processes.note)
         try:
             write_records(run.dir, processes.pids)
-        except OSError as error:  # only used after this agent died, on systems without PDEATHSIG
+        except OSError as error:  # only needed on systems without PDEATHSIG
             logger.warning("allocation=%s: %s cannot be written: %s", run.id, run.dir.ranks, error)
 
     def _finish(self, active: _ActiveRun, exited: GangExited) -> None:
@@ -269,16 +270,10 @@ class Runner:
         self.news.set()
 
 
-def _heir(plan: GangPlan, agents: Sequence[str]) -> str:
-    """Return the agent that reports a run of an earlier process."""
-    before = plan.agent_ids[0] if plan.agent_ids else ""
-    return before if before in agents else agents[0]
-
-
 def _close(runs: dict[str, Run], allocation_id: str) -> None:
     run = runs.get(allocation_id)
     if run is None or run.is_alive:
         return
     del runs[allocation_id]
-    # In another thread: a script may have left many files beside it (a data set).
+    # In another thread: a script may have written many files (a data set).
     asyncio.get_running_loop().run_in_executor(None, run.close)

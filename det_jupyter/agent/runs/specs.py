@@ -1,4 +1,4 @@
-"""The specs of a gang's ranks: for each its place in the gang, and what they share.
+"""Builds the spec of each rank of a gang: its place in the gang, and values that all ranks share.
 
 A gang may be on several agents of this process (devices/offered_slots.py). These are on one
 computer, so the ranks connect over its loopback interface. Everything else is as on several
@@ -25,9 +25,9 @@ _LOOPBACK = "127.0.0.1"
 
 
 def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
-    """Return the specs of a run's ranks, in rank order. Each start needs new ones.
+    """Return the specs of a run's ranks, in rank order, for one attempt to start them.
 
-    The store and the secret are new in each, because ranks of a start that failed may have
+    Each call returns a new store and secret, because the ranks of an attempt that failed may have
     written to the store.
     """
     assert run.sockets is not None
@@ -55,11 +55,11 @@ def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec
 def rank_places(
     plan: GangPlan, *, lifeline_fd: int, num_threads: int, master_port: int
 ) -> list[RankPlace]:
-    """Return the place of each rank that is a process.
+    """Return the place of each rank that is started as a process of its own.
 
-    A process that does the work of its computer has the place of the first rank there.
+    A program that starts the ranks of its computer itself gets the place of the first rank there.
     """
-    homes = plan.homes
+    homes = plan.homes  # agent of each rank
     groups = list(dict.fromkeys(homes))
     return [
         RankPlace(
@@ -79,10 +79,10 @@ def rank_places(
 
 
 def check_agents(plan: GangPlan, offered: Container[str]) -> None:
-    """Refuse a gang on agents of other processes, which may be on other computers.
+    """Check that all agents of a gang belong to this process; others may be on other computers.
 
     Raises:
-        LaunchError: It is on such an agent.
+        LaunchError: Some do not.
     """
     agents = list(dict.fromkeys(plan.agent_ids))
     elsewhere = [agent for agent in agents if agent not in offered]

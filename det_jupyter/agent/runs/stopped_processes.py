@@ -1,8 +1,8 @@
-"""Reports the processes of a run that are stopped (SIGSTOP, a debugger).
+"""Reports processes of a run that are stopped (by SIGSTOP or a debugger).
 
 A stopped process keeps its connections, so the other ranks wait for it in their next collective:
-for half an hour in one of gloo or NCCL, for a day in one of the Core API. None of them can say
-why. The agent looks now and then, and writes a notice into the journal of the stopped rank.
+for half an hour in one of gloo or NCCL, for a day in one of the Core API. They cannot see the
+reason. So the agent checks every 10 s, and writes a notice into the journal of the stopped rank.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from det_jupyter.contract.run.journal import Notice, to_line
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 10.0
+_CHECK_S = 10.0
 
 
-async def report_frozen(living: Callable[[], Sequence[LivingGang]]) -> None:
-    """Report processes that two looks in a row find stopped, until cancelled.
+async def report_stopped(living: Callable[[], Sequence[LivingGang]]) -> None:
+    """Report processes that two checks in a row find stopped; runs until cancelled.
 
-    A process that is traced stops for an instant now and then. A look takes 0.02 ms for each
-    process of the computer.
+    Two, because a process that is traced stops for an instant now and then. A check takes 0.02 ms
+    for each process of the computer.
 
     Args:
-        living: Returns the gangs that have ranks.
+        living: Returns the gangs that have running ranks.
     """
     before: set[int] = set()
     reported: set[int] = set()
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_CHECK_S)
         gangs = living()
-        frozen = await asyncio.to_thread(_find_frozen, gangs) if gangs else {}
+        frozen = await asyncio.to_thread(_find_stopped, gangs) if gangs else {}
         for pid in before & frozen.keys() - reported:
             _report(pid, *frozen[pid])
         reported = before & frozen.keys()
         before = set(frozen)
 
 
-def _find_frozen(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
-    """Return the run and rank of each process of these runs that is stopped."""
+def _find_stopped(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
+    """Return the run and rank of each stopped process of these gangs, by pid."""
     frozen = list(filter(is_frozen, psutil.pids()))
     return {
         process.pid: (run, min(_rank_of(process, ranks), run.world_size - 1))
@@ -60,12 +60,12 @@ def _find_frozen(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
 
 
 def _rank_of(process: psutil.Process, ranks: Mapping[int, int]) -> int:
-    """Return the rank that a process is, or works for; 0 if that cannot be found."""
+    """Return the rank that a process is or belongs to; 0 if that cannot be found."""
     with suppress(psutil.Error, OSError):  # it has ended
-        value = process.environ().get("RANK", "")  # of a worker that a launcher has started
+        value = process.environ().get("RANK", "")  # set for a worker that a launcher has started
         if value.isdecimal():
             return int(value)
-        group = os.getpgid(process.pid)  # a rank leads the group of its data-loader workers
+        group = os.getpgid(process.pid)  # a rank and its data-loader workers are one process group
         return next((rank for rank, pid in ranks.items() if pid == group), 0)
     return 0
 

@@ -146,7 +146,7 @@ class GpuWatch:
 
 
 async def _end(process: Process) -> None:
-    """End the process: by the end of its input, then by a signal if it does not obey."""
+    """End the process: by the end of its input, then by a signal if it does not carry_out."""
     if process.stdin is not None:
         process.stdin.close()
     with suppress(TimeoutError):

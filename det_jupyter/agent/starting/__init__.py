@@ -1,1 +1,1 @@
-"""Starts the processes of ranks: by fork servers, or as fresh interpreters."""
+"""Starts the processes of ranks: forked by fork servers, or as new interpreters."""

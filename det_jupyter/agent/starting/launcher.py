@@ -1,4 +1,4 @@
-"""Starts the ranks of a gang: forked by the fork server of their interpreter, or else afresh."""
+"""Starts the ranks of a gang: forked by the fork server of their interpreter, or else spawned."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
-_WARMUP_S = 60.0  # how long a gang waits for a fork server that loads torch
-_LOOK_S = 1.0  # how often it checks meanwhile whether the fork server is stopped
+_WARMUP_S = 60.0  # how long a gang waits for a fork server to import torch
+_CHECK_S = 1.0  # how often it checks meanwhile whether the fork server is stopped
 
 
 class Launcher:
-    """Starts gangs."""
+    """Starts gangs; used by the Runner."""
 
     def __init__(self, zygotes: Zygotes, spawner: Spawner) -> None:
         self._zygotes = zygotes
@@ -33,26 +33,33 @@ class Launcher:
         make_specs: Callable[[], list[RankSpec]],
         end_ordered: asyncio.Event,
     ) -> RankProcesses | None:
-        """Start all ranks and return them; None if their end was ordered before any existed.
+        """Start all ranks; return None if the end was ordered before any rank existed.
 
-        After the request to fork, the answer is awaited even if the end is ordered meanwhile:
-        otherwise ranks could exist that this agent does not know of.
+        After a request to fork, the answer is awaited even if the end is ordered meanwhile:
+        otherwise ranks could exist that this agent has no record of.
 
         Args:
             make_specs: Returns the specs of the ranks, new ones for each attempt.
-            end_ordered: Set when the gang shall end.
+            end_ordered: Is set when the gang must end.
 
         Raises:
             LaunchError: The interpreter cannot run these ranks.
-            StartFailed: They could not be started this time.
+            StartFailed: They could not be started; another attempt may succeed.
         """
         zygote = await self._zygotes.get(plan.python)
         ready = await _readiness(zygote, end_ordered)
         if end_ordered.is_set():
             return None
         if ready is not None:
-            _check_torch(plan, ready)
-        reason = _why_not_ready(zygote) if ready is None else ready.unsafe
+            _check_cuda(plan, ready)
+        if ready is not None:
+            reason = ready.unsafe
+        elif is_frozen(zygote.pid):
+            reason = (
+                f"the zygote (process {zygote.pid}) is stopped; `kill -CONT {zygote.pid}` wakes it"
+            )
+        else:
+            reason = f"the zygote was not ready after {_WARMUP_S:.0f} s"
         if not reason:
             answer = await zygote.fork_gang(make_specs())
             if isinstance(answer, RankProcesses):
@@ -65,14 +72,18 @@ class Launcher:
 
 
 async def _readiness(zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
-    """Wait for the fork server; None if it is late or stopped, or the gang's end is ordered."""
+    """Wait until the fork server is ready.
+
+    Returns:
+        None if it takes too long or is stopped, or if the gang's end was ordered.
+    """
     ready = asyncio.create_task(zygote.ready())
     ended = asyncio.create_task(end_ordered.wait())
     deadline = time.monotonic() + _WARMUP_S
-    num_frozen = 0  # looks in a row: a process that is traced stops for an instant now and then
+    num_frozen = 0  # checks in a row: a traced process stops for an instant now and then
     while num_frozen < 2 and (left := deadline - time.monotonic()) > 0:
         await asyncio.wait(
-            {ready, ended}, timeout=min(left, _LOOK_S), return_when=asyncio.FIRST_COMPLETED
+            {ready, ended}, timeout=min(left, _CHECK_S), return_when=asyncio.FIRST_COMPLETED
         )
         if ready.done() or ended.done():
             break
@@ -84,14 +95,8 @@ async def _readiness(zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady 
     return None
 
 
-def _why_not_ready(zygote: Zygote) -> str:
-    if is_frozen(zygote.pid):
-        return f"the zygote (process {zygote.pid}) is stopped; `kill -CONT {zygote.pid}` wakes it"
-    return f"the zygote was not ready after {_WARMUP_S:.0f} s"
-
-
-def _check_torch(plan: GangPlan, ready: ZygoteReady) -> None:
-    """Refuse a gang that would fail in every rank, with a better message than theirs."""
+def _check_cuda(plan: GangPlan, ready: ZygoteReady) -> None:
+    """Raise LaunchError if the slots are GPUs and torch has no CUDA: every rank would fail."""
     if ready.torch_cuda is None and any(slot.kind == "cuda" for slot in plan.slots):
         raise LaunchError(
             f"the torch of {plan.python} is a CPU build but the slots are GPUs; install a CUDA "

@@ -1,4 +1,4 @@
-"""Rank processes of the agent, forked or started afresh: their exits, and how to end them."""
+"""Rank processes of the agent, forked or spawned: their exits, and how to end them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _POLL_S = 0.01
 
 
 class StartFailed(Exception):
-    """Ranks could not be started this time; another attempt may succeed."""
+    """Ranks could not be started; another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """A rank has ended; `exit_code` is None if its parent died before it."""
+    """The exit of a rank; `exit_code` is None if its parent exited before it."""
 
     rank: int
     exit_code: int | None
@@ -37,7 +37,13 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProcesses:
-    """The processes of a gang, just started; `pids` by rank, `note` says how they started."""
+    """The processes of a gang that was just started.
+
+    Args:
+        pids: By rank.
+        exits: Receives the exit of each rank.
+        note: How the processes were started, for the master.
+    """
 
     pids: dict[int, int]
     exits: asyncio.Queue[RankExit]
@@ -46,11 +52,11 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """An entry of ranks.json: a rank and its process."""
+    """An entry of ranks.json: a rank and its process (see `Process`)."""
 
     rank: int
     pid: int
-    birth: str = ""  # older versions have another field, and their ranks are ignored
+    birth: str = ""  # older versions wrote another field; their ranks are ignored
     host: str = ""
 
 
@@ -58,14 +64,14 @@ _RECORDS = TypeAdapter(list[ProcessRecord])
 
 
 def kill_group(pid: int) -> None:
-    """Kill a rank and all that it has started (its process group)."""
-    # EPERM is how macOS says that only a zombie is left
+    """Kill the process group of a rank: the rank and the processes that it started."""
+    # macOS raises EPERM if only a zombie is left
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 async def until_gone(pid: int) -> None:
-    """Return when a process has ended, reaped or not."""
+    """Wait until a process has ended, reaped or not."""
     while not has_ended(pid):
         await asyncio.sleep(_POLL_S)
 
@@ -76,13 +82,13 @@ def has_ended(pid: int) -> bool:
 
 
 def exit_code_of(pid: int) -> int | None:
-    """Return the exit code of a process that has ended and was not reaped; None if unknown."""
+    """Return the exit code of a process that has ended and was not reaped; else None."""
     status = exit_status_of(pid)
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
 def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
-    """Write the processes that the next agent has to end if this one is killed."""
+    """Write ranks.json: the processes that the next agent ends if this one is killed."""
     records = []
     for rank, pid in pids.items():
         process = Process.of(pid)
@@ -92,20 +98,20 @@ def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
 
 
 def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
-    """End the ranks of an agent that was killed. On Linux they have died with it already."""
+    """End the ranks of an agent that was killed. On Linux the kernel has killed them already."""
     try:
         records = _RECORDS.validate_json(run_dir.ranks.read_bytes())
     except FileNotFoundError:
         return
-    survivors = [record for record in records if _lives(record)]
+    survivors = [record for record in records if _is_alive(record)]
     for record in survivors:
         logger.warning("rank=%d pid=%d outlived its agent: killed", record.rank, record.pid)
         kill_group(record.pid)
     deadline = time.monotonic() + timeout_s
-    while any(map(_lives, survivors)) and time.monotonic() < deadline:
+    while any(map(_is_alive, survivors)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     kill_run_processes(run_dir)  # a launcher's workers
 
 
-def _lives(record: ProcessRecord) -> bool:
+def _is_alive(record: ProcessRecord) -> bool:
     return Process(record.pid, record.birth, record.host).is_alive

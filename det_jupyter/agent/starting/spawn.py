@@ -1,7 +1,7 @@
-"""Starts ranks afresh, one interpreter each, where forking them is not possible or not safe.
+"""Starts ranks as new interpreters, where forking them is not possible or not safe.
 
-The command line is that of the interpreter's Jupyter kernel spec `det-worker`. In addition,
-DET_RANK_SPEC names the file with the rank's spec, which is its stdin.
+The command line is that of the interpreter's Jupyter kernel spec `det-worker`. The rank reads its
+spec from stdin: DET_RANK_SPEC is set to /dev/stdin.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Spawned:
 
 
 class Spawner:
-    """Starts ranks as fresh processes and reports their exits."""
+    """Starts ranks as new processes and reports their exits."""
 
     def __init__(self) -> None:
         self._ranks: list[_Spawned] = []
@@ -49,7 +49,7 @@ class Spawner:
 
         Raises:
             LaunchError: The interpreter cannot run them.
-            StartFailed: They could not be started this time.
+            StartFailed: They could not be started; another attempt may succeed.
         """
         exits: asyncio.Queue[RankExit] = asyncio.Queue()
         argv = kernel_argv(specs[0].plan.python)
@@ -59,7 +59,9 @@ class Spawner:
                 process = _spawn(spec, argv)
                 started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
         except BaseException as error:
-            _undo(started)
+            for spawned in started:
+                kill_group(spawned.process.pid)
+                spawned.process.wait()
             if not isinstance(error, (OSError, subprocess.SubprocessError)):
                 raise
             raise StartFailed(
@@ -70,10 +72,10 @@ class Spawner:
         return RankProcesses(pids=pids, exits=exits, note=note)
 
     def reap(self) -> None:
-        """Report ranks that have ended. To be called at SIGCHLD.
+        """Report the ranks that have ended. Called at SIGCHLD.
 
-        The group (data-loader workers) is killed before its leader is reaped, because until then
-        no other process can get the pid.
+        The process group (data-loader workers) is killed before its leader is reaped, because
+        until then no other process can get the pid.
         """
         for spawned in list(self._ranks):
             pid = spawned.process.pid
@@ -87,10 +89,8 @@ def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     folder, place = RunDir(Path(spec.run_dir)), spec.place
     connection_file = str(folder.connection_file(place.rank))
     output = os.open(folder.output(place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with (
-        open(output, "wb") as out,
-        TemporaryFile() as stdin,
-    ):  # without a name, because the spec has a secret
+    # The file has no name, because the spec contains a secret.
+    with open(output, "wb") as out, TemporaryFile() as stdin:
         stdin.write(spec.model_dump_json().encode())
         stdin.seek(0)
         return subprocess.Popen(
@@ -102,18 +102,12 @@ def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
             process_group=0,
             preexec_fn=child_setup(),
             env={**os.environ, SPEC_VARIABLE: "/dev/stdin"},
-            cwd=folder.path,  # `python -m` looks for modules in it, and it has none
+            cwd=folder.path,  # `python -m` searches it for modules, and it contains none
         )
 
 
-def _undo(started: Sequence[_Spawned]) -> None:
-    for spawned in started:
-        kill_group(spawned.process.pid)
-        spawned.process.wait()
-
-
 def kernel_argv(python: str) -> list[str]:
-    """Return the command line of the interpreter's det-worker kernel.
+    """Return the command line of the det-worker kernel, run by this interpreter.
 
     Raises:
         LaunchError: The kernel spec is not installed there.

@@ -1,6 +1,7 @@
-"""Starts the process of a fork server (zygote). Light to import.
+"""Starts the process of a fork server (zygote). This module imports little.
 
-Loading torch takes longest in a cold start, so the agent starts it before it imports the rest.
+Importing torch takes longest in a cold start, so the agent starts the fork server before it
+imports the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NO_INTERPRETER = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteProcess:
-    """A fork server that was started; nothing was sent or received yet."""
+    """The process of a fork server, just started, and the socket to it."""
 
     python: str
     process: subprocess.Popen[bytes]
@@ -38,17 +39,17 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
     """Start a fork server and return at once, long before it is ready.
 
     Args:
-        lifeline_fd: Read end of a pipe whose only write end is ours; the ranks inherit it.
+        lifeline_fd: Read end of a pipe whose only write end is in this process; ranks inherit it.
         target: Function that a forked rank runs, as `module:function`.
 
     Raises:
         LaunchError: There is no such interpreter.
-        OSError: It could not be started this time.
+        OSError: It could not be started; another attempt may succeed.
     """
     log = paths.log_dir() / f"zygote-{hashlib.sha256(python.encode()).hexdigest()[:8]}.out"
-    # -P: the folder it is started in must not shadow modules
+    # -P: files in the working folder must not shadow modules
     argv = [python, "-P", "-m", "det_jupyter.rank.zygote"]
-    with open(log, "ab", opener=paths.private_opener) as out:  # programs.py may trim it
+    with open(log, "ab", opener=paths.private_opener) as out:  # keep_trimmed may shorten it
         out.truncate(0)
         ours, theirs = socket.socketpair()
         try:
@@ -58,7 +59,7 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
                 stdout=out,
                 stderr=out,
                 pass_fds=(theirs.fileno(), lifeline_fd),
-                process_group=0,  # a Ctrl-C in our terminal must not end it
+                process_group=0,  # a Ctrl-C in this process's terminal must not end it
                 preexec_fn=child_setup(),
                 cwd=paths.data_dir(),
             )
@@ -76,5 +77,8 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
 
 
 def child_setup() -> Callable[[], None] | None:
-    """Return the `preexec_fn` that ends a child when we end; None if the system has none."""
+    """Return the `preexec_fn` with which a child is killed when this process exits.
+
+    None where the system cannot do that.
+    """
     return partial(kill_with_parent, os.getpid()) if sys.platform == "linux" else None

@@ -1,7 +1,7 @@
 """Connections to the fork servers (zygotes): requests for gangs, and exits of ranks.
 
-There is one fork server per interpreter, started at the first need and again after it has died.
-The messages and their order are in messages/gang_specs.py.
+There is one fork server per interpreter, started when it is first needed and again after it
+exited. The messages and their order are in messages/gang_specs.py.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from det_jupyter.errors import LaunchError
 logger = logging.getLogger(__name__)
 
 _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
-_PATIENCE_S = 5  # seconds; a fork of a gang takes milliseconds
-_LOOK_S = 1.0  # how often the agent itself looks for ranks that have ended
-_MAX_ZYGOTES = 3  # each has torch in memory; idle ones beyond this are closed
+_PATIENCE_S = 5  # seconds; forking a gang takes milliseconds
+_CHECK_S = 1.0  # how often the agent itself checks for ranks that have ended
+_MAX_ZYGOTES = 3  # each has torch in memory; more are closed when they are idle
 
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
-    """A request to fork these ranks, and the promise of its answer."""
+    """A request to fork these ranks, and the future of its answer."""
 
     ranks: list[int]
     answer: asyncio.Future[RankProcesses | ForkRefused]
@@ -72,13 +72,13 @@ class Zygote:
         self._ready.add_done_callback(self._log_readiness)
         self._forks: dict[str, _Fork] = {}
         self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
-        self._is_silent = False  # it did not answer a request, and has sent nothing since
+        self._is_silent = False  # whether it left a request unanswered and has sent nothing since
         self._listening = asyncio.create_task(self._listen())
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
     async def connect(cls, process: ZygoteProcess) -> Zygote:
-        """Return the connection to a fork server that was started."""
+        """Open the connection to a fork server that was started."""
         reader, writer = await asyncio.open_unix_connection(sock=process.connection)
         return cls(process, reader, writer)
 
@@ -92,39 +92,39 @@ class Zygote:
 
         Raises:
             LaunchError: Its interpreter cannot run ranks.
-            StartFailed: It was killed while it loaded torch.
+            StartFailed: It was killed while it imported torch.
         """
-        return await asyncio.shield(
-            self._ready
-        )  # several gangs may wait, and one that gives up must not cancel the others
+        # Several gangs may wait, and one that gives up must not cancel the others.
+        return await asyncio.shield(self._ready)
 
     async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses | ForkRefused:
-        """Fork all ranks or none. Only to be called when it is ready."""
+        """Fork all ranks or none. Called only when the fork server is ready."""
         allocation_id = specs[0].plan.allocation_id
         if not self.is_alive:
             return ForkRefused(allocation_id=allocation_id, reason="the zygote died")
         if self._is_silent:
-            return self._silence(allocation_id)
+            return self._unanswered(allocation_id)
         answer: asyncio.Future[RankProcesses | ForkRefused]
         answer = asyncio.get_running_loop().create_future()
         self._forks[allocation_id] = _Fork([spec.place.rank for spec in specs], answer)
         request = ForkGang.of(specs, until=time.monotonic() + _PATIENCE_S)
         self._writer.write(request.model_dump_json().encode() + b"\n")
-        # A second at a time: if this process was stopped too, the answer may be there afterwards.
+        # A second at a time: if this process was stopped too, the answer may have arrived
+        # meanwhile.
         for _ in range(_PATIENCE_S):
             await asyncio.wait({answer}, timeout=1.0)
             if answer.done():
                 return answer.result()
         del self._forks[allocation_id]
         self._is_silent = True
-        return self._silence(allocation_id)
+        return self._unanswered(allocation_id)
 
-    def _silence(self, allocation_id: str) -> ForkRefused:
+    def _unanswered(self, allocation_id: str) -> ForkRefused:
         reason = f"the zygote (process {self.pid}) has not answered for {_PATIENCE_S} s"
         return ForkRefused(allocation_id=allocation_id, reason=reason)
 
     async def close(self) -> None:
-        """End it and its ranks."""
+        """End the fork server and its ranks."""
         self._watching.cancel()
         self._writer.close()
         await self._listening
@@ -135,7 +135,7 @@ class Zygote:
                 self._is_silent = False
                 self._on_report(_REPORT.validate_json(line))
         except ConnectionError:
-            pass  # it died while we were writing
+            pass  # it exited during a write
         finally:
             self.is_alive = False
             self._writer.close()
@@ -145,14 +145,14 @@ class Zygote:
     def _on_report(self, report: ZygoteReport) -> None:
         match report:
             case ZygoteReady() if report.protocol != PROTOCOL:
-                self._fail(
+                self._set_not_ready(
                     f"it has det_jupyter {report.version} (protocol {report.protocol}), the agent "
                     f"is {__version__} (protocol {PROTOCOL})"
                 )
             case ZygoteReady():
                 self._ready.set_result(report)
             case ZygoteFailed():
-                self._fail(report.reason)
+                self._set_not_ready(report.reason)
             case GangForked():
                 self._on_forked(report)
             case ForkRefused():
@@ -162,16 +162,16 @@ class Zygote:
                 self._on_exited(report.pid, report.exit_code)
 
     def _on_exited(self, pid: int, exit_code: int) -> None:
-        known = self._ranks.pop(pid, None)  # None: `_watch` has reported it
-        if known is not None:
-            rank, exits = known
+        forked = self._ranks.pop(pid, None)  # None: `_watch` has reported its exit
+        if forked is not None:
+            rank, exits = forked
             exits.put_nowait(RankExit(rank, exit_code))
 
     async def _watch(self) -> None:
-        """Report ranks whose exit the fork server does not report, because it is stopped."""
+        """Report exits of ranks that a stopped fork server does not report."""
         before: dict[int, int] = {}
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
             unreaped = {p: code for p in self._ranks if (code := exit_code_of(p)) is not None}
             for pid in unreaped.keys() & before.keys():
                 logger.warning("zygote=%d does not reap its rank pid=%d", self.pid, pid)
@@ -181,7 +181,7 @@ class Zygote:
 
     def _on_forked(self, report: GangForked) -> None:
         fork = self._forks.pop(report.allocation_id, None)
-        if fork is None:  # too late: see fork_gang
+        if fork is None:  # fork_gang has given up on it
             for pid in report.pids:
                 kill_group(pid)
             return
@@ -192,7 +192,7 @@ class Zygote:
             RankProcesses(pids=pids, exits=exits, note="forked from the zygote")
         )
 
-    def _fail(self, reason: str) -> None:
+    def _set_not_ready(self, reason: str) -> None:
         if not self._ready.done():
             self._ready.set_exception(
                 LaunchError(
@@ -202,7 +202,7 @@ class Zygote:
             )
 
     def _fail_requests(self) -> None:
-        self._process.process.kill()  # if it lives, it has no work and no state
+        self._process.process.kill()  # if it still runs, it has no work and no state
         code = self._process.process.wait()
         if code < 0 and not self._ready.done():
             self._ready.set_exception(
@@ -211,14 +211,14 @@ class Zygote:
                     "loaded torch; the machine may be out of memory"
                 )
             )
-        self._fail(_last_line(self._process))
+        self._set_not_ready(_last_log_line(self._process))
         for allocation_id, fork in self._forks.items():
             refused = ForkRefused(allocation_id=allocation_id, reason="the zygote died")
             fork.answer.set_result(refused)
         self._forks.clear()
 
     async def _end_ranks(self) -> None:
-        """Report its ranks as lost, once they have ended; on Linux they died with it."""
+        """Report its ranks as lost once they have ended; Linux kills them with it."""
         for pid in self._ranks:
             kill_group(pid)
         for pid, (rank, exits) in self._ranks.items():
@@ -236,13 +236,13 @@ class Zygote:
             logger.warning("ranks will not be forked: %s", report.unsafe)
 
 
-def _last_line(process: ZygoteProcess) -> str:
-    """Return the last line of a dead fork server's log: why the interpreter failed."""
+def _last_log_line(process: ZygoteProcess) -> str:
+    """Return the last line in a fork server's log: why the interpreter failed."""
     lines: list[str] = []
     with suppress(OSError):
         lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else "its fork server died and printed nothing"
+    printed = [line.strip() for line in lines if line.strip()]
+    return printed[-1] if printed else "its fork server died and printed nothing"
 
 
 class Zygotes:
@@ -252,10 +252,10 @@ class Zygotes:
         self._lifeline_fd = lifeline_fd
         self._target = target
         self._zygotes: dict[str, Zygote] = {}  # least recently used first
-        self._getting = asyncio.Lock()  # two gangs at once must not start two for one interpreter
+        self._getting = asyncio.Lock()  # else two gangs could start two for one interpreter
 
     async def adopt(self, process: ZygoteProcess) -> None:
-        """Take over a fork server that was started before."""
+        """Connect to a fork server that was started before this object was made."""
         self._zygotes[process.python] = await Zygote.connect(process)
 
     async def get(self, python: str) -> Zygote:
@@ -263,23 +263,23 @@ class Zygotes:
 
         Raises:
             LaunchError: There is no such interpreter.
-            OSError: It could not be started this time.
+            OSError: It could not be started; another attempt may succeed.
         """
         async with self._getting:
             zygote = self._zygotes.pop(python, None)
             if zygote is None or not zygote.is_alive:
-                await self._make_room()
+                await self._close_idle()
                 process = start_zygote(python, lifeline_fd=self._lifeline_fd, target=self._target)
                 zygote = await Zygote.connect(process)
             self._zygotes[python] = zygote
             return zygote
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all fork servers and their ranks."""
         await asyncio.gather(*(zygote.close() for zygote in self._zygotes.values()))
         self._zygotes.clear()
 
-    async def _make_room(self) -> None:
+    async def _close_idle(self) -> None:
         idle = [zygote for zygote in self._zygotes.values() if zygote.is_idle]
         for zygote in idle[: max(0, len(self._zygotes) + 1 - _MAX_ZYGOTES)]:
             del self._zygotes[zygote.python]

@@ -220,9 +220,9 @@ def test_offsets_of_a_run_that_was_closed_meanwhile_are_not_waited_for(tmp_path:
     runs = {run.id: run}
     outbox = Outbox(runs)
     batch = outbox.next_batch(now=0.0)
-    assert outbox.waits_for(batch)
+    assert outbox.expects_offsets(batch)
     del runs[run.id]
-    assert not outbox.waits_for(batch)
+    assert not outbox.expects_offsets(batch)
 
 
 def test_samples_are_sent_once_and_before_journals_though_the_request_may_fail(

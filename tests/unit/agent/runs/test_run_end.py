@@ -160,7 +160,7 @@ def test_a_context_that_is_not_stored_any_more_is_told_before_anything_starts(
     run = new_run(PLAN.model_copy(update={"capsule": capsule}), sockets=tmp_path / "s")
     run.prepare()
     with pytest.raises(LaunchError, match="the context directory is not stored any more"):
-        run.fill_workplace()
+        run.prepare_working_folder()
 
 
 PACKAGE = Path(__file__).parents[4] / "det_jupyter"

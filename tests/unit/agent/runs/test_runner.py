@@ -74,7 +74,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario]
 
             monkeypatch.setattr(runner_module, "kill_group", kill)
             plan = make_plan(ID, [], slots=1, agent_ids=["a"])
-            runner.obey(StartGang(plan=plan), agent_id="a")
+            runner.carry_out(StartGang(plan=plan), agent_id="a")
             await asyncio.wait_for(runner.news.wait(), None)
             await scenario(loop, runner, launcher)
             return runner.runs_of("a")[ID]
@@ -95,7 +95,7 @@ def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
         for timeout_s in timeouts_s:
-            runner.obey(preempt(timeout_s), agent_id="a")
+            runner.carry_out(preempt(timeout_s), agent_id="a")
         await loop.advance(59.9)
         assert runner.has_living_gangs
         await loop.advance(0.2)
@@ -110,10 +110,10 @@ def test_an_order_that_is_repeated_does_not_postpone_the_kill(
     play: Callable[[Scenario], Run],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
-        runner.obey(preempt(60), agent_id="a")
+        runner.carry_out(preempt(60), agent_id="a")
         for _again in range(7):
             await loop.advance(10)
-            runner.obey(preempt(60), agent_id="a")
+            runner.carry_out(preempt(60), agent_id="a")
         assert not runner.has_living_gangs
 
     exited = play(scenario).exited
@@ -126,7 +126,7 @@ def test_a_gang_that_leaves_in_time_is_not_killed_afterwards(
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         for timeout_s in (60, 90, 30):
-            runner.obey(preempt(timeout_s), agent_id="a")
+            runner.carry_out(preempt(timeout_s), agent_id="a")
         launcher.exits.put_nowait(RankExit(0, 0))
         await loop.advance(0)
         await loop.advance(3600)
@@ -145,9 +145,9 @@ def test_orders_to_a_gang_that_is_over_or_unknown_change_nothing(
         launcher.exits.put_nowait(RankExit(0, 0))
         await loop.advance(0)
         for allocation_id in (ID, "9.9.9"):
-            runner.obey(KillGang(allocation_id=allocation_id), agent_id="a")
+            runner.carry_out(KillGang(allocation_id=allocation_id), agent_id="a")
             order = preempt(0).model_copy(update={"allocation_id": allocation_id})
-            runner.obey(order, agent_id="a")
+            runner.carry_out(order, agent_id="a")
         await loop.advance(1)
 
     exited = play(scenario).exited
@@ -160,16 +160,16 @@ def test_a_machine_is_watched_for_as_long_as_the_newest_order_says(
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         assert not runner.is_watched("a")
-        runner.obey(TakeSamples(for_s=10), agent_id="a")
+        runner.carry_out(TakeSamples(for_s=10), agent_id="a")
         await loop.advance(9)
         assert runner.is_watched("a")
         assert not runner.is_watched("b")
-        runner.obey(TakeSamples(for_s=10), agent_id="a")
+        runner.carry_out(TakeSamples(for_s=10), agent_id="a")
         await loop.advance(9)
         assert runner.is_watched("a")
         await loop.advance(1)
         assert not runner.is_watched("a")
-        runner.obey(KillGang(allocation_id=ID), agent_id="a")
+        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
         await loop.advance(0)
         assert not runner.has_living_gangs
 
