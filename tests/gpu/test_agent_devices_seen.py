@@ -54,7 +54,7 @@ def strangers(slot: SlotView, probe: NvmlProbe) -> Occupancy:
             use.pid, memory_bytes=use.memory_bytes, notebook_of=lambda kernel, pid: None
         )
 
-    return Occupancy([slot], probe=probe.look, identify=identified, is_own=lambda pid: False)
+    return Occupancy([slot], probe=probe.read, identify=identified, is_own=lambda pid: False)
 
 
 def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(
@@ -62,8 +62,8 @@ def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(
 ) -> None:
     slot, probe = discover_slots()[0], open_nvml()
     occupancy = strangers(slot, probe)
-    occupancy.look(time.time(), [])
-    who = occupancy.look(time.time(), [])[slot.id]
+    occupancy.read(time.time(), [])
+    who = occupancy.read(time.time(), [])[slot.id]
     # In a container the driver may not name it, or name it by a pid that is nobody's there.
     assert {process.pid for process in who} & {stranger.pid} or "unknown process" in {
         process.command for process in who
@@ -73,7 +73,7 @@ def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(
     stranger.wait()
 
     def is_free() -> bool:
-        found = occupancy.look(time.time(), []).get(slot.id, [])
+        found = occupancy.read(time.time(), []).get(slot.id, [])
         return sum(process.memory_bytes for process in found) < GIB
 
     wait_until(is_free, "the memory is free", timeout_s=20)
@@ -81,9 +81,9 @@ def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(
 
 def test_who_computes_is_busy_where_the_driver_can_say(stranger: subprocess.Popen[bytes]) -> None:
     slot, probe = cuda_devices()[0], open_nvml()
-    if probe.look(slot).busy_pids is None:
+    if probe.read(slot).busy_pids is None:
         pytest.skip("the driver does not say who computes")
     assert stranger.stdin is not None
     stranger.stdin.write(b"\n")
     stranger.stdin.flush()
-    wait_until(lambda: probe.look(slot).busy_pids, "somebody is busy", timeout_s=20)
+    wait_until(lambda: probe.read(slot).busy_pids, "somebody is busy", timeout_s=20)

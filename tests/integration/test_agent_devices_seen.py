@@ -99,15 +99,15 @@ def test_file_that_says_nothing_sensible_leaves_things_as_they_were(
     file = tmp_path / "devices.json"
     offer = Offer(agent_id="here", slots=[SlotView(id=0, kind="cpu", index=0, name="CPU")])
     fakes = FakeDevices(file, offer, is_first=True)
-    assert fakes.look(0.0, []) == {}
+    assert fakes.read(0.0, []) == {}
     put(file, json.dumps({"here:0": [ADA], "there:0": [ADA]}))
-    before = fakes.look(1.0, [])
+    before = fakes.read(1.0, [])
     assert [who.user for who in before[0]] == ["ada"]
     put(file, json.dumps({"0": [{"pid": "many"}]}))
-    assert fakes.look(2.0, []) == fakes.look(3.0, []) == before
+    assert fakes.read(2.0, []) == fakes.read(3.0, []) == before
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     file.unlink()
-    assert fakes.look(4.0, []) == {}
+    assert fakes.read(4.0, []) == {}
 
 
 def test_ours_is_what_we_and_our_children_have_started() -> None:
@@ -131,7 +131,7 @@ class Source:
     def __init__(self, *answers: Processes | Exception | threading.Event) -> None:
         self.answers = iter(answers)
 
-    def look(self, now: float, held: Collection[SlotView]) -> Processes:
+    def read(self, now: float, held: Collection[SlotView]) -> Processes:
         answer = next(self.answers, None)
         match answer:
             case None:
@@ -155,9 +155,9 @@ def watched(
     opened = iter(sources)
 
     async def run() -> None:
-        plan = WatchPlan(every_s=0.0, open=lambda: next(opened).look)
-        look = watch(plan, clock=lambda: 1.0, steps=steps, held=lambda: [], report=told.append)
-        task = asyncio.create_task(look)
+        plan = WatchPlan(interval_s=0.0, open=lambda: next(opened).read)
+        watching = watch(plan, clock=lambda: 1.0, steps=steps, held=lambda: [], report=told.append)
+        task = asyncio.create_task(watching)
         async with asyncio.timeout(20):
             while not until(told):
                 await asyncio.sleep(0.01)

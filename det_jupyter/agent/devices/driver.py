@@ -1,4 +1,4 @@
-"""Opens NVML, the library of NVIDIA's driver. Light to import.
+"""Opens NVML, the library of NVIDIA's driver. This module imports little.
 
 DET_JUPYTER_FAKE_NVML=MODULE    is imported instead of pynvml, for tests without a GPU
 """
@@ -15,7 +15,7 @@ FAKE_NVML_VARIABLE = "DET_JUPYTER_FAKE_NVML"
 
 
 class DriverError(Exception):
-    """NVML does not work, or cannot describe a device."""
+    """NVML does not work, or cannot read a device."""
 
 
 def initialised_nvml() -> Any:
@@ -33,5 +33,5 @@ def initialised_nvml() -> Any:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return a text of NVML's: bytes before nvidia-ml-py 11.5."""
+    """Decode a text returned by NVML, which is bytes before nvidia-ml-py 11.5."""
     return value.decode() if isinstance(value, bytes) else value

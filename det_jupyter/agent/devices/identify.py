@@ -1,9 +1,10 @@
-"""What a process is: its command, its user, and the notebook if it is a Jupyter kernel.
+"""Describes a process: its command, its user, and the notebook if it is a Jupyter kernel.
 
-The notebooks come from this user's Jupyter servers: a file in Jupyter's runtime folder has the
-address and token of each, and its sessions say which kernel has which notebook. If anything fails
-(no such file, no answer, another user's server), the notebook is unknown. jupyter_server has
-`list_running_servers`; why it is not used: docs/decisions/0022-libraries-weighed.md.
+The notebooks come from this user's Jupyter servers: a file in Jupyter's runtime folder contains
+the address and token of each server, and its list of sessions contains the notebook of each
+kernel. If anything fails (no such file, no answer, another user's server), the notebook is
+unknown. jupyter_server has `list_running_servers`; why it is not used:
+docs/decisions/0022-libraries-weighed.md.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ _KERNEL_FILE = re.compile(r"(?:^|[/=])kernel-(?P<id>[A-Za-z0-9-]+)\.json$")
 _SECRET = re.compile(r"token|secret|passw|credential|api.?key", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _ANSWER_S = 0.5
-_ASK_AGAIN_S = 30.0  # notebooks are renamed, and kernels restarted under others
-_NAME_VARIABLE = "JPY_SESSION_NAME"  # a server sets it for a kernel that it starts for a notebook
+_REFRESH_S = 30.0  # notebooks are renamed, and kernels restarted for others
+_NAME_VARIABLE = "JPY_SESSION_NAME"  # set by the server in the kernel of a notebook
 
 NotebookOf = Callable[[str, int], str | None]  # given a kernel's id and pid
 
 
 def identify(pid: int, *, memory_bytes: int, notebook_of: NotebookOf) -> DeviceProcess | None:
-    """Describe the process with this pid; None if there is none that we can see."""
+    """Describe the process with this pid; None if no such process is visible here."""
     try:
         process = psutil.Process(pid)
     except (psutil.Error, ValueError):
         return None
     words: list[str] = []
-    with suppress(psutil.Error):  # another user's, and /proc hides those
+    with suppress(psutil.Error):  # of another user, and hidden by /proc
         words = process.cmdline()
     name = user = ""
-    with suppress(psutil.Error, KeyError):  # a user without a name
+    with suppress(psutil.Error, KeyError):  # a user id without a name
         name = process.name()
         user = process.username()
     kernel_id = kernel_of(words)
     return DeviceProcess(
         pid=pid,
-        command=shortened(words) or name or UNKNOWN,
+        command=command_line(words) or name or UNKNOWN,
         user=user,
         memory_bytes=memory_bytes,
         kernel_id=kernel_id,
@@ -71,24 +72,24 @@ def kernel_of(words: Sequence[str]) -> str | None:
     return next((match["id"] for match in matches if match), None)
 
 
-def shortened(words: Sequence[str]) -> str:
-    r"""Return a command line, shortened and without secrets.
+def command_line(words: Sequence[str]) -> str:
+    r"""Return a command line as text, shortened and without secrets.
 
-    >>> shortened(["/opt/venv/bin/python3", "train.py", "--api-key=1234", "--lr", "0.1"])
+    >>> command_line(["/opt/venv/bin/python3", "train.py", "--api-key=1234", "--lr", "0.1"])
     'python3 train.py --api-key=… --lr 0.1'
-    >>> shortened(["python", "-c", "import torch\nwhile True: pass"])
+    >>> command_line(["python", "-c", "import torch\nwhile True: pass"])
     'python -c …'
     """
     if not words:
         return ""
-    shown = [PurePath(words[0]).name]
+    kept = [PurePath(words[0]).name]
     for before, word in pairwise(words):
-        shown.append(_shown_word(word, after=before))
-    line = " ".join(" ".join(shown).split())
+        kept.append(_without_secrets(word, after=before))
+    line = " ".join(" ".join(kept).split())
     return line if len(line) <= _COMMAND_LENGTH else line[: _COMMAND_LENGTH - 1] + "…"
 
 
-def _shown_word(word: str, *, after: str) -> str:
+def _without_secrets(word: str, *, after: str) -> str:
     if after == "-c":
         return "…"
     if after.startswith("-") and "=" not in after and _SECRET.search(after):
@@ -100,7 +101,7 @@ def _shown_word(word: str, *, after: str) -> str:
 
 
 class Notebooks:
-    """The notebooks of kernels; asks the servers again every 30 s.
+    """The notebooks of kernels, read from the Jupyter servers and again every 30 s.
 
     Args:
         runtime_dir: Folder of the servers' files; None means Jupyter's own.
@@ -113,20 +114,22 @@ class Notebooks:
             runtime_dir = Path(jupyter_runtime_dir())
         self._runtime_dir = runtime_dir
         self._notebooks: dict[str, str] = {}
-        self._asked_for: set[str] = set()  # kernels that were known then
-        self._asked_at = -math.inf
+        self._looked_up: set[str] = (
+            set()
+        )  # kernels that were looked up since the servers were read
+        self._read_at = -math.inf
 
     def notebook_of(self, kernel_id: str, pid: int, now: float) -> str | None:
         """Return the path of the kernel's notebook; None if unknown."""
-        is_new = kernel_id not in self._asked_for
-        if now - self._asked_at >= _ASK_AGAIN_S or (is_new and now > self._asked_at):
-            self._notebooks |= self._ask()
-            self._asked_for.clear()
-            self._asked_at = now
-        self._asked_for.add(kernel_id)
-        return self._notebooks.get(kernel_id) or _named_at_start(pid)
+        is_new = kernel_id not in self._looked_up
+        if now - self._read_at >= _REFRESH_S or (is_new and now > self._read_at):
+            self._notebooks |= self._read_servers()
+            self._looked_up.clear()
+            self._read_at = now
+        self._looked_up.add(kernel_id)
+        return self._notebooks.get(kernel_id) or _name_at_start(pid)
 
-    def _ask(self) -> dict[str, str]:
+    def _read_servers(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for path in sorted(self._runtime_dir.glob("jpserver-*.json")):
             try:
@@ -139,7 +142,11 @@ class Notebooks:
 
 
 def _notebooks_of(server: Mapping[str, Any]) -> dict[str, str]:
-    """Ask a Jupyter server, given what its file in the runtime folder says."""
+    """Request the sessions of a Jupyter server, given the content of its file.
+
+    Returns:
+        The path of the notebook of each kernel, by the kernel's id.
+    """
     answer = httpx.get(
         f"{server['url'].rstrip('/')}/api/sessions",
         headers={"Authorization": f"token {server.get('token', '')}"},
@@ -155,8 +162,8 @@ def _notebooks_of(server: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _named_at_start(pid: int) -> str | None:
-    with suppress(psutil.Error):  # another user's, or gone
+def _name_at_start(pid: int) -> str | None:
+    with suppress(psutil.Error):  # of another user, or it has ended
         name = psutil.Process(pid).environ().get(_NAME_VARIABLE, "")
         return name if name.endswith(".ipynb") else None
     return None

@@ -1,9 +1,10 @@
-"""NVML: the CUDA devices of this computer, and the processes that use them.
+"""Reads the CUDA devices of this computer, and the processes that use them, from NVML.
 
-NVML needs no CUDA context, so these queries take no GPU memory. Two of its answers need care:
+NVML needs no CUDA context, so these queries take no GPU memory. Two results need care:
 
-    pids           those of the host. In a container they may be 0, missing, or of no process
-    utilisation    samples of the last seconds; "not found" means that no process computed
+    pids           are those of the host. In a container they may be 0, missing, or of no process
+    utilisation    samples of the last seconds; the error "not found" means that no process
+    computed
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """A process on a device; `is_compute` means that it has a CUDA context."""
+    """A process on a device; `is_compute` is true if it has a CUDA context."""
 
     pid: int
     memory_bytes: int = 0
@@ -30,25 +31,25 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """The use of a device."""
+    """The processes and the memory in use of a device."""
 
-    processes: list[ProcessUse]  # one for each pid
-    used_bytes: int = 0  # memory in use on the device, without the driver's own
+    processes: list[ProcessUse]
+    used_bytes: int = 0  # memory in use on the device, without that of the driver
     # Processes that have computed since the last query; None if unknown.
     busy_pids: Set[int] | None = None
 
 
 class NvmlProbe:
-    """Reads the use of devices; `nvml` is the module `pynvml`, initialised.
+    """Reads the use of devices; `nvml` is the initialised module `pynvml`.
 
-    Called from one thread at a time, not always the same one.
+    Used by one thread at a time, not always the same one.
     """
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
-        self._sampled_at: dict[str, int] = {}  # device -> the driver's time of the last sample
+        self._sampled_at: dict[str, int] = {}  # by device: the driver's time of the last sample
 
-    def look(self, slot: SlotView) -> DeviceUse:
+    def read(self, slot: SlotView) -> DeviceUse:
         """Return the use of the slot's device.
 
         Raises:
@@ -66,18 +67,18 @@ class NvmlProbe:
             raise DriverError(f"{slot.name} ({slot.uuid}): {error}") from error
 
     def _processes(self, handle: Any) -> list[ProcessUse]:
-        drawing = self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
+        rendering = self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        # A process that computes and draws is in both lists. Several may have the pid 0.
+        # A process that computes and renders is in both lists. Several may have the pid 0.
         named = {use.pid for use in computing if use.pid}
-        only_drawing = [use for use in drawing if use.pid not in named]
+        only_rendering = [use for use in rendering if use.pid not in named]
         return [_process_use(use, is_compute=True) for use in computing] + [
-            _process_use(use, is_compute=False) for use in only_drawing
+            _process_use(use, is_compute=False) for use in only_rendering
         ]
 
     def _used_bytes(self, handle: Any) -> int:
         nvml = self._nvml
-        try:  # the second version leaves out the driver's own memory
+        try:  # version 2 excludes the driver's memory
             info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except nvml.NVMLError:  # an old driver, or a device that shares the computer's memory
             return 0
@@ -95,19 +96,19 @@ class NvmlProbe:
             return None
         news = [sample for sample in samples if sample.timeStamp > since]
         self._sampled_at[device] = max((sample.timeStamp for sample in news), default=since)
-        return {sample.pid for sample in news if _has_computed(sample)}
+        return {
+            sample.pid
+            for sample in news
+            if any((sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil))
+        }
 
 
 def _process_use(use: Any, *, is_compute: bool) -> ProcessUse:
     return ProcessUse(pid=use.pid, memory_bytes=use.usedGpuMemory or 0, is_compute=is_compute)
 
 
-def _has_computed(sample: Any) -> bool:
-    return any((sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil))
-
-
 def open_nvml() -> NvmlProbe:
-    """Return a probe; NVML stays open until this process ends.
+    """Initialise NVML and return a probe; NVML stays open until this process exits.
 
     Raises:
         DriverError: NVML does not work.
@@ -116,7 +117,7 @@ def open_nvml() -> NvmlProbe:
 
 
 def cuda_devices() -> list[SlotView]:
-    """Return all CUDA devices in NVML's order; none if NVML or the driver does not work."""
+    """Return all CUDA devices in NVML's order; an empty list if NVML does not work."""
     try:
         nvml = initialised_nvml()
     except DriverError as error:
@@ -147,6 +148,6 @@ def _memory_bytes(nvml: Any, handle: Any) -> int:
     try:
         total: int = nvml.nvmlDeviceGetMemoryInfo(handle).total
         return total
-    except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none of its own
+    except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none
         logger.info("the memory of a CUDA device is not known: %s", error)
         return 0

@@ -1,16 +1,16 @@
-"""Which agents this process is for the master, and which slots each of them offers.
+"""Determines the agents of this process, and the slots that each of them offers.
 
     --agent NAME=cpu:N ...                  simulated agents with N CPU places each. The master
     DET_JUPYTER_AGENTS="NAME=cpu:N ..."     treats each as a computer of its own
     neither                                 one agent, named after the computer, with its slots
 
-Simulated agents show on a laptop what a trial does on several computers. They share the cores and
-the memory of this computer, and their ranks connect over its loopback interface.
+With simulated agents a trial on several computers can be tried on a laptop. They share the cores
+and the memory of this computer, and their ranks connect over its loopback interface.
 
 The slots of this computer:
 
     DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are
-    CUDA_VISIBLE_DEVICES       the devices that it names, in its order
+    CUDA_VISIBLE_DEVICES       the devices that it lists, in its order
     neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
                                ranks (rank/process.py sets CUDA_DEVICE_ORDER); without devices,
                                a CPU place per core
@@ -44,19 +44,19 @@ _MIG = "MIG-"  # prefix of the UUID of a part of a GPU
 class Offer:
     """An agent and the slots that it offers."""
 
-    agent_id: str  # its name
-    slots: list[SlotView]  # what it offers
-    problems: tuple[str, ...] = ()  # simulated agents that were asked for and are ignored, and why
+    agent_id: str
+    slots: list[SlotView]
+    problems: tuple[str, ...] = ()  # simulated agents that are ignored, and why
 
 
 def offered_agents(
     options: Sequence[str], environ: Mapping[str, str], *, hostname: str
 ) -> list[Offer]:
-    """Return the agents of this process: simulated ones if any are asked for, else the computer.
+    """Return the agents of this process: simulated ones if any are requested, else one.
 
     Args:
         options: Values of `--agent`; they take precedence over the variable.
-        hostname: Name of the agent if no other is asked for.
+        hostname: Id of the agent if no simulated one is requested.
     """
     where = AGENTS_OPTION if options else AGENTS_VARIABLE
     words = options or environ.get(AGENTS_VARIABLE, "").split()
@@ -68,7 +68,7 @@ def offered_agents(
 
 
 def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], list[str]]:
-    """Return the agents that `words` define, and what is wrong with the other words.
+    """Parse simulated agents; also return a problem for each word that is not valid.
 
     >>> offers, _ = simulated_agents(["a=cpu:2", "b=cpu:8"], where="")
     >>> [(offer.agent_id, len(offer.slots)) for offer in offers]
@@ -90,7 +90,7 @@ def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], 
 
 def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
     """Return the slots of this computer, numbered from 0."""
-    if num_places := _wanted_cpu_slots(environ):
+    if num_places := _requested_cpu_slots(environ):
         return cpu_places(num_places)
     devices = cuda_devices()
     if devices and CUDA_VARIABLE in environ:
@@ -101,7 +101,7 @@ def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
 
 
 def threads_per_slot(num_slots: int) -> int:
-    """Return the number of threads of a rank: all slots together use each core once."""
+    """Return the number of threads of a rank, so that all slots together use each core once."""
     return max(1, _num_cores() // num_slots)
 
 
@@ -111,10 +111,10 @@ def cpu_places(num_places: int) -> list[SlotView]:
 
 
 def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView]:
-    """Return the devices that CUDA_VISIBLE_DEVICES names, in its order, by CUDA's own rules.
+    """Return the devices in CUDA_VISIBLE_DEVICES, in its order, by the rules of CUDA.
 
-    A word is an index or a prefix of a UUID. The first word that names no device ends the list
-    (so "-1" and "" hide all), and naming a device twice hides all.
+    A word is an index or a prefix of a UUID. The first word that matches no device ends the list
+    (so "-1" and "" hide all), and a device that is listed twice hides all.
 
     >>> gpus = [SlotView(id=i, kind="cuda", index=i, name="", uuid=f"GPU-{i}f") for i in range(3)]
     >>> [device.index for device in visible_devices(gpus, "2,GPU-0,-1,1")]
@@ -122,9 +122,9 @@ def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView
     """
     chosen: list[SlotView] = []
     for word in variable.split(","):
-        device = _named(devices, word.strip())
+        device = _find_device(devices, word.strip())
         if device is None:
-            _complain(word.strip())
+            _log_no_device(word.strip())
             break
         chosen.append(device)
     if len({device.index for device in chosen}) < len(chosen):
@@ -133,7 +133,7 @@ def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView
     return chosen
 
 
-def _complain(word: str) -> None:
+def _log_no_device(word: str) -> None:
     if word.startswith(_MIG):
         logger.error(
             "%s: %r is a part of a GPU (MIG), which is not supported; it and what follows are "
@@ -148,15 +148,15 @@ def _complain(word: str) -> None:
         )
 
 
-def _named(devices: Sequence[SlotView], word: str) -> SlotView | None:
+def _find_device(devices: Sequence[SlotView], word: str) -> SlotView | None:
     if word.isdecimal():
         return next((device for device in devices if device.index == int(word)), None)
     matches = [device for device in devices if word and device.uuid.startswith(word)]
     return matches[0] if len(matches) == 1 else None
 
 
-def _wanted_cpu_slots(environ: Mapping[str, str]) -> int:
-    """Return the number of CPU places that the user asks for; 0 if none or not a number."""
+def _requested_cpu_slots(environ: Mapping[str, str]) -> int:
+    """Return the number of CPU places in DET_JUPYTER_CPU_SLOTS; 0 if unset or not valid."""
     given = environ.get(CPU_SLOTS_VARIABLE)
     if given is None:
         return 0

@@ -1,7 +1,7 @@
-"""Looks for other processes on an agent's devices every few seconds, and reports changes.
+"""Reads the other processes on an agent's devices every few seconds, and reports changes.
 
-It looks in another thread, because a driver or a Jupyter server may be slow to answer. To test
-without a GPU what the scheduler does about such processes, they can be made up:
+It reads in another thread, because a driver or a Jupyter server may be slow. To test without a GPU
+how the scheduler treats such processes, they can be read from a file:
 
     DET_JUPYTER_FAKE_DEVICES=FILE      a JSON file, read again whenever it changes:
 
@@ -9,8 +9,8 @@ without a GPU what the scheduler does about such processes, they can be made up:
      "right:3": [{"pid": 4712, "command": "ipykernel", "kernel_id": "3f2a", "idle_since": 1.0}]}
 
 A key is a slot of the (first) agent, or AGENT:SLOT; CPU places count as devices here. Processes
-have the fields of `wire.DeviceProcess`, of which `pid` and `command` are required. A missing file
-means no processes; one that cannot be read is logged, and the last content stays.
+have the fields of `DeviceProcess`, of which `pid` and `command` are required. A missing file
+means no processes; a file that is not valid is logged, and the last content stays.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 2.0
-_LOOK_AT_FAKES_S = 0.2
+_INTERVAL_S = 2.0
+_FAKES_INTERVAL_S = 0.2
 T = TypeVar("T")
-# Given UTC seconds and the slots of our gangs, returns the processes of others on each device that
-# has any. Called from one thread at a time.
-Look = Callable[[float, Collection[SlotView]], Processes]
+# Given UTC seconds and the slots of this process's gangs, returns the other processes on each
+# device that has any, by slot. Called by one thread at a time.
+ReadDevices = Callable[[float, Collection[SlotView]], Processes]
 
 FAKE_DEVICES_VARIABLE = "DET_JUPYTER_FAKE_DEVICES"
 _FILE = TypeAdapter(dict[str, list[DeviceProcess]])
 
 
 class FakeDevices:
-    """Devices whose processes are in a file.
+    """Devices whose processes are read from a JSON file (see above).
 
     Args:
-        is_first: Whether keys without an agent are slots of this one.
+        is_first: Whether keys without an agent are slots of this agent.
     """
 
     def __init__(self, path: Path, offer: Offer, *, is_first: bool) -> None:
@@ -65,53 +65,57 @@ class FakeDevices:
         self._text = b""
         self._seen: Processes = {}
 
-    def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """See Look."""
+    def read(self, now: float, held: Collection[SlotView]) -> Processes:
+        """Return the processes of the file by slot (see ReadDevices)."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
             text = b"{}"
         if text != self._text:
             self._text = text
-            self._read(text)
+            self._parse(text)
         return self._seen
 
-    def _read(self, text: bytes) -> None:
+    def _parse(self, text: bytes) -> None:
         try:
             by_key = _FILE.validate_json(text)
         except ValidationError as error:
             logger.error("%s: %s is ignored: %s", FAKE_DEVICES_VARIABLE, self._path, error)
             return
         slot_of = self._slot_of
-        self._seen = {slot_of[key]: who for key, who in by_key.items() if key in slot_of and who}
+        self._seen = {
+            slot_of[key]: processes
+            for key, processes in by_key.items()
+            if key in slot_of and processes
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """How to look at an agent's devices."""
+    """How to read an agent's devices."""
 
-    every_s: float  # seconds between two looks
-    open: Callable[[], Look]  # makes the source, in the thread of the first look
+    interval_s: float
+    open: Callable[[], ReadDevices]  # called in the thread of the first reading
 
 
 def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> WatchPlan | None:
-    """Return how to look at an agent's devices; None if it has none.
+    """Return how to read an agent's devices; None if it has none.
 
     Args:
-        environ: May name a file with made-up processes.
+        environ: May contain DET_JUPYTER_FAKE_DEVICES.
         is_first: Whether it is the first agent of this process.
     """
     if path := environ.get(FAKE_DEVICES_VARIABLE):
         fakes = FakeDevices(Path(path), offer, is_first=is_first)
-        return WatchPlan(every_s=_LOOK_AT_FAKES_S, open=lambda: fakes.look)
+        return WatchPlan(interval_s=_FAKES_INTERVAL_S, open=lambda: fakes.read)
     devices = [slot for slot in offer.slots if slot.kind == "cuda"]
     if not devices:
         return None
-    return WatchPlan(every_s=_LOOK_S, open=partial(real_devices, devices))
+    return WatchPlan(interval_s=_INTERVAL_S, open=partial(real_devices, devices))
 
 
-def real_devices(slots: list[SlotView]) -> Look:
-    """Return a source that reads NVML and this computer's process table.
+def real_devices(slots: list[SlotView]) -> ReadDevices:
+    """Return a function that reads NVML and this computer's process table.
 
     Raises:
         DriverError: NVML does not work.
@@ -125,11 +129,11 @@ def real_devices(slots: list[SlotView]) -> Look:
             notebook_of=partial(notebooks.notebook_of, now=now),
         )
 
-    return Occupancy(slots, probe=open_nvml().look, identify=identified, is_own=is_own).look
+    return Occupancy(slots, probe=open_nvml().read, identify=identified, is_own=is_own).read
 
 
 def is_own(pid: int) -> bool:
-    """Return whether a process is below this one: a rank, or started by a rank."""
+    """Return whether a process is a descendant of this one: a rank, or started by a rank."""
     try:
         return any(parent.pid == os.getpid() for parent in psutil.Process(pid).parents())
     except (psutil.Error, ValueError):
@@ -144,43 +148,44 @@ async def watch(
     held: Callable[[], Collection[SlotView]],
     report: Callable[[DevicesSeen], None],
 ) -> None:
-    """Look until canceled, and report what the first look finds and each change.
+    """Report the first reading and each change; runs until cancelled.
 
     Args:
-        plan: What to look at, and how often.
+        plan: How to read the devices, and how often.
         clock: Returns UTC seconds.
-        steps: Reports steps of that clock, after which earlier times mean nothing.
-        held: Returns the slots of our gangs.
-        report: Gets the reports.
+        steps: Detects steps of that clock, after which earlier times are not valid.
+        held: Returns the slots of this process's gangs.
+        report: Receives the reports.
     """
-    look: Look | None = None
+    read: ReadDevices | None = None
     reported: Processes | None = None
-    complaint = ""
+    last_error = ""
     while True:
         if steps is not None and steps.step_s():
-            look = reported = None
+            read = reported = None
         now = clock()
         try:
-            if look is None:
-                look = await in_thread(plan.open)
-            seen = await in_thread(partial(look, now, list(held())))
-        except Exception as error:  # the gangs are not affected, and the next look may succeed
-            if str(error) != complaint:
+            if read is None:
+                read = await in_thread(plan.open)
+            seen = await in_thread(partial(read, now, list(held())))
+        except Exception as error:  # gangs are not affected, and the next reading may succeed
+            if str(error) != last_error:
                 logger.exception(
                     "the processes on the devices are not known; the next look tries again"
                 )
-            complaint = str(error)
+            last_error = str(error)
         else:
             if reported is None or has_changed(reported, seen):
-                report(DevicesSeen(at=now, processes={slot: [*who] for slot, who in seen.items()}))
+                processes = {slot: [*found] for slot, found in seen.items()}
+                report(DevicesSeen(at=now, processes=processes))
                 reported = seen
-        await asyncio.sleep(plan.every_s)
+        await asyncio.sleep(plan.interval_s)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
     """Call a function in a thread of its own and return its result.
 
-    Unlike with `asyncio.to_thread`, the process can end while the function hangs. Drivers hang
+    Unlike with `asyncio.to_thread`, the process can exit while the function hangs. Drivers hang
     when a device falls off its bus.
     """
     outcome: Future[T] = Future()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.agent.devices.driver import DriverError
-from det_jupyter.agent.devices.identify import kernel_of, shortened
+from det_jupyter.agent.devices.identify import command_line, kernel_of
 from det_jupyter.agent.devices.nvml import DeviceUse, NvmlProbe, ProcessUse
 from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
 from det_jupyter.agent.link.outbox import Outbox
@@ -28,7 +28,7 @@ class FakeProbe:
     def __init__(self, *uses: DeviceUse) -> None:
         self.uses = dict(enumerate(uses))
 
-    def look(self, slot: SlotView) -> DeviceUse:
+    def read(self, slot: SlotView) -> DeviceUse:
         if slot.index not in self.uses:
             raise DriverError("GPU is lost")
         return self.uses[slot.index]
@@ -62,7 +62,7 @@ def make(
             pid=process.pid, command=named(process.pid), memory_bytes=process.memory_bytes
         )
 
-    return Occupancy(GPUS, probe=probe.look, identify=identify, is_own=lambda pid: pid in own)
+    return Occupancy(GPUS, probe=probe.read, identify=identify, is_own=lambda pid: pid in own)
 
 
 def looks(
@@ -70,7 +70,7 @@ def looks(
 ) -> list[dict[int, list[int]]]:
     """Return the pids seen on each slot, at each of these times."""
     return [
-        {slot: [process.pid for process in who] for slot, who in occupancy.look(now, held).items()}
+        {slot: [process.pid for process in who] for slot, who in occupancy.read(now, held).items()}
         for now in times
     ]
 
@@ -98,7 +98,7 @@ def test_a_rank_that_has_just_ended_is_still_ours() -> None:
     probe = FakeProbe(use(computes(10)), use())
     occupancy = Occupancy(
         GPUS,
-        probe=probe.look,
+        probe=probe.read,
         identify=lambda process, now: DeviceProcess(pid=process.pid, command="defunct"),
         is_own=lambda pid: pid in own,
     )
@@ -113,8 +113,8 @@ def test_a_rank_that_has_just_ended_is_still_ours() -> None:
 
 def test_a_pid_that_nobody_has_here_is_an_unknown_process_at_the_second_look() -> None:
     occupancy = make(FakeProbe(use(computes(10, 3 * GIB)), use()), unseen=[10])
-    assert occupancy.look(0.0, []) == {}
-    assert occupancy.look(2.0, []) == {
+    assert occupancy.read(0.0, []) == {}
+    assert occupancy.read(2.0, []) == {
         0: [DeviceProcess(pid=10, command="unknown process", memory_bytes=3 * GIB)]
     }
 
@@ -126,8 +126,8 @@ def test_several_processes_without_a_pid_are_all_told() -> None:
 
 def test_memory_that_nobody_has_is_an_unknown_process() -> None:
     occupancy = make(FakeProbe(use(used=GIB + MIB), use(used=GIB)))
-    assert occupancy.look(0.0, []) == {}
-    assert occupancy.look(2.0, []) == {
+    assert occupancy.read(0.0, []) == {}
+    assert occupancy.read(2.0, []) == {
         0: [DeviceProcess(pid=0, command="unknown process", memory_bytes=GIB + MIB)]
     }
 
@@ -160,7 +160,7 @@ def test_a_known_stranger_is_told_even_where_a_gang_of_ours_is() -> None:
 
 
 def idle_since(occupancy: Occupancy, now: float) -> float | None:
-    (process,) = occupancy.look(now, [])[0]
+    (process,) = occupancy.read(now, [])[0]
     return process.idle_since
 
 
@@ -263,7 +263,7 @@ def test_a_kernel_is_known_by_its_connection_file(words: list[str], kernel_id: s
     ],
 )
 def test_a_command_is_told_in_short_and_without_secrets(words: list[str], line: str) -> None:
-    assert shortened(words) == line
+    assert command_line(words) == line
 
 
 class FakeNvmlError(Exception):
@@ -298,7 +298,7 @@ def fake_nvml(**calls: Any) -> Any:
 
 
 def test_the_driver_is_asked_by_the_devices_uuid() -> None:
-    assert NvmlProbe(fake_nvml()).look(GPUS[0]) == DeviceUse(
+    assert NvmlProbe(fake_nvml()).read(GPUS[0]) == DeviceUse(
         processes=[ProcessUse(pid=10, memory_bytes=GIB, is_compute=True)],
         used_bytes=2 * GIB,
         busy_pids=set(),
@@ -308,7 +308,7 @@ def test_the_driver_is_asked_by_the_devices_uuid() -> None:
 def test_a_process_that_computes_and_draws_computes() -> None:
     drawing = [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in (10, 11)]
     nvml = fake_nvml(nvmlDeviceGetGraphicsRunningProcesses=lambda handle: drawing)
-    processes = NvmlProbe(nvml).look(GPUS[0]).processes
+    processes = NvmlProbe(nvml).read(GPUS[0]).processes
     assert [(p.pid, p.is_compute, p.memory_bytes) for p in processes] == [
         (10, True, GIB),
         (11, False, 0),
@@ -328,7 +328,7 @@ def test_busy_is_who_has_computed_since_the_last_look() -> None:
         return next(answers)
 
     probe = NvmlProbe(fake_nvml(nvmlDeviceGetProcessUtilization=utilisation))
-    assert [probe.look(GPUS[0]).busy_pids for _ in range(3)] == [{10, 12}, {11}, set()]
+    assert [probe.read(GPUS[0]).busy_pids for _ in range(3)] == [{10, 12}, {11}, set()]
     assert asked == [0, 120, 130]
 
 
@@ -337,16 +337,16 @@ def test_no_sample_is_nobody_busy_but_no_support_is_not_known(
     error: int, busy: set[int] | None
 ) -> None:
     nvml = fake_nvml(nvmlDeviceGetProcessUtilization=raising(error))
-    assert NvmlProbe(nvml).look(GPUS[0]).busy_pids == busy
+    assert NvmlProbe(nvml).read(GPUS[0]).busy_pids == busy
 
 
 def test_a_driver_that_does_not_count_memory_apart_claims_none() -> None:
-    assert NvmlProbe(fake_nvml(nvmlDeviceGetMemoryInfo=raising(3))).look(GPUS[0]).used_bytes == 0
+    assert NvmlProbe(fake_nvml(nvmlDeviceGetMemoryInfo=raising(3))).read(GPUS[0]).used_bytes == 0
 
 
 def test_a_driver_that_does_not_answer_is_named_with_the_device() -> None:
     with pytest.raises(DriverError, match=r"GPU \(GPU-0\): NVML error 15"):
-        NvmlProbe(fake_nvml(nvmlDeviceGetHandleByUUID=raising(15))).look(GPUS[0])
+        NvmlProbe(fake_nvml(nvmlDeviceGetHandleByUUID=raising(15))).read(GPUS[0])
 
 
 def told(outbox: Outbox) -> list[DevicesSeen]:
