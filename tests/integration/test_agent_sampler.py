@@ -61,7 +61,7 @@ async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05)
     """Watch a GPU until this is true of what was taken; nothing else of the loop may wait."""
     taken: Taken = []
     watch = GpuWatch(["GPU-0"], take=taken.append, start_s=60.0, silence_s=1.0)
-    watch.keep(interval_s)
+    watch.start(interval_s)
     longest_s = 0.0
     async with asyncio.timeout(90):
         while not enough(taken):
@@ -131,11 +131,11 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     async def count() -> None:
         taken: Taken = []
         watch = GpuWatch(["GPU-0"], take=taken.append)
-        watch.keep(600.0)
+        watch.start(600.0)
         async with asyncio.timeout(60):
             while not taken:
                 await asyncio.sleep(0.01)
-        watch.keep(0.05)
+        watch.start(0.05)
         async with asyncio.timeout(60):
             while len(taken) < 10:
                 await asyncio.sleep(0.01)
@@ -176,7 +176,7 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
         return Reading({"memory_free": 1.0})
 
     monkeypatch.setattr(HostReader, "read", hang)
-    monkeypatch.setattr(sampler_module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(sampler_module, "_READ_S", 0.1)
     gang = LivingGang(run_of(make_plan("1.1.1", [], sampling_interval_s=0.1)), pids={})
     box = SampleBox()
 

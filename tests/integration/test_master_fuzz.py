@@ -216,7 +216,7 @@ def bodies() -> dict[str, Any]:
 
 
 BODIES = bodies()
-QUESTIONS = ["status", "experiments", "experiments/1", "experiments/1/config", "cluster", "jobs",
+QUERIES = ["status", "experiments", "experiments/1", "experiments/1/config", "cluster", "jobs",
              "tasks", "pools", "agents", "templates", "feed", "trials/1/reason", "trials/2/reason",
              "experiments/1/curves", "experiments/1/checkpoints"]  # fmt: skip
 USUAL = {"agent_id": AGENT, "verb": "pause", "name": "here"}
@@ -294,7 +294,7 @@ def test_any_requests_are_answered(
     door.reset()
     for case in data.draw(st.lists(st.sampled_from(door.cases), min_size=10, max_size=20)):
         assert_answered(door.ask(*case), case)
-    for question in QUESTIONS:  # whatever was accepted, all goes on
+    for question in QUERIES:  # whatever was accepted, all goes on
         answer = door.ask("GET", f"{API}/{question}".encode())
         assert answer.status in (200, 404), (question, answer.body)
     for verb in ("kill", "retention", "delete"):

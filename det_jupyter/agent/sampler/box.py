@@ -1,7 +1,7 @@
-"""The samples of one agent that wait to be sent, and why values are missing.
+"""Buffers the samples of one agent until they are sent, and the reasons for missing values.
 
-Without a master the oldest samples are dropped. A reason is sent when it is new, and all are sent
-to each new connection.
+Without a master the oldest samples are dropped. A reason is sent when it is new, and all reasons
+are sent to each new connection.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from collections.abc import Callable, Mapping
 
 from det_jupyter.contract.messages import SystemSample, SystemSampled
 
-MAX_VALUES = 100_000  # kept at a time: 7 MB; 6 minutes of 8 GPUs, 16 ranks, 64 workers
-REPORT_VALUES = 20_000  # of one report, about 1 MB
-EVERY_S = 1.0  # how often a report is due at most
+MAX_VALUES = 100_000  # in the buffer: 7 MB; 6 minutes of 8 GPUs, 16 ranks, 64 workers
+REPORT_VALUES = 20_000  # in one report, about 1 MB
+EVERY_S = 1.0  # shortest interval between two reports
 
 
 class SampleBox:
-    """Samples that wait to be sent.
+    """Samples that were not sent yet.
 
-    Each has the time at which it was put in, so that they are in the order of their times, from
-    whichever reader they come.
+    The time of a sample is when it was added, so that samples of all readers are in order.
 
     Args:
         clock: Returns UTC seconds.
@@ -30,15 +29,19 @@ class SampleBox:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._samples: deque[tuple[int, SystemSample]] = deque()  # with their numbers of values
+        self._samples: deque[tuple[int, SystemSample]] = deque()  # with the number of values
         self._num_values = 0
         self._missing: dict[str, dict[str, str]] = {}
-        self._news: dict[str, dict[str, str]] = {}
+        self._unsent: dict[str, dict[str, str]] = {}  # reasons
         self._due = -math.inf
 
     def put(self, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Add a sample."""
-        kept = {source: _rounded(named) for source, named in values.items() if named}
+        """Add a sample: values by source and name, which are rounded to two decimal places."""
+        kept = {
+            source: {name: round(value, 2) for name, value in named.items()}
+            for source, named in values.items()
+            if named
+        }
         if not kept:
             return
         number = sum(map(len, kept.values()))
@@ -47,34 +50,34 @@ class SampleBox:
         while self._num_values > MAX_VALUES:
             self._num_values -= self._samples.popleft()[0]
 
-    def note_missing(self, source: str, reasons: Mapping[str, str]) -> None:
-        """Note why names of a source have no values; these are all its reasons."""
+    def set_missing(self, source: str, reasons: Mapping[str, str]) -> None:
+        """Set the reasons, by name, why a source lacks values; earlier ones of it are dropped."""
         before = self._missing.get(source, {})
         if reasons == before:
             return
-        news = {name: reason for name, reason in reasons.items() if before.get(name) != reason}
-        if news:
-            self._news.setdefault(source, {}).update(news)
+        changed = {name: reason for name, reason in reasons.items() if before.get(name) != reason}
+        if changed:
+            self._unsent.setdefault(source, {}).update(changed)
         if reasons:
             self._missing[source] = dict(reasons)
         else:
             self._missing.pop(source, None)
 
-    def forget(self, sources: set[str]) -> None:
-        """Forget the reasons of sources that are no more."""
+    def drop(self, sources: set[str]) -> None:
+        """Drop the reasons of sources that do not exist any more."""
         for source in sources:
             self._missing.pop(source, None)
 
     def reconnected(self) -> None:
-        """Send all reasons again: this master may not have them."""
-        self._news = {source: dict(reasons) for source, reasons in self._missing.items()}
+        """Send all reasons again: the new master may not have stored them."""
+        self._unsent = {source: dict(reasons) for source, reasons in self._missing.items()}
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to send, and the last time was long enough ago."""
-        return now >= self._due and bool(self._samples or self._news)
+        """Whether there is something to send, and `EVERY_S` have passed since the last report."""
+        return now >= self._due and bool(self._samples or self._unsent)
 
     def take(self, now: float) -> SystemSampled:
-        """Return the next report; what is in it is not kept."""
+        """Return the next report and remove its content from the buffer."""
         self._due = now + EVERY_S
         samples: list[SystemSample] = []
         room = REPORT_VALUES
@@ -85,9 +88,5 @@ class SampleBox:
             self._num_values -= number
         if self._samples:
             self._due = now
-        missing, self._news = self._news, {}
+        missing, self._unsent = self._unsent, {}
         return SystemSampled(samples=samples, missing=missing)
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 2) for name, value in values.items()}

@@ -1,8 +1,8 @@
-"""The processes of gangs: for each rank itself, and its workers together.
+"""Reads the processes of gangs: each rank, and the workers of a rank together.
 
-Their PSS is read as often as a small share of a core allows: the kernel walks all pages of a
-process to compute it, milliseconds for a gigabyte. So one process is read at a time, with pauses
-in proportion to what it cost, and no source more often than every 10 s.
+Computing the PSS (memory in which shared pages count by their share) takes the kernel milliseconds
+for a gigabyte, because it visits all pages. So one process is read at a time, with pauses in
+proportion to the CPU time that it took, and each source at most every 10 s.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from det_jupyter.contract.values.measures import PROCESS
 
 LINUX_ONLY = "processes are measured on Linux only, which has /proc"
 
-
 _DISK = ("disk_read", "disk_write")
-_SHARE = 0.0005  # of a core
-_AGAIN_S = 10.0
+_SHARE = 0.0005  # largest share of a core that reading PSS takes
+_ROUND_S = 10.0  # shortest interval between two readings of a source
 NO_PERMISSION = "no permission to read the memory map of this process"
 NO_PSS = "the kernel does not count shared memory (/proc/PID/smaps)"
 
@@ -31,20 +30,21 @@ Members = Mapping[str, Sequence[int]]  # source -> pids
 
 
 def pss_bytes(pid: int) -> int:
-    """Return the memory of a process, pages shared by N processes counted as 1/N.
+    """Return the memory of a process, with pages shared by N processes counted as 1/N.
 
     Raises:
-        psutil.Error: It is gone, or another user's.
+        psutil.Error: The process has ended, or belongs to another user.
         AttributeError, OSError: The kernel does not count it.
     """
     return int(psutil.Process(pid).memory_full_info().pss)
 
 
 class SharedMemory:
-    """PSS of sources, each a group of processes.
+    """Reads the PSS of sources, each a group of processes, within a budget of CPU time.
 
     Args:
-        cpu_time: Returns the seconds of a CPU that this thread has used.
+        read: Returns the PSS of a process in bytes.
+        cpu_time: Returns the CPU seconds that this thread has used.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class SharedMemory:
     ) -> None:
         self._read = read
         self._cpu_time = cpu_time
-        self._left: list[tuple[str, list[int]]] = []  # of this round, the last first
-        self._total = 0  # of the source that is being read
+        self._left: list[tuple[str, list[int]]] = []  # sources of this round, in reverse order
+        self._total = 0  # bytes of the source that is being read
         self._round_at = 0.0
         self._next_at = 0.0
-        self.problems: dict[str, str] = {}  # source -> why it has no values
+        self.problems: dict[str, str] = {}  # by source: why it has no values
 
     def step(self, members: Members, now: float) -> dict[str, float]:
-        """Read one process if it is time; return the sums of the sources that are complete."""
+        """Read one process if the pause is over; return the sum of a source that is complete."""
         if now < self._next_at:
             return {}
         began = self._cpu_time()
@@ -72,7 +72,7 @@ class SharedMemory:
     def _next_of_round(self, members: Members, now: float) -> tuple[str, int] | None:
         """Read the next process of this round; return its source and sum if it is the last."""
         if not self._left and now >= self._round_at:
-            self._round_at = now + _AGAIN_S
+            self._round_at = now + _ROUND_S
             self._left = [(source, list(pids)) for source, pids in members.items() if pids]
             self._left.reverse()
         if not self._left:
@@ -98,15 +98,15 @@ class SharedMemory:
 
 
 class ProcessReader:
-    """Reads the processes of gangs. Used by one thread at a time."""
+    """Reads the processes of gangs; keeps their files open. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._trees: dict[str, RankTree] = {}  # by the source of the rank
         self._shared = SharedMemory()
-        self.source_of: Mapping[int, str] = {}  # pid -> source, as of the last reading
+        self.source_of: Mapping[int, str] = {}  # by pid, as of the last reading
 
     def read(self, gangs: Iterable[LivingGang], now: float) -> dict[str, Reading]:
-        """Return by source what was measured of these gangs; others are forgotten.
+        """Return the readings of these gangs by source, and close the files of other gangs.
 
         Args:
             now: Monotonic seconds.
@@ -128,9 +128,9 @@ class ProcessReader:
                 self._drop(key)
                 continue
             readings[f"rank:{key}"], readings[f"workers:{key}"] = Reading(rank), Reading(workers)
-            _explain(readings[f"rank:{key}"], _DISK, tree.files.io_problem)
-            _explain(readings[f"rank:{key}"], ("cpu_wait",), tree.files.wait_problem)
-            _explain(readings[f"workers:{key}"], PROCESS, tree.files.children_problem)
+            _set_missing(readings[f"rank:{key}"], _DISK, tree.files.io_problem)
+            _set_missing(readings[f"rank:{key}"], ("cpu_wait",), tree.files.wait_problem)
+            _set_missing(readings[f"workers:{key}"], PROCESS, tree.files.children_problem)
             members |= {f"rank:{key}": [pid], f"workers:{key}": tree.worker_pids}
         self.source_of = {pid: source for source, pids in members.items() for pid in pids}
         self._add_shared(readings, members, now)
@@ -158,6 +158,6 @@ class ProcessReader:
             self._drop(key)
 
 
-def _explain(reading: Reading, names: Iterable[str], problem: str) -> None:
+def _set_missing(reading: Reading, names: Iterable[str], problem: str) -> None:
     if problem:
         reading.missing |= dict.fromkeys(names, problem)

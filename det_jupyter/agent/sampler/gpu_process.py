@@ -32,11 +32,11 @@ from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text
 from det_jupyter.agent.sampler.readings import Rates, Values
 from det_jupyter.contract.values.measures import GPU
 
-_ALL_LINKS = 0xFFFFFFFF  # the scope of a field of NVLink that sums over the links
-_PCIE_SHARE = 0.1  # of the time, at most, is spent in calls that measure PCIe
-_PCIE_CPU_SHARE = 0.001  # and this of a core
+_ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that is summed over the links
+_PCIE_SHARE = 0.1  # largest share of the time spent in calls that measure PCIe
+_PCIE_CPU_SHARE = 0.001  # largest share of a core that they take
 _PROCESSES_S = 1.0  # how often processes are listed
-_MOST_FAILURES = 5  # samples without any value, after which NVML is opened anew
+_MOST_FAILURES = 5  # samples without a value after which the process exits, to be restarted
 
 LOST = (
     "the GPU does not answer any more (it has fallen off its bus); `dmesg` has the reason (Xid), "
@@ -50,16 +50,16 @@ TOO_OLD = "the driver is too old to report it"
 BINDINGS_TOO_OLD = "nvidia-ml-py is too old to ask for it: pip install -U nvidia-ml-py"
 OF_WHOLE_GPUS = "the driver measures this for whole GPUs, not for MIG slices"
 
-Question = Callable[[Any, Any], Values]  # given NVML and a device's handle
+Query = Callable[[Any, Any], Values]  # given NVML and a device's handle
 
 
 @dataclass(slots=True)
 class GpuReading:
-    """What NVML said: by source and name, why names are missing, and GPU memory by pid."""
+    """One reading of all GPUs."""
 
-    values: dict[str, Values] = field(default_factory=dict)
-    missing: dict[str, dict[str, str]] = field(default_factory=dict)
-    memory: dict[int, int] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)  # by source
+    missing: dict[str, dict[str, str]] = field(default_factory=dict)  # reasons by source and name
+    memory: dict[int, int] = field(default_factory=dict)  # bytes of GPU memory by pid
 
 
 def _throttled(nvml: Any, handle: Any) -> Values:
@@ -82,7 +82,7 @@ def _memory(nvml: Any, handle: Any) -> Values:
 
 
 def _nvlink_bytes(nvml: Any, handle: Any) -> Values:
-    """Return the counters of all links together."""
+    """Return the bytes that were sent and received over all links together."""
     names = ("nvlink_sent", "nvlink_received")
     ids = (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
     answers = nvml.nvmlDeviceGetFieldValues(handle, [(id, _ALL_LINKS) for id in ids])
@@ -95,7 +95,7 @@ def _nvlink_bytes(nvml: Any, handle: Any) -> Values:
 
 
 # NVML's temperature sensor 0 is the GPU's own; clock 1 is that of the multiprocessors.
-QUESTIONS: Mapping[tuple[str, ...], Question] = {
+QUERIES: Mapping[tuple[str, ...], Query] = {
     ("gpu_util",): lambda nvml, gpu: {
         "gpu_util": float(nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
     },
@@ -112,7 +112,7 @@ _PCIE = ("pcie_sent", "pcie_received")
 
 
 class _Gpu:
-    """One GPU: its rates, and the questions that it cannot answer."""
+    """One GPU: the rates of its counters, and the queries that it does not support."""
 
     def __init__(self, uuid: str) -> None:
         self.source = f"gpu:{uuid}"
@@ -120,14 +120,14 @@ class _Gpu:
         self.handle: Any = None
         self.rates = Rates()
         self.pcie: Values = {}  # measured since the last sample
-        self.unanswered: dict[tuple[str, ...], str] = {}
+        self.unsupported: dict[tuple[str, ...], str] = {}  # reasons by the names of a query
 
 
 class GpuReader:
-    """Asks NVML.
+    """Reads GPUs from NVML.
 
     Args:
-        nvml: The module `pynvml`, initialised, or one like it.
+        nvml: The initialised module `pynvml`, or one with its interface.
         clock: Returns monotonic seconds.
     """
 
@@ -142,7 +142,7 @@ class GpuReader:
         self._memory: dict[int, int] = {}
 
     def read(self) -> GpuReading:
-        """Ask for everything but PCIe traffic, of which it adds what was measured before."""
+        """Read all values; those of PCIe traffic are the ones that `measure_pcie` has measured."""
         reading = GpuReading()
         with_processes = self._clock() >= self._processes_at
         if with_processes:
@@ -171,27 +171,31 @@ class GpuReader:
     def _read(self, gpu: _Gpu, handle: Any, reading: GpuReading) -> None:
         values = reading.values.setdefault(gpu.source, {})
         missing = reading.missing.setdefault(gpu.source, {})
-        for names, question in QUESTIONS.items():
-            if names not in gpu.unanswered:
+        for names, query in QUERIES.items():
+            if names not in gpu.unsupported:
                 try:
-                    values |= question(self._nvml, handle)
+                    values |= query(self._nvml, handle)
                     continue
                 except (self._nvml.NVMLError, AttributeError) as error:
-                    reason = self._note_unanswered(gpu, names, error)
+                    reason = self._failure_reason(gpu, names, error)
             else:
-                reason = gpu.unanswered[names]
+                reason = gpu.unsupported[names]
             missing |= dict.fromkeys(names, reason)
         counts = {name: values.pop(name) for name in list(values) if name.startswith("nvlink")}
         values |= gpu.rates.of(counts, self._clock()) | gpu.pcie
         gpu.pcie = {}
-        if _PCIE in gpu.unanswered:
-            missing |= dict.fromkeys(_PCIE, gpu.unanswered[_PCIE])
+        if _PCIE in gpu.unsupported:
+            missing |= dict.fromkeys(_PCIE, gpu.unsupported[_PCIE])
 
-    def _note_unanswered(self, gpu: _Gpu, names: tuple[str, ...], error: Exception) -> str:
-        """Return why a question failed; raise the error if the GPU is lost."""
+    def _failure_reason(self, gpu: _Gpu, names: tuple[str, ...], error: Exception) -> str:
+        """Return why a query failed, and record queries that the GPU does not support.
+
+        Raises:
+            NVMLError: The GPU is lost.
+        """
         nvml = self._nvml
         if isinstance(error, AttributeError):
-            reason = gpu.unanswered[names] = BINDINGS_TOO_OLD
+            reason = gpu.unsupported[names] = BINDINGS_TOO_OLD
             return reason
         value = getattr(error, "value", None)
         if value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED):
@@ -200,7 +204,7 @@ class GpuReader:
         if reason == NOT_SUPPORTED and names[0].startswith("nvlink"):
             reason = NO_NVLINK
         if value in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-            gpu.unanswered[names] = reason
+            gpu.unsupported[names] = reason
         return reason
 
     def _reason(self, error: Exception) -> str:
@@ -215,7 +219,7 @@ class GpuReader:
         return known.get(getattr(error, "value", None), f"the driver says: {error}")
 
     def _read_slices(self, gpu: _Gpu, handle: Any, reading: GpuReading) -> None:
-        """Read the memory of the MIG slices, which is all that the driver measures of them."""
+        """Read the memory of the MIG slices; the driver measures nothing else of them."""
         for device in self._slices(gpu, handle):
             source = f"mig:{text_of(self._nvml.nvmlDeviceGetUUID(device))}"
             reading.values[source] = _memory(self._nvml, device)
@@ -224,18 +228,18 @@ class GpuReader:
 
     def _slices(self, gpu: _Gpu, handle: Any) -> Iterator[Any]:
         nvml = self._nvml
-        if ("mig",) in gpu.unanswered:
+        if ("mig",) in gpu.unsupported:
             return
         try:
             is_on, _ = nvml.nvmlDeviceGetMigMode(handle)
         except (nvml.NVMLError, AttributeError) as error:
-            self._note_unanswered(gpu, ("mig",), error)
+            self._failure_reason(gpu, ("mig",), error)
             return
         for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_on else 0):
             try:
                 yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             except nvml.NVMLError as error:
-                if error.value != nvml.NVML_ERROR_NOT_FOUND:  # places without a slice
+                if error.value != nvml.NVML_ERROR_NOT_FOUND:  # an index without a slice
                     raise
 
     def _add_processes(self, handle: Any) -> None:
@@ -248,13 +252,13 @@ class GpuReader:
             self._memory[process.pid] = self._memory.get(process.pid, 0) + used
 
     def measure_pcie(self) -> None:
-        """Measure the PCIe traffic of the next GPU, if its turn has come."""
+        """Measure the PCIe traffic of the next GPU, if the pause since the last call is over."""
         began, cpu = self._clock(), time.thread_time()
         if began < self._pcie_at or not self._gpus:
             return
         self._turn = (self._turn + 1) % len(self._gpus)
         gpu = self._gpus[self._turn]
-        if _PCIE not in gpu.unanswered:
+        if _PCIE not in gpu.unsupported:
             self._measure_pcie_of(gpu)
         wall_s, cpu_s = self._clock() - began, time.thread_time() - cpu
         self._pcie_at = began + max(wall_s / _PCIE_SHARE, cpu_s / _PCIE_CPU_SHARE)
@@ -267,7 +271,7 @@ class GpuReader:
                 gpu.pcie[name] = 1000.0 * nvml.nvmlDeviceGetPcieThroughput(handle, counter)
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-                gpu.unanswered[_PCIE] = self._reason(error)
+                gpu.unsupported[_PCIE] = self._reason(error)
 
 
 def main(interval_s: float, uuids: list[str]) -> int:
@@ -284,14 +288,14 @@ def _print_samples(interval_s: float, uuids: list[str]) -> int:
     except DriverError as error:
         _print({"failed": str(error)})
         return 1
-    told: Mapping[str, Any] = {}
+    printed_missing: Mapping[str, Any] = {}
     failures = 0
     due = time.monotonic()
     while True:
         reading = reader.read()
         sample: dict[str, Any] = {"values": reading.values, "memory": reading.memory}
-        if reading.missing != told:
-            sample["missing"] = told = reading.missing
+        if reading.missing != printed_missing:
+            sample["missing"] = printed_missing = reading.missing
         _print(sample)
         failures = 0 if any(reading.values.values()) else failures + 1
         if failures == _MOST_FAILURES:

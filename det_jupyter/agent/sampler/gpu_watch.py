@@ -1,11 +1,11 @@
-"""Keeps the process that reads the GPUs running, and passes its samples on.
+"""Keeps the process that reads the GPUs (gpu_process.py) running, and passes its samples on.
 
-    no answer      the driver hangs: the process is killed. One that hangs within the driver stays
+    no output      the driver hangs: the process is killed. If it hangs within the driver, it stays
                    until the driver returns; no other is started before
-    it ends        NVML does not work, or has crashed: it is started again
+    it exits       NVML does not work, or has crashed: it is started again
     pauses         between starts: 1 s, 2 s, ... 60 s; a sample resets them
 
-Meanwhile all values of the GPUs are missing, and the reason is passed on. Nothing waits for it.
+Meanwhile all values of the GPUs are missing, and the reason is passed on. No caller waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from det_jupyter.agent.sampler.readings import Values
 from det_jupyter.agent.starting.zygote_process import child_setup
@@ -27,7 +26,7 @@ from det_jupyter.contract.host import paths
 
 logger = logging.getLogger(__name__)
 
-_GOODBYE_S = 1.0
+_EXIT_S = 1.0  # time to exit before it is killed
 _PAUSES_S = (1.0, 60.0)
 _MAX_LINE_BYTES = 1 << 20
 
@@ -36,22 +35,22 @@ HANGS = "the GPU driver does not answer; it is asked again when its last call ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """A sample of the GPUs."""
+    """A sample of all GPUs."""
 
     values: Mapping[str, Values]  # by source and name
-    # Why names of a source have no values; None: as before.
+    # Reasons by source and name; None: they have not changed.
     missing: Mapping[str, Mapping[str, str]] | None
     memory: Mapping[int, float]  # GPU memory by pid
 
 
 class GpuWatch:
-    """The GPUs of an agent process.
+    """Samples the GPUs of an agent process.
 
     Args:
-        take: Gets the samples, and a reason when there are none.
-        start_s: How long to wait for the process's first sample: the driver may load for so long
-            if no program used it before.
-        silence_s: How long to wait for the next, beyond the interval.
+        take: Receives each sample, or the reason why there are none.
+        start_s: Time limit of the process's first sample; the driver takes this long to load if no
+            program used it before.
+        silence_s: Time limit of each further sample, beyond the interval.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class GpuWatch:
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def keep(self, interval_s: float) -> None:
-        """Sample this often from now on."""
+    def start(self, interval_s: float) -> None:
+        """Start sampling, or change the interval."""
         has_changed, self._interval_s = interval_s != self._interval_s, interval_s
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._keep_running())
         elif has_changed and self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(f"{interval_s}\n".encode())
 
@@ -83,40 +82,53 @@ class GpuWatch:
             self._task.cancel()
             self._task = None
 
-    async def _run(self) -> None:
+    async def _keep_running(self) -> None:
         pause_s, longest_s = _PAUSES_S
-        told = ""
+        reported = ""
         while True:
-            reason, has_worked = await self._follow()
-            if reason != told or has_worked:
+            reason, has_worked = await self._run_once()
+            if reason != reported or has_worked:
                 logger.warning("the GPUs cannot be sampled: %s", reason)
                 self._take(reason)
-            told = reason
+            reported = reason
             if has_worked:
                 pause_s = _PAUSES_S[0]
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    async def _follow(self) -> tuple[str, bool]:
-        """Start the process and follow it; return why it ended, and whether it had worked."""
+    async def _run_once(self) -> tuple[str, bool]:
+        """Run the process until it exits; return the reason, and whether it printed samples."""
         try:
-            process = self._process = await self._start()
+            process = self._process = await self._spawn()
         except OSError as error:
             return f"the process that reads the GPUs cannot be started: {error}", False
         has_worked = False
         reason = ""
         try:
-            while line := await self._next_line(process, is_first=not has_worked):
+            assert process.stdout is not None
+            while True:
+                limit_s = self._silence_s if has_worked else self._start_s
+                line = await asyncio.wait_for(
+                    process.stdout.readline(), self._interval_s + limit_s
+                )
+                if not line:
+                    break
                 message = json.loads(line)
                 if "failed" in message:
                     reason = message["failed"]
                 else:
                     has_worked = True
-                    self._take(_to_sample(message))
+                    self._take(
+                        GpuSample(
+                            values=message["values"],
+                            missing=message.get("missing"),
+                            memory={int(p): float(used) for p, used in message["memory"].items()},
+                        )
+                    )
         except TimeoutError:
             self._take(HANGS)
             reason = HANGS
-        except ValueError as error:  # a library has printed something in between
+        except ValueError as error:  # a library has printed something else
             reason = f"the process that reads the GPUs printed what is no sample: {error}"
         except asyncio.CancelledError:
             await _end(process)
@@ -124,10 +136,10 @@ class GpuWatch:
         finally:
             self._process = None
         await _end(process)
-        code = await process.wait()  # for as long as the driver keeps it
+        code = await process.wait()  # as long as it hangs within the driver
         return reason or f"the process that reads the GPUs ended with exit code {code}", has_worked
 
-    async def _start(self) -> Process:
+    async def _spawn(self) -> Process:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "det_jupyter.agent.sampler.gpu_process"),
             *(str(self._interval_s), *self._uuids),
@@ -139,26 +151,13 @@ class GpuWatch:
             limit=_MAX_LINE_BYTES,
         )
 
-    async def _next_line(self, process: Process, *, is_first: bool) -> bytes:
-        assert process.stdout is not None
-        more_s = self._start_s if is_first else self._silence_s
-        return await asyncio.wait_for(process.stdout.readline(), self._interval_s + more_s)
-
 
 async def _end(process: Process) -> None:
-    """End the process: by the end of its input, then by a signal if it does not carry_out."""
+    """End the process: close its standard input, and kill it if it does not exit."""
     if process.stdin is not None:
         process.stdin.close()
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GOODBYE_S)
+        await asyncio.wait_for(process.wait(), _EXIT_S)
         return
     with suppress(ProcessLookupError):
         process.kill()
-
-
-def _to_sample(message: Mapping[str, Any]) -> GpuSample:
-    return GpuSample(
-        values=message["values"],
-        missing=message.get("missing"),
-        memory={int(pid): float(used) for pid, used in message["memory"].items()},
-    )

@@ -1,4 +1,4 @@
-"""The computer as a whole: CPU, memory, disks, network."""
+"""Reads the use of the whole computer: CPU, memory, disks, network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 from det_jupyter.agent.sampler.readings import Rates, Reading, Values
 
-_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk has
+_SECTOR_BYTES = 512  # unit of /proc/diskstats, independent of the disk
 _LOOPBACK = ("lo", "lo0")
 _NO_DISKS = "the system counts no disk operations here, as in many containers"
 _NO_NETWORK = "the system lists no network interface but loopback"
@@ -21,18 +21,18 @@ _NETWORK = ("net_throughput_sent", "net_throughput_recv")
 
 
 class NotCounted(Exception):
-    """The system does not count this; the message is for users."""
+    """The system does not count this; the message is shown to users."""
 
 
 class HostReader:
-    """Reads the computer's use by psutil."""
+    """Reads the use of the computer since the last reading."""
 
     def __init__(self) -> None:
         self._rates = Rates()
-        self._times: list[float] | None = None  # of the CPUs, all before idle ones
+        self._times: list[float] | None = None  # CPU seconds: all, idle
 
     def read(self) -> Reading:
-        """Return what was measured since the last call; rates have none at the first."""
+        """Return the values since the last call; the first call returns no rates."""
         reading = Reading()
         groups: list[tuple[tuple[str, ...], Callable[[], Values]]] = [
             (("cpu_util_simple",), self._cpu),
@@ -78,8 +78,8 @@ class HostReader:
 def _disk_counts() -> tuple[float, float, float] | None:
     """Return operations, bytes read and bytes written of all disks; None without disks.
 
-    Those of partitions, LVM, RAID and loop devices are within those of the disks, so they do not
-    count. psutil adds LVM and RAID, and takes ten times as long.
+    Partitions, LVM, RAID and loop devices are left out, because the disks count the same
+    operations. psutil counts LVM and RAID too, and takes ten times as long.
     """
     counts = [0.0, 0.0, 0.0]
     disks = _disks()

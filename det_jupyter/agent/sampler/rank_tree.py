@@ -1,13 +1,14 @@
-"""A rank and the processes below it, read from Linux's /proc.
+"""Reads a rank and its descendants from Linux's /proc.
 
-Data loaders start their workers in the main thread, whose children are looked up in each reading.
-Those of a rank's other threads, of which it has many, are looked up every 30 s. The workers, of
-which there may be many too, are read at most once a second.
+Data loaders start their workers in the main thread, so the children of the main thread are listed
+in each reading. Those of a rank's other threads, of which it has many, are listed every 30 s. The
+workers, of which there may be many too, are read at most once a second.
 
-A file of /proc that stays open belongs to its process: after the end of that, reading fails, even
-if another process has the pid. Reading it again costs half as much as opening it, or less. A rank
-with four workers takes 0.06 ms of CPU time; psutil, which opens them each time, takes 0.34 ms, and
-1.8 ms more for their children, since it reads the parents of all processes (120 here).
+An open file of /proc belongs to its process: when that has ended, reading fails, even if another
+process has the pid. Reading it again takes at most half as long as opening it. A rank with four
+workers takes 0.06 ms of CPU time; psutil, which opens the files each time, takes 0.34 ms, and 1.8
+ms more for their children, because it reads the parents of all processes (120 in this
+measurement).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import NamedTuple
 
 from det_jupyter.agent.sampler.readings import Rates, Values
 
-_LOOK_EVERYWHERE_S = 30.0
-_WORKERS_S = 0.9  # below a second: the intervals of ticks differ a little
+_ALL_THREADS_S = 30.0
+_WORKERS_S = 0.9  # less than a second, because intervals vary a little
 _STATE, _UTIME, _STIME, _THREADS, _RSS = 0, 11, 12, 17, 21  # fields of `stat` after the name
 _READ_BYTES, _WRITE_BYTES = 9, 11  # words of `io`
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,13 +30,12 @@ _ENDED = (b"Z", b"X")
 
 NO_PERMISSION = "no permission to read what this process counts (/proc/PID/io)"
 NOT_COUNTED = "the system does not count the disk use of processes (/proc/PID/io)"
-
 NO_WAITS = "the kernel does not count how long threads wait for a core (/proc/PID/schedstat)"
 NO_CHILDREN = "the kernel does not list the children of processes (/proc/PID/task/TID/children)"
 
 
 class Usage(NamedTuple):
-    """What a process has used since it began, and what it uses now."""
+    """CPU seconds of a process since its start, and its present memory and threads."""
 
     cpu_s: float
     rss_bytes: int
@@ -43,7 +43,7 @@ class Usage(NamedTuple):
 
 
 class ProcFiles:
-    """The files of one process.
+    """The open files of one process in /proc.
 
     Raises:
         OSError: There is no such process.
@@ -57,7 +57,7 @@ class ProcFiles:
         self._schedule: int | None = None
         self.wait_problem = ""  # why `schedstat` cannot be read
         self._children: int | None = None
-        self.children_problem = ""  # why its children are not known
+        self.children_problem = ""  # why `children` cannot be read
         try:
             self._io = _open(pid, "io")
         except PermissionError:
@@ -70,10 +70,10 @@ class ProcFiles:
             self.children_problem = NO_CHILDREN
 
     def usage(self) -> Usage | None:
-        """Return its use; None if it has ended and waits to be reaped.
+        """Return its usage; None if it is a zombie.
 
         Raises:
-            OSError: It is gone.
+            OSError: It has ended.
         """
         data = os.pread(self._stat, 1024, 0)
         fields = data[data.rindex(b")") + 2 :].split(None, _RSS + 1)
@@ -86,16 +86,16 @@ class ProcFiles:
         )
 
     def disk_bytes(self) -> tuple[int, int] | None:
-        """Return the bytes that it caused to be read from and written to disks; None: unknown.
+        """Return the bytes that it has read from and written to disks; None if unknown.
 
         Raises:
-            OSError: It is gone.
+            OSError: It has ended.
         """
         if self._io is None:
             return None
         try:
             words = os.pread(self._io, 512, 0).split()
-        except PermissionError:  # it can be opened, for example, and read only with CAP_SYS_PTRACE
+        except PermissionError:  # for example, reading needs CAP_SYS_PTRACE
             self.io_problem = NO_PERMISSION
             os.close(self._io)
             self._io = None
@@ -103,10 +103,10 @@ class ProcFiles:
         return int(words[_READ_BYTES]), int(words[_WRITE_BYTES])
 
     def core_wait_s(self) -> float | None:
-        """Return how long its main thread was ready to run and had no core; None: unknown.
+        """Return how long its main thread was ready to run and had no core; None if unknown.
 
         Raises:
-            OSError: It is gone.
+            OSError: It has ended.
         """
         if self.wait_problem:
             return None
@@ -119,10 +119,10 @@ class ProcFiles:
         return int(os.pread(self._schedule, 128, 0).split()[1]) / 1e9
 
     def children(self) -> list[int]:
-        """Return the children of its main thread.
+        """Return the pids of the children of its main thread.
 
         Raises:
-            OSError: It is gone.
+            OSError: It has ended.
         """
         if self._children is None:
             return []
@@ -141,7 +141,7 @@ def _open(pid: int, name: str) -> int:
 
 
 def children_of_threads(pid: int) -> list[int]:
-    """Return the children of all threads of a process; none if it is gone."""
+    """Return the pids of the children of all threads of a process; none if it has ended."""
     children: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -151,7 +151,7 @@ def children_of_threads(pid: int) -> list[int]:
 
 
 class _Member:
-    """A process of the tree, with the rates of its counters."""
+    """A process of the tree, and the rates of its counters."""
 
     def __init__(self, pid: int) -> None:
         self.files = ProcFiles(pid)
@@ -173,7 +173,7 @@ class _Member:
 
 
 class RankTree:
-    """The processes of one rank.
+    """A rank and its descendants.
 
     Args:
         pid: The rank's.
@@ -184,14 +184,14 @@ class RankTree:
 
     def __init__(self, pid: int) -> None:
         self._rank = _Member(pid)
-        self._workers: dict[int, _Member] = {}  # all below the rank, parents first
+        self._workers: dict[int, _Member] = {}  # by pid, all descendants, parents first
         self._children: set[int] = set()
-        self._workers_at = self._look_everywhere_at = 0.0
-        self._has_lost = False
+        self._workers_at = self._all_threads_at = 0.0  # when they are due, monotonic
+        self._has_lost = False  # whether a process has ended since the last reading
 
     @property
     def worker_pids(self) -> list[int]:
-        """The processes below the rank."""
+        """Pids of the rank's descendants."""
         return list(self._workers)
 
     @property
@@ -200,10 +200,10 @@ class RankTree:
         return self._rank.files
 
     def read(self, now: float) -> tuple[Values, Values]:
-        """Return the values of the rank, and of its workers together where they were read.
+        """Return the values of the rank, and the sums of its workers (empty if they are not due).
 
         Raises:
-            OSError: The rank is gone.
+            OSError: The rank has ended.
         """
         had_lost, self._has_lost = self._has_lost, False
         self._rank.read(now, with_wait=True)
@@ -211,23 +211,23 @@ class RankTree:
         self._has_lost |= not self._children <= children
         self._children = children
         self._add(children)
-        if now >= self._look_everywhere_at:
-            self._look_everywhere_at = now + _LOOK_EVERYWHERE_S
+        if now >= self._all_threads_at:
+            self._all_threads_at = now + _ALL_THREADS_S
             self._add(children_of_threads(self._rank.files.pid))
         workers: Values = {}
         if now >= self._workers_at:
             self._workers_at = now + _WORKERS_S
             workers = self._read_workers(now)
         if had_lost or self._has_lost:
-            # The system adds the disk use of a child that was reaped to its parent's.
+            # When a child is reaped, the kernel adds its disk use to that of its parent.
             for values in (self._rank.rates, workers):
                 values.pop("disk_read", None)
                 values.pop("disk_write", None)
-        return _together([self._rank]), workers
+        return _sums([self._rank]), workers
 
     def _read_workers(self, now: float) -> Values:
         unread = list(self._workers)
-        for pid in unread:  # it grows meanwhile
+        for pid in unread:  # grows by the children that are found
             worker = self._workers[pid]
             try:
                 worker.read(now)
@@ -236,7 +236,7 @@ class RankTree:
                 self._has_lost = True
                 self._workers.pop(pid).files.close()
         living = [worker for worker in self._workers.values() if worker.usage is not None]
-        return _together(living) | {"num_processes": float(len(living))}
+        return _sums(living) | {"num_processes": float(len(living))}
 
     def _add(self, pids: Iterable[int]) -> list[int]:
         added = []
@@ -254,7 +254,7 @@ class RankTree:
         self._workers.clear()
 
 
-def _together(members: Iterable[_Member]) -> Values:
+def _sums(members: Iterable[_Member]) -> Values:
     values: Values = {}
     for member in members:
         if member.usage is not None:

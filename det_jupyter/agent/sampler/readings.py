@@ -1,4 +1,4 @@
-"""What one reading gives; and rates of counters, of which some wrap, go back or begin anew."""
+"""The result of one reading, and rates of counters that may wrap, go back or start again."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-_LEAST_S = 0.01  # readings that are closer together give no rate: their distance is mostly noise
+_LEAST_S = 0.01  # readings closer together than this give no rate, only noise
 
 Values = dict[str, float]
 
 
 @dataclass(slots=True)
 class Reading:
-    """The values of a source by name, and why others are missing."""
+    """The values of a source by name, and the reasons why others are missing."""
 
     values: Values = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
 
 class Rates:
-    """How fast counters have grown between two readings, by name.
+    """Growth per second of counters between two readings, by name.
 
-    Times are monotonic seconds: a step of the system clock changes no rate.
+    Times are monotonic seconds, so a step of the system clock changes no rate.
     """
 
     __slots__ = ("_last",)
@@ -31,10 +31,10 @@ class Rates:
         self._last: dict[str, tuple[float, float]] = {}  # count and time
 
     def of(self, counts: Mapping[str, float], now: float) -> Values:
-        """Return the growth per second of those of these counters that have one.
+        """Return the rates of these counters since their last readings.
 
-        A counter has none at its first reading, and when it is lower than it was: it has wrapped
-        or begun anew, and how much was counted meanwhile is unknown.
+        A counter has no rate at its first reading, nor when it is lower than before: then it has
+        wrapped or started again, and how much was counted meanwhile is unknown.
         """
         found: Values = {}
         for name, count in counts.items():

@@ -1,11 +1,11 @@
 """Samples the computer, its GPUs and the processes of gangs for all agents of this process.
 
-    host, processes     read in another thread, because a read of /proc can wait for a process
+    host, processes     read in another thread, because a read of /proc can block
     GPUs                read by another process (gpu_watch.py), because a driver can hang
 
-Each has its own clock, so neither waits for the other; a sample has the values of one of them.
-An agent is sampled while it has a gang whose plan asks for it, or the master has asked for samples
-of it. Otherwise nothing is read and no process runs. The shortest interval of all counts.
+The two do not wait for each other, and a sample has the values of one of them. An agent is sampled
+while one of its gangs has a sampling interval, or the master has requested samples of it
+(TakeSamples). Otherwise nothing is read and no process runs. The shortest interval of all counts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from det_jupyter.contract.values.text import error_text
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_INTERVAL_S = 1.0  # where no gang says another
-_LOOK_S = 0.5  # how often it is checked whether anything is to be sampled
-_LINGER_S = 5.0  # how long after that: the next trial often starts soon
-
-_PATIENCE_S = 10.0
+_DEFAULT_INTERVAL_S = 1.0  # if no gang has an interval
+_CHECK_S = 0.5  # how often it is checked whether anything is to be sampled
+_LINGER_S = 5.0  # sampling goes on for so long, because the next trial often starts soon
+_READ_S = 10.0  # time limit of a reading
 
 HANGS = "reading /proc has not returned: a process, or a file system, hangs in the kernel"
 NO_GPU = "this agent has no GPU: its slots are CPU places"
@@ -46,15 +45,15 @@ NOT_LISTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledAgent:
-    """An agent whose machine can be sampled."""
+    """An agent that can be sampled."""
 
-    box: SampleBox  # gets its samples
+    box: SampleBox  # receives the samples
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that it offers
 
 
 @dataclass(slots=True)
 class _Demand:
-    """What is to be sampled now: agents, and their gangs."""
+    """The gangs to sample now, by agent, and the interval."""
 
     gangs: dict[str, list[LivingGang]]
     interval_s: float
@@ -62,14 +61,18 @@ class _Demand:
 
 @dataclass(slots=True)
 class _Readers:
-    """What one period of sampling needs: rates begin with it."""
+    """The readers of one period of sampling; their rates begin with it."""
 
     host: HostReader = field(default_factory=HostReader)
     processes: ProcessReader = field(default_factory=ProcessReader)
 
 
 class Sampler:
-    """The sampler of an agent process."""
+    """Samples for all agents of this process.
+
+    Args:
+        agents: By agent id.
+    """
 
     def __init__(self, agents: Mapping[str, SampledAgent], *, runner: Runner) -> None:
         self._agents = agents
@@ -81,12 +84,12 @@ class Sampler:
         uuids = [uuid for agent in agents.values() for uuid in agent.gpus]
         self._gpus = GpuWatch(uuids, take=self._take_gpus) if uuids else None
         self._gpu_problem = ""
-        self._complaint = ""
+        self._last_error = ""
         self._pending: asyncio.Task[tuple[Reading, dict[str, Reading]]] | None = None
-        self._gpu_users: set[str] = set()  # sources that have GPU memory
+        self._gpu_users: set[str] = set()  # sources with GPU memory
 
     async def run(self) -> None:
-        """Sample whenever there is a reason to, until canceled."""
+        """Sample while there is a demand; runs until cancelled."""
         due = 0.0
         try:
             while True:
@@ -95,17 +98,17 @@ class Sampler:
                 if demand is None:
                     self._stop()
                     due = 0.0
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_CHECK_S)
                     continue
                 due = min(due, now + demand.interval_s)
                 if self._gpus is not None:
-                    self._gpus.keep(demand.interval_s)
+                    self._gpus.start(demand.interval_s)
                 if now >= due:
                     await self._sample(demand)
                     due += demand.interval_s
-                    if due <= now:  # the first one, or one that came late
+                    if due <= now:  # the first sample, or a late one
                         due = now + demand.interval_s
-                await asyncio.sleep(max(0.0, min(_LOOK_S, due - time.monotonic())))
+                await asyncio.sleep(max(0.0, min(_CHECK_S, due - time.monotonic())))
         finally:
             self._stop()
 
@@ -113,14 +116,14 @@ class Sampler:
         gangs: dict[str, list[LivingGang]] = {}
         intervals: list[float] = []
         for agent_id in self._agents:
-            wanted = [
+            sampled = [
                 gang
                 for gang in self._runner.living_gangs(agent_id)
                 if gang.run.plan.sampling_interval_s is not None
             ]
-            if wanted or self._runner.is_watched(agent_id):
-                gangs[agent_id] = wanted
-                intervals += [gang.run.plan.sampling_interval_s or 0.0 for gang in wanted]
+            if sampled or self._runner.is_watched(agent_id):
+                gangs[agent_id] = sampled
+                intervals += [gang.run.plan.sampling_interval_s or 0.0 for gang in sampled]
         now = time.monotonic()
         if gangs:
             self._until = now + _LINGER_S
@@ -147,8 +150,10 @@ class Sampler:
         gangs = [gang for of_agent in demand.gangs.values() for gang in of_agent]
         try:
             host, processes = await self._read(readers, gangs)
-        except Exception as error:  # the gangs are not affected, and the next sample may succeed
-            self._complain(error_text(error))
+        except Exception as error:  # gangs are not affected, and the next sample may succeed
+            if error_text(error) != self._last_error:
+                logger.exception("the computer cannot be sampled now; the next sample is tried")
+            self._last_error = error_text(error)
             reason = f"the computer could not be sampled: {error_text(error)}"
             host, processes = Reading(missing=dict.fromkeys(HOST, reason)), {}
         for agent_id, of_agent in demand.gangs.items():
@@ -170,21 +175,15 @@ class Sampler:
     async def _read(
         self, readers: _Readers, gangs: Sequence[LivingGang]
     ) -> tuple[Reading, dict[str, Reading]]:
-        """Read in another thread; while a reading hangs, no other is begun."""
+        """Read in another thread; while a reading hangs, no other one starts."""
         if self._pending is None:
             self._pending = asyncio.create_task(in_thread(partial(_read, readers, gangs)))
         pending = self._pending
-        await asyncio.wait([pending], timeout=_PATIENCE_S)
+        await asyncio.wait([pending], timeout=_READ_S)
         if not pending.done():
             raise TimeoutError(HANGS)
         self._pending = None
         return pending.result()
-
-    def _complain(self, complaint: str) -> None:
-        """Log why a sample failed, unless the last one failed alike."""
-        if complaint != self._complaint:
-            logger.exception("the computer cannot be sampled now; the next sample is tried")
-        self._complaint = complaint
 
     def _gpu_memory_missing(self, rank: str, *, has_gpu: bool) -> dict[str, str]:
         if not has_gpu:
@@ -196,11 +195,11 @@ class Sampler:
     def _put(self, agent_id: str, readings: Mapping[str, Reading]) -> None:
         agent = self._agents[agent_id]
         if not agent.gpus:
-            agent.box.note_missing("gpu", dict.fromkeys(GPU, NO_GPU))
-        agent.box.forget(self._sources[agent_id] - readings.keys())
+            agent.box.set_missing("gpu", dict.fromkeys(GPU, NO_GPU))
+        agent.box.drop(self._sources[agent_id] - readings.keys())
         self._sources[agent_id] = set(readings)
         for source, reading in readings.items():
-            agent.box.note_missing(source, reading.missing)
+            agent.box.set_missing(source, reading.missing)
         agent.box.put({source: reading.values for source, reading in readings.items()})
         self._runner.news.set()
 
@@ -214,16 +213,16 @@ class Sampler:
                 continue
             if isinstance(taken, str):
                 for uuid in agent.gpus:
-                    agent.box.note_missing(f"gpu:{uuid}", dict.fromkeys(GPU, taken))
+                    agent.box.set_missing(f"gpu:{uuid}", dict.fromkeys(GPU, taken))
                 continue
             for source, reasons in (taken.missing or {}).items():
-                agent.box.note_missing(source, reasons)
+                agent.box.set_missing(source, reasons)
             allocations = {gang.run.id for gang in gangs}
             agent.box.put(dict(taken.values) | self._gpu_memory(taken, allocations))
         self._runner.news.set()
 
     def _gpu_memory(self, sample: GpuSample, allocations: Set[str]) -> dict[str, Values]:
-        """Return the GPU memory of ranks and workers, and note which of them have any."""
+        """Return the GPU memory of ranks and workers by source, and set `_gpu_users`."""
         source_of = self._readers.processes.source_of if self._readers is not None else {}
         values: dict[str, Values] = {}
         for pid, used in sample.memory.items():

@@ -232,7 +232,7 @@ def test_samples_are_sent_once_and_before_journals_though_the_request_may_fail(
     run.dir.journal(0).write_text("{}\n")
     samples = SampleBox()
     samples.put({"host": {"memory_free": 1.0}})
-    samples.note_missing("host", {"disk_iops": "a container"})
+    samples.set_missing("host", {"disk_iops": "a container"})
     outbox = Outbox({run.id: run}, samples)
     assert outline(outbox.next_batch(now=0.0).reports) == ["system_sampled", "1.1.1 journal-0"]
     samples.put({"host": {"memory_free": 2.0}})

@@ -37,19 +37,19 @@ def test_without_a_master_the_oldest_samples_are_dropped(monkeypatch: pytest.Mon
 
 def test_a_reason_is_sent_when_it_is_new_and_all_to_a_new_master() -> None:
     box = SampleBox()
-    box.note_missing("host", {"disk_iops": "a container"})
-    box.note_missing("rank:1.1.1:0", {"gpu_memory": "no GPU"})
+    box.set_missing("host", {"disk_iops": "a container"})
+    box.set_missing("rank:1.1.1:0", {"gpu_memory": "no GPU"})
     assert box.take(0.0).missing == {
         "host": {"disk_iops": "a container"},
         "rank:1.1.1:0": {"gpu_memory": "no GPU"},
     }
-    box.note_missing("host", {"disk_iops": "a container"})
+    box.set_missing("host", {"disk_iops": "a container"})
     assert not box.is_due(100.0)
-    box.note_missing("host", {"disk_iops": "no permission"})
+    box.set_missing("host", {"disk_iops": "no permission"})
     assert box.take(100.0).missing == {"host": {"disk_iops": "no permission"}}
-    box.forget({"rank:1.1.1:0"})
+    box.drop({"rank:1.1.1:0"})
     box.reconnected()
     assert box.take(200.0).missing == {"host": {"disk_iops": "no permission"}}
-    box.note_missing("host", {})
+    box.set_missing("host", {})
     box.reconnected()
     assert not box.is_due(300.0)
