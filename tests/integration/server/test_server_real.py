@@ -56,7 +56,7 @@ async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     follow = {"op": "follow", "id": 1, "topic": "experiments", "args": {}}
     await socket.write_message(json.dumps(follow))
     assert await news_of(socket, 1) == {"is_whole": True, "rows": [], "gone": []}
-    await until(lambda: extension._follower.is_following, "the server follows, too")
+    await until(lambda: extension._monitor.is_following, "the server follows, too")
     stopped = await client.ask("api/master/stop", "POST", body={"everything": True})
     assert stopped.status == 200
     frame = await heard(socket)

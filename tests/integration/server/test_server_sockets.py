@@ -180,7 +180,7 @@ async def test_a_feeder_without_pages_ends_unless_an_experiment_runs(
     await asyncio.sleep(0.6)
     assert extension._feeder.state == "running"
     await do(socket, "news", topic="experiments", data=news(row(1, "running")))
-    await until(lambda: extension._follower.is_busy, "the follower knows")
+    await until(lambda: extension._monitor.is_busy, "the follower knows")
     socket.close()
     await asyncio.sleep(0.6)
     assert extension._feeder.state == "running"
@@ -219,7 +219,7 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
         await do(socket, "news", topic=topic, data=data)
         assert await heard(socket) == {"published": True}
 
-    await until(lambda: extension._follower.is_following, "the server follows, too")
+    await until(lambda: extension._monitor.is_following, "the server follows, too")
     await publish("experiments", news(row(1, "running"), row(2, "queued"), is_whole=True))
     await publish("experiments", news(row(1, "running"), row(2, "running")))
     await publish("experiments", news(row(2, "completed", ended_at=1.0), row(3, "queued")))
@@ -241,7 +241,7 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
     assert said['det_jupyter_experiments{status="completed"}'] == 1
     assert (said["det_jupyter_slots"], said["det_jupyter_slots_used"]) == (8, 6)
     await publish("experiments", {"is_whole": False, "rows": [], "gone": [1]})
-    await until(lambda: 1 not in (extension._follower._known or {}), "it is gone")
+    await until(lambda: 1 not in (extension._monitor._statuses or {}), "it is gone")
     assert 'det_jupyter_experiments{status="running"}' not in await metrics(client)
     socket.close()
 
@@ -292,7 +292,7 @@ async def test_tabs_that_close_while_much_is_on_its_way_leave_nothing(
 
     other = await client.socket()
     await heard(other)
-    await until(lambda: extension._follower.is_following, "the follower follows")
+    await until(lambda: extension._monitor.is_following, "the follower follows")
     tasks, num_lines = len(asyncio.all_tasks()), lines()
     for _ in range(5):
         socket = await client.socket()
