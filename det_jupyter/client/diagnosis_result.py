@@ -12,7 +12,7 @@ from det_jupyter.contract.values.text import count, date, named, number
 from det_jupyter.diagnosis.gains import Sign
 from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
-from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
+from det_jupyter.view.forms.html_parts import CARD, PRE, QUIET, block, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image
 
 _BAR_WIDTH, _BAR_HEIGHT = 100, 12

@@ -5,7 +5,7 @@
  * Front ends that load widgets only where an output holds one show it there (`render`).
  *
  * A state travels in several traits, so that of a thousand trials only those are sent that changed;
- * det_jupyter/front/answers/parts.py says how.
+ * det_jupyter/front/answers/state_parts.py says how.
  */
 import type { AnyModel } from '@anywidget/types';
 

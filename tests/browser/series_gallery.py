@@ -17,8 +17,8 @@ from det_jupyter.contract.messages import SeriesPage
 from det_jupyter.contract.messages.views import VerdictKind
 from det_jupyter.front.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.model.trial import Trial
-from det_jupyter.view.model.verdict import VERDICT_WORDS, Verdict
+from det_jupyter.view.model.trial_state import Trial
+from det_jupyter.view.model.verdict_state import VERDICT_WORDS, Verdict
 from tests.browser.gallery import THEMES, page_of
 from tests.browser.lab import chromium_page
 from tests.browser.series_samples import answers, nothing_measured, system, timings

@@ -14,7 +14,7 @@ import yaml
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict
-from det_jupyter.view.forms.place import EXPERIMENT_MIME
+from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME
 from tests.notebook_kernel import Notebook, notebook, run_notebook, text_of
 from tests.processes import DetHome, processes_of, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps

@@ -20,7 +20,7 @@ import pytest
 import websocket
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.front.answers.answers import answer
+from det_jupyter.front.answers.answering import answer
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
 from tests.processes import OTHER_EXTENSIONS, DetHome, det_home, wait_until
 from tests.trials import slow, submit, wait_for_steps

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import Kill
-from det_jupyter.view.forms.place import EXPERIMENT_MIME
+from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME
 from tests.browser.lab import KERNELS_ALONE
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import Activate
-from det_jupyter.view.forms.place import EXPERIMENT_MIME
+from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
 from tests.lab.trials import SOURCE, Trials

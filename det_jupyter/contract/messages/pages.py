@@ -59,12 +59,13 @@ class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text
 refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
 ended, 1013 it cannot be started now (open again, later each time).
 
-The questions are those of `answers/answers.py`; some change something, which needs `may_write`. Of
-a feeder, which has the experiment's state, there are two more:
+The questions are those of `answers/answering.py`; those that change something need `may_write`. A
+feeder, which has the experiment's state, answers two more:
 
     {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
-                                          (`answers/commands.py`); may_write
-    {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
+                                          (`answers/answering.py`); may_write
+    {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps: `kept_forms` of
+                                          `view/forms/notebook_output.py`
 
 TypeScript's interfaces of the messages are generated (view/model/__main__.py).
 """

@@ -1,4 +1,4 @@
-"""The topic `experiment`: the view state of one experiment, in parts (answers/parts.py).
+"""The topic `experiment`: the view state of one experiment, in parts (answers/state_parts.py).
 
 All tabs that show an experiment share one follower, whichever trial they have chosen. It follows
 until the experiment ends. Later changes (name, labels, continuation) are reported by the overview;
@@ -14,16 +14,16 @@ from typing import Any
 
 from det_jupyter.client import Follower
 from det_jupyter.errors import MasterUnreachable, NotFound
-from det_jupyter.front.answers.importance import KnownImportance
-from det_jupyter.front.answers.parts import parts_of
+from det_jupyter.front.answers.known_importance import KnownImportance
+from det_jupyter.front.answers.state_parts import parts_of
 from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Ids, Overview
 from det_jupyter.view import build_view_state
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.search import Row
+from det_jupyter.view.model.search_state import Row
 from det_jupyter.view.model.sidebar import ViewNews
-from det_jupyter.view.model.states import ENDED
+from det_jupyter.view.model.status_looks import ENDED
 
 _MAX_AGE_S = 10.0
 

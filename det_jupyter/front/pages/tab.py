@@ -1,6 +1,6 @@
 """One browser tab: its subscriptions and questions. Invalid frames are answered with errors.
 
-Questions are those of answers/answers.py, and two more: `command` (a button) and `kept`.
+Questions are those of answers/answering.py, and two more: `command` (a button) and `kept`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch_cluster
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, UsageError
-from det_jupyter.front.answers.answers import ANSWERERS, Answerer, answer, kept_answer
-from det_jupyter.front.answers.commands import carry_out_command
+from det_jupyter.front.answers.answering import (
+    ANSWERERS,
+    Answerer,
+    answer,
+    carry_out_command,
+    kept_answer,
+)
 from det_jupyter.front.pages.codec import pack, to_text
 from det_jupyter.front.pages.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
 from det_jupyter.front.pages.hub import Hub

@@ -2,7 +2,7 @@
 
 Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
 training metric `x`, to be compared. Per-batch metrics replace their own averages over batches.
-`comparison.py` does the same for several trials.
+`search_charts.py` does the same for several trials.
 
 The ranks report many batches at once, so that many points have the time of one report. They are
 spread evenly between that report and the one before (`Pace`).
@@ -17,8 +17,8 @@ from typing import cast
 
 from det_jupyter.contract.messages import Curve
 from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
-from det_jupyter.view.model.states import ENDED, Status
-from det_jupyter.view.model.trial import Chart, Series
+from det_jupyter.view.model.status_looks import ENDED, Status
+from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from det_jupyter.view.model.search import Axis
+from det_jupyter.view.model.search_state import Axis
 
 MAX_LABEL = 24
 _TYPES = ("const", "int", "double", "log", "categorical")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import count, percent, size
-from det_jupyter.view.build.search import ranked
-from det_jupyter.view.forms import lines
-from det_jupyter.view.forms.page import (
+from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.forms import text_lines
+from det_jupyter.view.forms.html_parts import (
     CARD,
     CODE,
     LINE,
@@ -23,15 +23,15 @@ from det_jupyter.view.forms.page import (
     escaped,
     html_table,
 )
-from det_jupyter.view.forms.parallel import svg_parallel
-from det_jupyter.view.forms.rungs import rung_legend, rung_sentences, svg_rungs
+from det_jupyter.view.forms.parallel_svg import svg_parallel
+from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, as_image
-from det_jupyter.view.forms.verdict import verdict_html
-from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import ViewState
-from det_jupyter.view.model.search import Search
-from det_jupyter.view.model.states import Status
-from det_jupyter.view.model.trial import Rank, Trial
+from det_jupyter.view.forms.verdict_card import verdict_html
+from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.status_looks import Status
+from det_jupyter.view.model.trial_state import Rank, Trial
+from det_jupyter.view.model.view_state import ViewState
 
 _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
 _TRACK = f"height:6px;border-radius:3px;background:{LINE};margin:8px 0 4px"
@@ -69,9 +69,9 @@ def render_html(state: ViewState) -> str:
         chart_grid(state["charts"], state["no_metrics"]),
         _metrics(state),
         *(_trial(trial) for trial in state["trials"]),
-        block("div", lines.slots_line(state), QUIET),
-        block("div", lines.checkpoints_line(state["checkpoints"]), QUIET),
-        block("div", lines.left_out(state), QUIET),
+        block("div", text_lines.slots_line(state), QUIET),
+        block("div", text_lines.checkpoints_line(state["checkpoints"]), QUIET),
+        block("div", text_lines.left_out(state), QUIET),
         _captured(state),
     ]
     return f'<div style="{CARD}">{"".join(parts)}</div>'
@@ -88,25 +88,25 @@ def _header(state: ViewState) -> str:
         + block("div", state["description"], f"{QUIET};white-space:pre-line")
         + f'<div style="{_TRACK}" role="img" aria-label="{done} done">'
         f'<div style="{_FILL}{state["progress"] * 100:.1f}%"></div></div>'
-        + block("div", f"{done} · {lines.summary(state)}", QUIET)
+        + block("div", f"{done} · {text_lines.summary(state)}", QUIET)
     )
 
 
 def _search(search: Search) -> str:
     return (
-        "".join(block("div", line, REMARK) for line in lines.remark_lines(search))
+        "".join(block("div", line, REMARK) for line in text_lines.remark_lines(search))
         + _rungs(search)
         + "".join(block("div", sentence, QUIET) for sentence in rung_sentences(search))
         + _parallel(search)
-        + (_trials(search, 0, lines.MAX_BEST) or "<p>No trials yet.</p>")
+        + (_trials(search, 0, text_lines.MAX_BEST) or "<p>No trials yet.</p>")
         + _more_trials(search)
-        + block("div", lines.left_out_note(search, lines.MAX_KEPT), QUIET)
-        + block("div", lines.importance_line(search), QUIET)
+        + block("div", text_lines.left_out_note(search, text_lines.MAX_KEPT), QUIET)
+        + block("div", text_lines.importance_line(search), QUIET)
     )
 
 
 def _trials(search: Search, first: int, last: int) -> str:
-    head, rows = lines.trial_rows(search, first, last)
+    head, rows = text_lines.trial_rows(search, first, last)
     if not rows:
         return ""
     cells = [[escaped(cell) for cell in row] for row in rows]
@@ -115,14 +115,14 @@ def _trials(search: Search, first: int, last: int) -> str:
 
 
 def _more_trials(search: Search) -> str:
-    table = _trials(search, lines.MAX_BEST, lines.MAX_KEPT)
-    num_more = min(len(search["rows"]), lines.MAX_KEPT) - lines.MAX_BEST
+    table = _trials(search, text_lines.MAX_BEST, text_lines.MAX_KEPT)
+    num_more = min(len(search["rows"]), text_lines.MAX_KEPT) - text_lines.MAX_BEST
     return details(f"{count(num_more, 'more trial')}, best first", table) if table else ""
 
 
 def _parallel(search: Search) -> str:
     alt = f"hyperparameters and {search['metric']} of each trial; the best are strongest"
-    return _picture(svg_parallel(search, ranked(search)[: lines.MAX_KEPT]), alt)
+    return _picture(svg_parallel(search, ranked(search)[: text_lines.MAX_KEPT]), alt)
 
 
 def _rungs(search: Search) -> str:
@@ -135,10 +135,10 @@ def _picture(svg: str, alt: str, legend: str = "") -> str:
 
 
 def _metrics(state: ViewState) -> str:
-    rows = [[escaped(name), *numbers] for name, *numbers in lines.metric_rows(state)]
+    rows = [[escaped(name), *numbers] for name, *numbers in text_lines.metric_rows(state)]
     if not rows:
         return ""
-    return details("Metrics as a table", html_table(lines.METRIC_HEAD, rows))
+    return details("Metrics as a table", html_table(text_lines.METRIC_HEAD, rows))
 
 
 def _captured(state: ViewState) -> str:
@@ -173,7 +173,7 @@ def _wait(wait: Wait | None) -> str:
 def _trial(trial: Trial) -> str:
     ranks = "".join(map(_rank, trial["ranks"]))
     return (
-        f'<div style="margin:6px 0">{escaped(lines.trial_title(trial))}'
+        f'<div style="margin:6px 0">{escaped(text_lines.trial_title(trial))}'
         + block("div", trial["makes_room"], REMARK)
         + _wait(trial["wait"])
         + ("" if trial["verdict"] is None else verdict_html(trial["verdict"]))
@@ -197,9 +197,9 @@ def _failure(trial: Trial, experiment_id: int) -> str:
     where = f" at {failure['where']}" if failure["where"] else ""
     traceback = failure["traceback"]
     return (
-        f'<div style="{_ALARM}"><div>✖ {escaped(lines.failure_title(failure))}: '
+        f'<div style="{_ALARM}"><div>✖ {escaped(text_lines.failure_title(failure))}: '
         f"<b>{escaped(failure['error'])}</b>{escaped(where)}</div>"
         + (details("Traceback", block("pre", traceback, PRE)) if traceback else "")
-        + block("div", f"Logs: {lines.logs_line(experiment_id, trial, NOTEBOOK)}", QUIET)
+        + block("div", f"Logs: {text_lines.logs_line(experiment_id, trial, NOTEBOOK)}", QUIET)
         + "</div>"
     )

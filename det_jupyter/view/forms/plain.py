@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.contract.values.text import one_line, percent, printable, shortened
-from det_jupyter.view.forms import lines
-from det_jupyter.view.forms.rungs import rung_sentences
-from det_jupyter.view.forms.verdict import verdict_lines
-from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.experiment import ViewState
-from det_jupyter.view.model.search import Search
-from det_jupyter.view.model.trial import Failure, Trial
+from det_jupyter.view.forms import text_lines
+from det_jupyter.view.forms.rungs_svg import rung_sentences
+from det_jupyter.view.forms.verdict_card import verdict_lines
+from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.trial_state import Failure, Trial
+from det_jupyter.view.model.view_state import ViewState
 
 _BAR_WIDTH = 30
 _NAME_WIDTH = 40
@@ -18,7 +18,7 @@ _NAME_WIDTH = 40
 
 def render_plain(state: ViewState, reader: Reader = NOTEBOOK) -> str:
     """Return the experiment in several lines of plain text; `reader` types what they name."""
-    summary = one_line(lines.summary(state))
+    summary = one_line(text_lines.summary(state))
     text = [
         f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
         f"{_bar(state['progress'])} {percent(state['progress'])} · {summary}",
@@ -30,9 +30,9 @@ def render_plain(state: ViewState, reader: Reader = NOTEBOOK) -> str:
     for trial in state["trials"]:
         text += _trial(trial, state["id"], reader)
     text += _wait(None if state["search"] is None else state["search"]["wait"], "")
-    text += _lines(lines.slots_line(state))
+    text += _lines(text_lines.slots_line(state))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
-    text += _lines(lines.left_out(state), lines.checkpoints_line(state["checkpoints"]))
+    text += _lines(text_lines.left_out(state), text_lines.checkpoints_line(state["checkpoints"]))
     text += [f"Note: {one_line(notice)}" for notice in state["notices"]]
     return "\n".join(text)
 
@@ -47,14 +47,14 @@ def _bar(fraction: float) -> str:
 
 
 def _search(search: Search) -> list[str]:
-    text = _lines(*lines.remark_lines(search), *rung_sentences(search))
-    head, rows = lines.trial_rows(search)
+    text = _lines(*text_lines.remark_lines(search), *rung_sentences(search))
+    head, rows = text_lines.trial_rows(search)
     if not rows:
         return [*text, "No trials yet."]
     table = [[shortened(cell, _NAME_WIDTH) for cell in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text += ["  ".join(map(str.rjust, row, widths)) for row in table]
-    return text + _lines(lines.left_out_note(search), lines.importance_line(search))
+    return text + _lines(text_lines.left_out_note(search), text_lines.importance_line(search))
 
 
 def _wait(wait: Wait | None, indent: str) -> list[str]:
@@ -70,7 +70,7 @@ def _wait(wait: Wait | None, indent: str) -> list[str]:
 
 
 def _trial(trial: Trial, experiment_id: int, reader: Reader) -> list[str]:
-    text = [lines.trial_title(trial)]
+    text = [text_lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")
     text += _wait(trial["wait"], "  ")
@@ -82,21 +82,23 @@ def _trial(trial: Trial, experiment_id: int, reader: Reader) -> list[str]:
         text += [f"  {line}" for line in verdict_lines(trial["verdict"])]
     if trial["failure"] is not None:
         text += _failure(trial["failure"])
-        text.append(f"  logs: {lines.logs_line(experiment_id, trial, reader)}")
+        text.append(f"  logs: {text_lines.logs_line(experiment_id, trial, reader)}")
     return text
 
 
 def _failure(failure: Failure) -> list[str]:
-    text = [f"  {lines.failure_title(failure)}: {one_line(failure['error'])}"]
+    text = [f"  {text_lines.failure_title(failure)}: {one_line(failure['error'])}"]
     if failure["where"]:
         text.append(f"  at {one_line(failure['where'])}")
     return text + [f"  | {line}" for line in printable(failure["traceback"]).splitlines()]
 
 
 def _metrics(state: ViewState) -> list[str]:
-    rows = lines.metric_rows(state)
+    rows = text_lines.metric_rows(state)
     if not rows:
         return [state["no_metrics"]]
-    table = [[shortened(name, _NAME_WIDTH), *row] for name, *row in [lines.METRIC_HEAD, *rows]]
+    table = [
+        [shortened(name, _NAME_WIDTH), *row] for name, *row in [text_lines.METRIC_HEAD, *rows]
+    ]
     width = max(len(name) for name, *_ in table)
     return [f"{name:<{width}}" + "".join(f"  {n:>10}" for n in row) for name, *row in table]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from det_jupyter.contract.values.text import number, printable
 from det_jupyter.view.build.charts import landmarks
-from det_jupyter.view.model.trial import Chart, Series
+from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")

@@ -37,14 +37,14 @@ from det_jupyter.contract.messages.pages import (
 )
 from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.view.model import (
-    cluster,
     comparison,
-    experiment,
-    search,
+    search_state,
     sidebar,
-    states,
-    trial,
-    verdict,
+    slots_and_queue,
+    status_looks,
+    trial_state,
+    verdict_state,
+    view_state,
 )
 
 _HEAD = """\
@@ -68,14 +68,23 @@ _PLAIN: Mapping[Any, str] = {
 }
 _MEMBERS = {
     name: member
-    for module in (cluster, verdict, states, trial, search, experiment, comparison, sidebar)
+    for module in (
+        slots_and_queue,
+        verdict_state,
+        status_looks,
+        trial_state,
+        search_state,
+        view_state,
+        comparison,
+        sidebar,
+    )
     for name, member in vars(module).items()
 }
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}
 _CONSTANTS: Mapping[str, object] = {
-    "ENDED: readonly Status[]": list(states.ENDED),
-    "STATUS_WORDS: Readonly<Record<Status, string>>": states.STATUS_WORDS,
-    "MARKS: Readonly<Record<Mark, IMarkLook>>": states.MARKS,
+    "ENDED: readonly Status[]": list(status_looks.ENDED),
+    "STATUS_WORDS: Readonly<Record<Status, string>>": status_looks.STATUS_WORDS,
+    "MARKS: Readonly<Record<Mark, IMarkLook>>": status_looks.MARKS,
     "PARTS: readonly string[]": list(PARTS),
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }

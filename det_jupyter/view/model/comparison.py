@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.view.model.states import Status
-from det_jupyter.view.model.trial import Chart
+from det_jupyter.view.model.status_looks import Status
+from det_jupyter.view.model.trial_state import Chart
 
 
 class Side(TypedDict):

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TypedDict
 
 from det_jupyter.contract.messages import ListedExperiment
-from det_jupyter.view.model.cluster import Cluster, Remedy, SlotState
-from det_jupyter.view.model.experiment import ViewState
-from det_jupyter.view.model.search import Row
-from det_jupyter.view.model.states import Action
-from det_jupyter.view.model.trial import Rank, TrialStatus
+from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.slots_and_queue import Cluster, Remedy, SlotState
+from det_jupyter.view.model.status_looks import Action
+from det_jupyter.view.model.trial_state import Rank, TrialStatus
+from det_jupyter.view.model.view_state import ViewState
 
 
 class ExperimentLine(ListedExperiment):
     """An experiment in the sidebar's lists; long texts are cut.
 
     Args:
-        key: The name of its places in a page (view/forms/place.py).
+        key: The name of its places in a page (view/forms/notebook_output.py).
         queue_place: How many trials are ahead of its first one in the queue; None: not known.
         wait: Why its first waiting trial waits, a sentence; empty if none waits.
         remedies: What would start it.
@@ -108,7 +108,7 @@ class UsageNews(TypedDict):
 
 
 class ViewNews(TypedDict):
-    """A ViewState in parts, as answers/parts.py explains them.
+    """A ViewState in parts, as answers/state_parts.py explains them.
 
     `rows` is None if they are those of the news before.
     """

@@ -76,7 +76,7 @@ export interface ISocket {
     onNews: (news: ITopics[K]['news']) => void,
     onError?: (sentence: string) => void
   ): IFollowed<ITopics[K]['args']>;
-  /** Ask a question of det_jupyter/front/answers/answers.py; rejects with a sentence. */
+  /** Ask a question of det_jupyter/front/answers/answering.py; rejects with a sentence. */
   ask<T>(experimentId: number, type: string, fields: object): Promise<T>;
 }
 

@@ -26,7 +26,7 @@ export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow
   ];
 }
 
-/** A state, put together from the parts that it came in (det_jupyter/front/answers/parts.py). */
+/** A state, put together from the parts that it came in (det_jupyter/front/answers/state_parts.py). */
 export function wholeState(
   shown: IViewState,
   cluster: ICluster | null,

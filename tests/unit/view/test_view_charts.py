@@ -13,7 +13,7 @@ from det_jupyter.view.build.charts import (
     landmarks,
     no_metrics,
 )
-from det_jupyter.view.model.states import Status
+from det_jupyter.view.model.status_looks import Status
 from tests.unit.view.view_samples import curve
 
 values = st.lists(

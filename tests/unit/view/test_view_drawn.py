@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.view.forms import parallel
+from det_jupyter.view.forms import parallel_svg as parallel
 from det_jupyter.view.forms.svg import (
     COLORS,
     color,
@@ -17,7 +17,7 @@ from det_jupyter.view.forms.svg import (
     tick_text,
     ticks,
 )
-from det_jupyter.view.forms.verdict import svg_shares
+from det_jupyter.view.forms.verdict_card import svg_shares
 
 CURVE: Any = {
     "trial_id": 1, "label": "x", "group": "validation", "steps": [0, 5, 10],

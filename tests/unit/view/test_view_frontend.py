@@ -17,8 +17,8 @@ from det_jupyter.contract.messages import TrialView, Wire
 from det_jupyter.contract.values import text as words
 from det_jupyter.contract.values.text import size
 from det_jupyter.view.model.__main__ import answers_module, interface, state_module
-from det_jupyter.view.model.search import Row
-from det_jupyter.view.model.states import Status
+from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.status_looks import Status
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
 # Lowest first; "." is the modules on top.

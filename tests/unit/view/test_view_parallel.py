@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.view import build_view_state, render_html
-from det_jupyter.view.build.search import ranked
-from det_jupyter.view.forms.lines import MAX_KEPT
-from det_jupyter.view.forms.parallel import svg_parallel
-from det_jupyter.view.model.search import Axis, Search
+from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.forms.parallel_svg import svg_parallel
+from det_jupyter.view.forms.text_lines import MAX_KEPT
+from det_jupyter.view.model.search_state import Axis, Search
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_samples import search_experiment
 

@@ -25,20 +25,20 @@ from det_jupyter.view.build.charts import (
     measured_at,
     series_of,
 )
-from det_jupyter.view.build.facts import fraction, slot_label
+from det_jupyter.view.build.comparison_view import build_comparison
+from det_jupyter.view.build.experiment_facts import fraction, slot_label
 from det_jupyter.view.build.results import Compared
-from det_jupyter.view.build.search import search_summary, trial_marks
-from det_jupyter.view.build.side_by_side import build_comparison
-from det_jupyter.view.build.trial import build_changes, build_trial
-from det_jupyter.view.build.usage import NO_GPU, NO_SAMPLE, build_usage, source_of
-from det_jupyter.view.forms.comparison import comparison_html, comparison_text
-from det_jupyter.view.forms.lines import importance_line, trial_rows, trial_title
-from det_jupyter.view.forms.page import chart_grid
-from det_jupyter.view.forms.parallel import svg_parallel
-from det_jupyter.view.forms.place import key_id
-from det_jupyter.view.forms.rungs import rung_legend, svg_rungs, worth_drawing
+from det_jupyter.view.build.search_view import search_summary, trial_marks
+from det_jupyter.view.build.sidebar_lines import NO_GPU, NO_SAMPLE, build_usage, source_of
+from det_jupyter.view.build.trial_view import build_changes, build_trial
+from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
+from det_jupyter.view.forms.html_parts import chart_grid
+from det_jupyter.view.forms.notebook_output import key_id
+from det_jupyter.view.forms.parallel_svg import svg_parallel
+from det_jupyter.view.forms.rungs_svg import rung_legend, svg_rungs, worth_drawing
 from det_jupyter.view.forms.svg import as_image, svg_chart
-from det_jupyter.view.model.search import Axis, Bracket, Rung, Search
+from det_jupyter.view.forms.text_lines import importance_line, trial_rows, trial_title
+from det_jupyter.view.model.search_state import Axis, Bracket, Rung, Search
 from tests.unit.view.test_view_rungs import halving, row
 from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (
@@ -618,12 +618,12 @@ def test_code_has_as_many_lines_as_there_is_room_for(monkeypatch: pytest.MonkeyP
     ]
     assert shown_code(*codes) == whole
     characters = sum(len(line) + 1 for _, lines in whole for line in lines)
-    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", characters)
+    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", characters)
     assert shown_code(*codes) == whole
-    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", characters - 1)
+    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", characters - 1)
     more = "… 1 more line: code_diff() has all"
     assert shown_code(*codes) == [whole[0], ("b.py", [*whole[1][1][:-1], more])]
-    monkeypatch.setattr("det_jupyter.view.build.side_by_side.MAX_CODE", 9)
+    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", 9)
     mores = [f"… {num} more lines: code_diff() has all" for num in (4, 5)]
     assert shown_code(*codes) == [("a.py", ["--- a.py", mores[0]]), ("b.py", [mores[1]])]
 

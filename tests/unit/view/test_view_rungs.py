@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.view import build_view_state
-from det_jupyter.view.build.search import trial_marks
-from det_jupyter.view.forms.rungs import (
+from det_jupyter.view.build.search_view import trial_marks
+from det_jupyter.view.forms.rungs_svg import (
     rung_legend,
     rung_sentences,
     svg_rungs,
     trial_dots,
     worth_drawing,
 )
-from det_jupyter.view.model.search import Row, Search
-from det_jupyter.view.model.states import Mark, Status
+from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.model.status_looks import Mark, Status
 from tests.unit.view.view_samples import search_experiment
 
 

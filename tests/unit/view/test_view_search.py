@@ -19,9 +19,9 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.facts import status_of
-from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.search import Improvement, Row, Search
+from det_jupyter.view.build.experiment_facts import status_of
+from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.model.search_state import Improvement, Row, Search
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,

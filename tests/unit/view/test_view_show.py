@@ -16,8 +16,8 @@ from det_jupyter.front.notebook.handles import show
 from det_jupyter.front.notebook.handles.show import bundle, can_draw, metadata
 from det_jupyter.front.notebook.handles.widget import DoorWidget, LiveWidget
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
-from det_jupyter.view.forms.place import EXPERIMENT_MIME, in_place, key_id, place_key
-from det_jupyter.view.model.search import Row
+from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, in_place, key_id, place_key
+from det_jupyter.view.model.search_state import Row
 from tests.unit.view.view_cluster_samples import waiting
 from tests.unit.view.view_samples import CREATED_AT, experiment, search_experiment, trial
 

@@ -16,14 +16,15 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.view import build_view_state
-from det_jupyter.view.build.sidebar import (
+from det_jupyter.view.build.sidebar_lines import (
+    NO_GPU,
     build_cluster_news,
     build_line,
     build_trials,
+    build_usage,
     first_entries,
 )
-from det_jupyter.view.build.usage import NO_GPU, build_usage
-from det_jupyter.view.forms.place import place_key
+from det_jupyter.view.forms.notebook_output import place_key
 from tests.unit.front.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import (
     NOW,

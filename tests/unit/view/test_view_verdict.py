@@ -12,8 +12,8 @@ from det_jupyter.contract.messages import Cause, Verdict
 from det_jupyter.contract.messages.views import Divergence, VerdictKind
 from det_jupyter.front.verbs.experiments import trials_listing
 from det_jupyter.view import build_view_state, render_html, render_plain
-from det_jupyter.view.forms.verdict import svg_shares
-from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
+from det_jupyter.view.forms.verdict_card import svg_shares
+from det_jupyter.view.model.verdict_state import VERDICT_WORDS, TimeShare
 from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 FOUND = Verdict(

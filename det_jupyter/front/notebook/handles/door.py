@@ -11,7 +11,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.experiments import live_view
 from det_jupyter.front.notebook.handles.show import can_draw, front
-from det_jupyter.view.forms.place import key_id
+from det_jupyter.view.forms.notebook_output import key_id
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from det_jupyter.front.notebook.handles.show import can_draw, front
 from det_jupyter.front.verbs.finding import found_text
 from det_jupyter.front.verbs.tables import MOST_ROWS
 from det_jupyter.view.build.results import Compared
-from det_jupyter.view.forms.place import in_place
+from det_jupyter.view.forms.notebook_output import in_place
 from det_jupyter.view.live import LiveExperiment
 
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
-from det_jupyter.front.answers.commands import carry_out_command
-from det_jupyter.front.answers.importance import KnownImportance
+from det_jupyter.front.answers.answering import carry_out_command
+from det_jupyter.front.answers.known_importance import KnownImportance
 from det_jupyter.front.notebook.handles.show import bundle, can_draw, front, metadata
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
-from det_jupyter.view.forms.place import place_key
+from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.states import ENDED, Status
+from det_jupyter.view.model.status_looks import ENDED, Status
 
 if TYPE_CHECKING:
     from det_jupyter.front.notebook.handles.widget import LiveWidget

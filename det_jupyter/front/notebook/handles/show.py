@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.getipython import get_ipython
 
-from det_jupyter.view.forms.place import EXPERIMENT_MIME, kept_forms
-from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, kept_forms
+from det_jupyter.view.model.view_state import ViewState
 
 if TYPE_CHECKING:  # ipywidgets takes its time
     from det_jupyter.front.notebook.handles.widget import LiveWidget

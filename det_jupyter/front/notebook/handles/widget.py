@@ -1,6 +1,6 @@
 """The live view and comparisons as anywidgets; imported late, as ipywidgets takes its time.
 
-The state travels in parts (answers/parts.py), of which the front end makes it whole again.
+The state travels in parts (answers/state_parts.py), of which the front end makes it whole again.
 Each is a trait, so that a page that is loaded again finds all of them.
 
 No output holds the widget in JupyterLab and Notebook 7: the front end draws it wherever the page
@@ -23,33 +23,33 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
-from det_jupyter.front.answers import answers
-from det_jupyter.front.answers.parts import parts_of
+from det_jupyter.front.answers import answering
+from det_jupyter.front.answers.state_parts import parts_of
 from det_jupyter.front.notebook.handles import show
-from det_jupyter.view.forms.place import place_key
+from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.view.model.experiment import ViewState
-from det_jupyter.view.model.search import Row
+from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.view_state import ViewState
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[Any], None]
 
 
-def tabs_answer(client: Client, experiment_id: int, question: answers.Question) -> TabsAnswer:
+def tabs_answer(client: Client, experiment_id: int, question: answering.Question) -> TabsAnswer:
     """Return the code of the tabs that a view begins without."""
     return TabsAnswer(text=(show.STATIC_DIR / "tabs.js").read_text(encoding="utf-8"))
 
 
-ANSWERERS: Mapping[str, answers.Answerer] = {**answers.ANSWERERS, "tabs": tabs_answer}
+ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": tabs_answer}
 
 
 def answer_soon(
-    client: Client, experiment_id: int, question: answers.Question, send: Send
+    client: Client, experiment_id: int, question: answering.Question, send: Send
 ) -> None:
     """Send the answer from another thread: a search may take seconds, and cells should run."""
     threading.Thread(
-        target=lambda: send(answers.answer(client, experiment_id, question, ANSWERERS)),
+        target=lambda: send(answering.answer(client, experiment_id, question, ANSWERERS)),
         name=f"det-answer-{experiment_id}",
         daemon=True,
     ).start()

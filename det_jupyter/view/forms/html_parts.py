@@ -7,7 +7,7 @@ from html import escape
 
 from det_jupyter.contract.values.text import number, printable
 from det_jupyter.view.forms.svg import COLORS, as_image, color, is_dashed, svg_chart
-from det_jupyter.view.model.trial import Chart, Series
+from det_jupyter.view.model.trial_state import Chart, Series
 
 LINE = "rgba(128,128,128,.35)"
 CARD = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from det_jupyter.contract.values.text import count, one_line, printable, shortened
-from det_jupyter.view.forms.page import (
+from det_jupyter.view.forms.html_parts import (
     CARD,
     PRE,
     QUIET,

@@ -17,8 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import GOES_ON
 from det_jupyter.view.build.charts import build_charts, no_metrics
-from det_jupyter.view.build.comparison import compare_trials
-from det_jupyter.view.build.facts import (
+from det_jupyter.view.build.experiment_facts import (
     direction_of,
     finite,
     fraction,
@@ -27,12 +26,13 @@ from det_jupyter.view.build.facts import (
     status_word,
     steps_per_epoch,
 )
-from det_jupyter.view.build.search import build_search, is_search, search_summary
-from det_jupyter.view.build.trial import build_changes, build_trial
+from det_jupyter.view.build.search_charts import compare_trials
+from det_jupyter.view.build.search_view import build_search, is_search, search_summary
+from det_jupyter.view.build.trial_view import build_changes, build_trial
 from det_jupyter.view.build.waits import build_cluster, wait_of_search
-from det_jupyter.view.model.experiment import Captured, ViewState
-from det_jupyter.view.model.states import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
-from det_jupyter.view.model.trial import Checkpoints, Trial
+from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
+from det_jupyter.view.model.trial_state import Checkpoints, Trial
+from det_jupyter.view.model.view_state import Captured, ViewState
 
 MAX_CAPTURED = 100
 MAX_NOTICES = 10  # of trials

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.states import Status
-from det_jupyter.view.model.verdict import Verdict
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.status_looks import Status
+from det_jupyter.view.model.verdict_state import Verdict
 
 
 class Series(TypedDict):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.view.model.cluster import Cluster
-from det_jupyter.view.model.search import Search
-from det_jupyter.view.model.states import Action, Status
-from det_jupyter.view.model.trial import Change, Chart, Checkpoints, Trial
+from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.slots_and_queue import Cluster
+from det_jupyter.view.model.status_looks import Action, Status
+from det_jupyter.view.model.trial_state import Change, Chart, Checkpoints, Trial
 
 
 class Captured(TypedDict):

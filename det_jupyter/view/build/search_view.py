@@ -1,7 +1,7 @@
 """Makes the view of a search from the wire types. Pure.
 
 Trials whose metric was missing or no number count as the worst: they come last, and a remark
-(remarks.py) names them.
+names them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.contract.values.text import count, length, number
+from det_jupyter.contract.values.text import count, length, number, one_line
 from det_jupyter.view.build.charts import (
     build_charts,
     is_searchers,
@@ -27,32 +27,34 @@ from det_jupyter.view.build.charts import (
     no_metrics,
     rounded,
 )
-from det_jupyter.view.build.facts import (
+from det_jupyter.view.build.experiment_facts import (
     direction_of,
     finite,
+    makes_room_for,
     metric_of,
     searcher_of,
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.remarks import find_remarks
 from det_jupyter.view.build.space import place_trials
-from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.search import (
+from det_jupyter.view.model.search_state import (
     Bracket,
     Chosen,
     Counts,
     Importance,
     Improvement,
+    Remark,
     Row,
     Rung,
     Search,
     Share,
 )
-from det_jupyter.view.model.states import ENDED, Mark, Status
-from det_jupyter.view.model.trial import Trial
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.status_looks import ENDED, Mark, Status
+from det_jupyter.view.model.trial_state import Trial
 
 MAX_REMARKS = 4
+MAX_NAMED = 5  # trials of one remark
 _COUNTED: dict[Status, str] = {
     "completed": "done",
     "stopped": "done",
@@ -259,3 +261,45 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
         if value is not None and direction.is_better(value, best):
             best = value
             yield at, value
+
+
+def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
+    """Return the remarks, failures first; trials with the same remark share one."""
+    metric = metric_of(experiment)
+    brackets = experiment.search.brackets if experiment.search is not None else []
+    said: dict[tuple[int, str], list[int]] = {}  # trials, by a sentence and its place
+    for trial, row in zip(experiment.trials, rows, strict=True):
+        why = trial.failure.error if trial.failure is not None else str(trial.divergence or "")
+        if row["status"] == "error" and why:
+            sentence = f"failed: {one_line(why)}"
+            said.setdefault((0, sentence), []).append(trial.id)
+        elif (taker := makes_room_for(trial)) is not None:
+            sentence = f"must make room for experiment {taker}"
+            said.setdefault((1, sentence), []).append(trial.id)
+        elif row["status"] not in ("error", "canceled"):
+            for where in _places_without_metric(row, brackets):
+                sentence = f"reported no {metric}{where}: counted as the worst"
+                said.setdefault((2, sentence), []).append(trial.id)
+    return [
+        _remark(sentence, said[place, sentence], is_failure=place == 0)
+        for place, sentence in sorted(said, key=lambda key: key[0])
+    ]
+
+
+def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
+    named = trial_ids[:MAX_NAMED]
+    names = ", ".join(map(str, named))
+    if len(trial_ids) > len(named):
+        names = f"{names} and {len(trial_ids) - len(named)} more"
+    who = f"trials {names}" if len(trial_ids) > 1 else f"trial {names}"
+    return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
+
+
+def _places_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
+    if row["bracket"] is None:
+        if row["status"] == "completed" and row["best"] is None:
+            yield ""
+        return
+    for metric, rung in zip(row["rungs"], brackets[row["bracket"]].rungs, strict=False):
+        if metric is None:
+            yield f" at {length(rung.length)}"

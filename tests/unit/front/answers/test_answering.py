@@ -25,7 +25,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.errors import NotFound
-from det_jupyter.front.answers.answers import answer
+from det_jupyter.front.answers.answering import answer
 from det_jupyter.front.notebook.handles.show import STATIC_DIR
 from det_jupyter.front.notebook.handles.widget import ANSWERERS, answer_soon
 from tests.unit.view.view_samples import experiment, trial

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from det_jupyter.contract.values.text import printable
-from det_jupyter.view.forms.rungs import worth_drawing
+from det_jupyter.view.forms.rungs_svg import worth_drawing
 from det_jupyter.view.forms.svg import COLORS, label, share_of, tick_text, ticks
-from det_jupyter.view.model.search import Axis, Row, Search
+from det_jupyter.view.model.search_state import Axis, Row, Search
 
 _WIDTH, _HEIGHT = 640, 220
 _SIDE, _TOP, _BOTTOM = 30, 26, 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from det_jupyter.view.model.cluster import Wait
-from det_jupyter.view.model.states import Mark
-from det_jupyter.view.model.trial import Chart, Trial, TrialStatus
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.status_looks import Mark
+from det_jupyter.view.model.trial_state import Chart, Trial, TrialStatus
 
 
 class Axis(TypedDict):

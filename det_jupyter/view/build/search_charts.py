@@ -20,9 +20,9 @@ from det_jupyter.view.build.charts import (
     title_among,
     without_averages,
 )
-from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.search import Search
-from det_jupyter.view.model.trial import Chart, Series
+from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 4
 NUM_BEST = 4  # as many as there are colours

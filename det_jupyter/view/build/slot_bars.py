@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from det_jupyter.contract.messages import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
 from det_jupyter.contract.values.text import count, moment, named, shortened, size
-from det_jupyter.view.build.facts import slot_label
-from det_jupyter.view.model.cluster import AgentBars, PoolBars, SlotBar
+from det_jupyter.view.build.experiment_facts import slot_label
+from det_jupyter.view.model.slots_and_queue import AgentBars, PoolBars, SlotBar
 
 MAX_AGENTS = 16
 MAX_BARS = 128

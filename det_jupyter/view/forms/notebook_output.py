@@ -14,7 +14,7 @@ from typing import Any
 
 from det_jupyter.view.forms.card import render_html
 from det_jupyter.view.forms.plain import render_plain
-from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.view.model.view_state import ViewState
 
 EXPERIMENT_MIME = "application/vnd.det-jupyter.experiment.v1+json"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -17,12 +17,15 @@ from jupyter_core.utils import ensure_event_loop
 from det_jupyter.client import Client, Experiment, Trial
 from det_jupyter.client.follow import fetch
 from det_jupyter.client.rank import Rank
+from det_jupyter.client.reasons import carry_out
 from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import (
+    LIFE,
     ConfigText,
     LogLine,
     LogPage,
     LogQuery,
+    Reason,
     SeriesPage,
     SeriesQuery,
     Wire,
@@ -40,9 +43,10 @@ from det_jupyter.contract.messages.pages import (
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
-from det_jupyter.front.answers.importance import KnownImportance
+from det_jupyter.front.answers.known_importance import KnownImportance
 from det_jupyter.view import build_view_state
-from det_jupyter.view.forms.place import kept_forms
+from det_jupyter.view.forms.notebook_output import kept_forms
+from det_jupyter.view.model.status_looks import VERBS
 
 logger = logging.getLogger(__name__)
 
@@ -272,3 +276,22 @@ def answer(
     except Exception as error:  # the boundary to the browser: it is said in the view
         logger.exception("%s of experiment %d", kind, experiment_id)
         return {**said, "error": error_text(error)}
+
+
+def carry_out_command(
+    client: Client, experiment_id: int, command: str, reasons: Iterable[Reason]
+) -> None:
+    """Carry out a button of an experiment whose trials wait for these reasons.
+
+    Raises:
+        Conflict: It is a remedy that is not offered any more.
+    """
+    if command in VERBS:
+        client.change(LIFE[command](experiment_id=experiment_id))
+        return
+    for reason in reasons:
+        for remedy in reason.remedies:
+            if remedy.id == command:
+                carry_out(client, remedy)
+                return
+    raise Conflict("the queue has changed meanwhile, and this would no longer start the trial")

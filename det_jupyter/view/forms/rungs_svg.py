@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from det_jupyter.contract.values.text import count, printable
 from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, share_of, tick_text, ticks
-from det_jupyter.view.model.search import Row, Search
-from det_jupyter.view.model.states import MARKS, Mark, Tone
+from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.model.status_looks import MARKS, Mark, Tone
 
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18

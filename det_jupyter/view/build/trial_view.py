@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages import Verdict as FoundVerdict
 from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.values.text import named
-from det_jupyter.view.build.facts import (
+from det_jupyter.view.build.experiment_facts import (
     fraction,
     makes_room_for,
     slot_label,
@@ -26,9 +26,15 @@ from det_jupyter.view.build.facts import (
     trial_status,
 )
 from det_jupyter.view.build.waits import name_in, wait_of
-from det_jupyter.view.model.states import Status
-from det_jupyter.view.model.trial import Change, Failure, Rank, Trace, Trial
-from det_jupyter.view.model.verdict import VERDICT_WORDS, Cause, TimeShare, Verdict, verdict_tone
+from det_jupyter.view.model.status_looks import Status
+from det_jupyter.view.model.trial_state import Change, Failure, Rank, Trace, Trial
+from det_jupyter.view.model.verdict_state import (
+    VERDICT_WORDS,
+    Cause,
+    TimeShare,
+    Verdict,
+    verdict_tone,
+)
 
 MAX_HPARAMS = 200
 MAX_TRACEBACK = 20_000

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from det_jupyter.view.model.experiment import ViewState
-from det_jupyter.view.model.search import Row
+from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.view_state import ViewState
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 

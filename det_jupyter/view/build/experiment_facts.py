@@ -14,7 +14,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import ENDED, experiment_status, state_status, with_alarm
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.view.model.states import STATUS_WORDS, Status
+from det_jupyter.view.model.status_looks import STATUS_WORDS, Status
 
 
 def status_of(experiment: ExperimentView) -> Status:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from det_jupyter.contract.messages.views import VerdictKind
 from det_jupyter.contract.values.text import one_line
-from det_jupyter.view.forms.page import LINE, QUIET, block, details, escaped, html_table
+from det_jupyter.view.forms.html_parts import LINE, QUIET, block, details, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image
-from det_jupyter.view.model.verdict import TimeShare, Verdict
+from det_jupyter.view.model.verdict_state import TimeShare, Verdict
 
 _WIDTH, _BAR, _ROW = 640, 18, 16
 _LETTER = 5.6  # width in the legend's font

@@ -7,8 +7,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.front.answers.parts import parts_of
-from det_jupyter.view.model.experiment import ViewState
+from det_jupyter.front.answers.state_parts import parts_of
+from det_jupyter.view.model.view_state import ViewState
 
 
 def state(rows: list[dict[str, Any]] | None, **more: Any) -> ViewState:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import ImportanceView, SearchView, State
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.front.answers.importance import KnownImportance
+from det_jupyter.front.answers.known_importance import KnownImportance
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_samples import experiment, trial
 
