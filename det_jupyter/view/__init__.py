@@ -1,4 +1,4 @@
-"""The view of an experiment: as JSON for the front end, as a card and as plain text. Pure."""
+"""Views of experiments: as JSON for the front end, as HTML cards and as plain text. Pure."""
 
 from __future__ import annotations
 

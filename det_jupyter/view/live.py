@@ -1,4 +1,4 @@
-"""A copy of one experiment, kept current by the items of the master's feed. Pure."""
+"""A copy of one experiment, updated by the items of the master's feed. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from det_jupyter.contract.messages import (
 class LiveExperiment:
     """Experiment, trials, curves and checkpoints, as of feed item `seq`.
 
-    Items up to that number change nothing, so none counts twice. `cluster` has all slots and the
-    front of the queue; `reasons` says why trials of the experiment wait, by trial, the next to
-    start first. The feed only says when these have changed; `set_cluster` replaces them.
+    Items up to that number are ignored, so that none is applied twice. `cluster` contains all
+    slots and the front of the queue; `reasons` are those for which trials of the experiment wait,
+    by trial, the next to start first. The feed has no data of these; `set_cluster` replaces them.
     """
 
     def __init__(
@@ -41,20 +41,22 @@ class LiveExperiment:
         self.reasons: dict[int, Reason] = {}
 
     def set_cluster(self, cluster: ClusterView) -> None:
+        """Replace `cluster` and `reasons`."""
         own = [e for e in cluster.queue if e.experiment_id == self.experiment.id]
         own.sort(key=lambda entry: entry.position)
         self.cluster = cluster
         self.reasons = {entry.trial_id: entry.reason for entry in own}
 
     def apply(self, item: FeedItem) -> None:
+        """Apply an item of the feed; ignore it if it was applied before."""
         if item.seq <= self.seq:
             return
         self.seq = item.seq
         match item.kind:
             case "experiment":
                 trials = self.experiment.trials
-                known = dict(self.experiment)  # an item leaves out what is large and the same
-                self.experiment = ExperimentView.model_validate(known | item.data)
+                before = dict(self.experiment)  # an item omits large fields that do not change
+                self.experiment = ExperimentView.model_validate(before | item.data)
                 self.experiment.trials = trials
             case "trial":
                 self._replace_trial(item.trial_id or 0, item.data)
@@ -71,5 +73,5 @@ class LiveExperiment:
         place = bisect_left(trials, trial_id, key=lambda t: t.id)
         is_known = place < len(trials) and trials[place].id == trial_id
         trial = TrialView.model_validate((dict(trials[place]) if is_known else {}) | data)
-        # A new list: a reader in another thread may have the old one.
+        # A new list, as another thread may read the old one.
         self.experiment.trials = [*trials[:place], trial, *trials[place + is_known :]]

@@ -1,1 +1,1 @@
-"""What a live view is fed with, whichever program does it: answers to its questions."""
+"""Answers to questions of live views, for the kernel and the feeder."""

@@ -1,6 +1,6 @@
 """Answers the live view's questions (labextension/src/model/questions.ts).
 
-{type, request, ...what is asked}   ->   {type, request, error, ...the answer}
+{type, request, ...arguments}   ->   {type, request, error, ...fields of the answer}
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from det_jupyter.view.model.status_looks import VERBS
 logger = logging.getLogger(__name__)
 
 Question = Mapping[str, Any]
-Answerer = Callable[[Client, int, Question], Wire | None]  # None: it is done
+Answerer = Callable[[Client, int, Question], Wire | None]  # None: carried out
 
 _MAX_CHECKPOINTS = 500
-# Jupyter drops messages above 1 MB a second.
+# Jupyter drops messages of more than 1 MB a second.
 _MAX_LOGS = 300_000  # characters
 _MAX_LINE = 1000
-_MAX_STACK = 20_000  # of one rank: a recursion can be thousands of frames deep
+_MAX_STACK = 20_000  # characters per rank, as recursions can be thousands of frames deep
 _MAX_POINTS = 16_000  # some 45 characters each
 _MIN_COLUMNS = 20
 _RANKS_AT_ONCE = 32
@@ -66,14 +66,14 @@ _CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
 
 
 def config_answer(client: Client, experiment_id: int, question: Question) -> ConfigText:
-    """Return the effective configuration as YAML, whose comments say where values come from."""
+    """Return the effective configuration as YAML, with the origins of values as comments."""
     return ConfigText.built_from(client.effective_config(experiment_id))
 
 
 def checkpoints_answer(
     client: Client, experiment_id: int, question: Question
 ) -> CheckpointsAnswer:
-    """Return the newest checkpoints, the newest first, and which is the best."""
+    """Return the newest checkpoints, newest first, and the uuid of the best one."""
     experiment = Experiment(client, experiment_id)
     handles = experiment.checkpoints()
     try:
@@ -85,7 +85,7 @@ def checkpoints_answer(
 
 
 def log_answer(client: Client, experiment_id: int, question: Question) -> LogPage:
-    """Return the lines that fit; of these the `first`, if the question says so."""
+    """Return matching lines; only the first ones if the question has `first`."""
     given = {name: question.get(name) for name in _LOG_FILTERS}
     query = make_request(LogQuery, **given, search=question.get("search") or None)
     page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
@@ -93,7 +93,7 @@ def log_answer(client: Client, experiment_id: int, question: Question) -> LogPag
 
 
 def _bounded(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return the newest lines that a message can carry, long ones cut."""
+    """Return the newest lines that fit into a message, long ones shortened."""
     kept: list[LogLine] = []
     room = _MAX_LOGS
     for line in reversed(lines):
@@ -107,7 +107,7 @@ def _bounded(lines: Sequence[LogLine]) -> list[LogLine]:
     return kept[::-1]
 
 
-class _Which(Wire):
+class _SeriesArguments(Wire):
     trial_id: Whole | None = None
     agent_id: str | None = None
     trial_ids: list[Whole] = []
@@ -117,31 +117,31 @@ class _Which(Wire):
 def series_answer(
     client: Client, experiment_id: int, question: Question
 ) -> SeriesAnswer | SeriesByTrial:
-    """Return a page of series, or one for each of several trials, by trial.
-
-    What is asked for is `trial_id`, `agent_id`, or `trial_ids`.
-    """
+    """Return a page of series of `trial_id` or `agent_id`, or one for each of `trial_ids`."""
     which = make_request(
-        _Which, **{name: question[name] for name in _Which.model_fields & question.keys()}
+        _SeriesArguments,
+        **{n: question[n] for n in _SeriesArguments.model_fields & question.keys()},
     )
     query = make_request(SeriesQuery, **which.query)
     if which.agent_id is not None:
-        return SeriesAnswer(page=_fitting(partial(client.agent_series, which.agent_id), query))
+        return SeriesAnswer(
+            page=_limited_page(partial(client.agent_series, which.agent_id), query)
+        )
     if which.trial_id is not None:
-        return SeriesAnswer(page=_fitting(partial(client.series, which.trial_id), query))
+        return SeriesAnswer(page=_limited_page(partial(client.series, which.trial_id), query))
     most = _MAX_POINTS // max(1, len(which.trial_ids))
     return SeriesByTrial(
         pages={
-            str(trial_id): _fitting(partial(client.series, trial_id), query, most)
+            str(trial_id): _limited_page(partial(client.series, trial_id), query, most)
             for trial_id in which.trial_ids
         }
     )
 
 
-def _fitting(
+def _limited_page(
     fetch: Callable[[SeriesQuery], SeriesPage], query: SeriesQuery, most: int = _MAX_POINTS
 ) -> SeriesPage:
-    """Return a page that a message can carry: with fewer columns, and then with fewer series."""
+    """Return a page of at most `most` points: with fewer columns, and then with fewer series."""
     page = fetch(query)
     num_points = sum(len(one.x) for one in page.series)
     if num_points > most:
@@ -156,18 +156,20 @@ def _fitting(
     return page.model_copy(update={"series": kept, "left_out": len(page.series) - len(kept)})
 
 
-class _WhichRank(Wire):
+class _StackArguments(Wire):
     trial_id: int
-    rank: int | None = None  # all of them
+    rank: int | None = None  # None: all ranks
 
 
 def stack_answer(client: Client, experiment_id: int, question: Question) -> StacksAnswer:
-    """Return the stack of each rank, or in its `error` why it does not answer.
+    """Return the stack of each rank, or in `error` why the rank did not answer.
 
     Raises:
         Conflict: The trial does not run now.
     """
-    asked = make_request(_WhichRank, trial_id=question.get("trial_id"), rank=question.get("rank"))
+    asked = make_request(
+        _StackArguments, trial_id=question.get("trial_id"), rank=question.get("rank")
+    )
     trial = Trial(client, asked.trial_id)
     ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
     with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
@@ -180,15 +182,15 @@ def _stack_of(rank: Rank) -> RankStack:
     except DetError as error:
         return RankStack(rank=rank.view.rank, error=str(error))
     finally:
-        ensure_event_loop().close()  # jupyter_client's, of this thread
+        ensure_event_loop().close()  # which jupyter_client made for this thread
     return RankStack(rank=rank.view.rank, stack=stack[-_MAX_STACK:])
 
 
 def profile_answer(client: Client, experiment_id: int, question: Question) -> ProfileAnswer:
-    """Record a profile, and return the first rank's trace.
+    """Record a profile; return all traces, and the path of the first one.
 
     Raises:
-        Conflict: No rank has written one.
+        Conflict: No rank has written a trace.
     """
     given = {name: question[name] for name in ("steps", "ranks") if question.get(name) is not None}
     traces = _trial(client, experiment_id, question).profile(**given)
@@ -204,7 +206,7 @@ def profile_answer(client: Client, experiment_id: int, question: Question) -> Pr
 
 
 def change_answer(client: Client, experiment_id: int, question: Question) -> ChangeAnswer:
-    """Change the trial, and return what became which, and from which batch on."""
+    """Change a running trial; return the changes as text, and the batch from which they apply."""
     asked = question.get("changes") or {}
     if not isinstance(asked, Mapping):
         raise ConfigError([f"change: got {asked!r}, expected changes by name"])
@@ -214,24 +216,24 @@ def change_answer(client: Client, experiment_id: int, question: Question) -> Cha
         )
     given = {name: value for name, value in asked.items() if value is not None}
     made = _trial(client, experiment_id, question).change(**given)
-    said = [] if made is None else [repr(made)]
+    texts = [] if made is None else [repr(made)]
     if "priority" in given:
-        said.append(f"priority {given['priority']}")
+        texts.append(f"priority {given['priority']}")
     return ChangeAnswer(
-        text="; ".join(said), steps_completed=None if made is None else made.steps_completed
+        text="; ".join(texts), steps_completed=None if made is None else made.steps_completed
     )
 
 
 def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
     trial_id = question.get("trial_id")
-    known = [view.id for view in client.experiment(experiment_id).trials]
-    if trial_id not in known:
+    existing = [view.id for view in client.experiment(experiment_id).trials]
+    if trial_id not in existing:
         raise NotFound(f"experiment {experiment_id} has no trial {trial_id}")
     return Trial(client, int(trial_id))
 
 
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
-    """Return the experiment as it is now, by MIME type."""
+    """Return the present state in the forms that a notebook stores, by MIME type."""
     live = fetch(client, experiment_id)
     importance = KnownImportance(client, experiment_id)
     if live.experiment.state.is_terminal:
@@ -263,28 +265,28 @@ def answer(
     question: Question,
     answerers: Mapping[str, Answerer] = ANSWERERS,
 ) -> dict[str, Any]:
-    """Return the answer, or in `error` why there is none."""
+    """Return the answer to a question; its `error` is not empty if that failed."""
     kind = question.get("type")
-    said = {"type": kind, "request": question.get("request"), "error": ""}
+    head = {"type": kind, "request": question.get("request"), "error": ""}
     if not isinstance(kind, str) or kind not in answerers:
-        return {**said, "error": f"there is no question {kind!r}"}
+        return {**head, "error": f"there is no question {kind!r}"}
     try:
         answered = answerers[kind](client, experiment_id, question)
-        return {**(answered.model_dump() if answered is not None else {}), **said}
+        return {**(answered.model_dump() if answered is not None else {}), **head}
     except DetError as error:
-        return {**said, "error": str(error)}
-    except Exception as error:  # the boundary to the browser: it is said in the view
+        return {**head, "error": str(error)}
+    except Exception as error:  # the boundary to the browser, which shows the error
         logger.exception("%s of experiment %d", kind, experiment_id)
-        return {**said, "error": error_text(error)}
+        return {**head, "error": error_text(error)}
 
 
 def carry_out_command(
     client: Client, experiment_id: int, command: str, reasons: Iterable[Reason]
 ) -> None:
-    """Carry out a button of an experiment whose trials wait for these reasons.
+    """Carry out a button: a verb, or the id of a remedy in `reasons`.
 
     Raises:
-        Conflict: It is a remedy that is not offered any more.
+        Conflict: The remedy is not offered any more.
     """
     if command in VERBS:
         client.change(LIFE[command](experiment_id=experiment_id))

@@ -1,11 +1,11 @@
-"""Makes the charts of one trial: groups its curves, orders and samples them. Pure.
+"""Makes the charts of one trial: groups, orders and downsamples its curves. Pure.
 
-Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
-training metric `x`, to be compared. Per-batch metrics replace their own averages over batches.
+Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) shares that
+of the training metric `x`. Per-batch metrics replace their averages over batches.
 `search_charts.py` does the same for several trials.
 
-The ranks report many batches at once, so that many points have the time of one report. They are
-spread evenly between that report and the one before (`Pace`).
+Ranks report many batches at once, so that many points have the time of one report. They are spread
+evenly between that report and the one before (`Pace`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed
-MAX_METRICS = 12  # of rows: they are sent for each trial
+MAX_METRICS = 12  # columns of a search's rows
 MAX_POINTS = 400  # per curve
-TOTAL_POINTS = 8000  # of a whole state: it crosses the network at every update
+TOTAL_POINTS = 8000  # of a whole state, which is sent at every update
 NO_EPOCHS: Mapping[int, float] = MappingProxyType({})
 _VALIDATION_PREFIXES = ("validation_", "val_")
 _TRAINING_GROUPS = ("batches", "training")
 
 
 class Pace:
-    """The clock of each trial of the curves that are drawn together, and the length of its epochs.
+    """The start times and epoch lengths of the trials whose curves are drawn together.
 
-    Where the configuration says nothing of epochs, the reports count: the batches of a whole
-    epoch, while in truth one epoch may have a batch more.
+    Where the configuration does not define an epoch, the reported epoch length is used; a single
+    epoch may have a batch more.
     """
 
     def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:
@@ -46,13 +46,13 @@ class Pace:
                 self._starts[curve.trial_id] = min(first, self._starts.get(curve.trial_id, first))
 
     def seconds(self, curve: Curve, places: Iterable[int]) -> list[float]:
-        """Return the times of some points since the trial's first, to the hundredth."""
+        """Return the seconds from the trial's first point to those at `places`, in hundredths."""
         start = self._starts.get(curve.trial_id, 0.0)
         return [round(max(0.0, measured_at(curve.times, i) - start), 2) for i in places]
 
 
 def measured_at(times: Sequence[float], place: int) -> float:
-    """Return when a point was measured, of points whose reports came at these times.
+    """Return the estimated time of a point, from the times at which points were reported.
 
     >>> [measured_at([10.0, 10.0, 12.0, 12.0], place) for place in range(4)]
     [9.0, 10.0, 11.0, 12.0]
@@ -61,7 +61,7 @@ def measured_at(times: Sequence[float], place: int) -> float:
     first, end = bisect_left(times, time), bisect_right(times, time)
     if first > 0:
         stride = (time - times[first - 1]) / (end - first)
-    elif end < len(times):  # the first report had the pace of the second
+    elif end < len(times):  # the first report is assumed to have the pace of the second
         stride = (times[end] - time) / (bisect_right(times, times[end]) - end)
     else:
         stride = 0.0
@@ -69,10 +69,10 @@ def measured_at(times: Sequence[float], place: int) -> float:
 
 
 def landmarks(values: Sequence[float | None], limit: int) -> Sequence[int]:
-    """Return the places of at most `limit` points of a curve, which still look like it.
+    """Return the indices of at most `limit` points that keep the shape of a curve.
 
-    Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so no
-    spike and no gap is lost; the first and the last point always stay.
+    Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so
+    that no spike and no gap is lost; the first and the last point are always kept.
     """
     if len(values) <= limit:
         return range(len(values))
@@ -97,13 +97,13 @@ def _extremes(bucket: Sequence[float | None]) -> Iterator[int]:
 
 
 def _finite(values: Sequence[float | None]) -> Sequence[float]:
-    if None not in values:  # nearly always: a copy of a long curve costs more than a look
+    if None not in values:  # usual, and cheaper than a copy
         return cast("Sequence[float]", values)
     return [value for value in values if value is not None]
 
 
 def rounded(value: float | None) -> float | None:
-    """Return the value in six digits: more than a screen shows, a third of the bytes."""
+    """Return the value with six digits, which take a third of the bytes."""
     return None if value is None else float(f"{value:.6g}")
 
 
@@ -127,7 +127,7 @@ def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) ->
 
 
 def without_averages(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves that have points, without averages of metrics that are there per batch."""
+    """Return the curves with points, without averages of metrics that are reported per batch."""
     by_batch = {(c.trial_id, c.name) for c in curves if c.group == "batches"}
     return [
         curve
@@ -155,9 +155,9 @@ def title_among(curve: Curve, names: Mapping[str, set[str]]) -> str:
 
 
 def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
-    """Return the titles in order: the first training metric, then the searcher's.
+    """Return the titles in order: a training metric, the searcher's, then the others.
 
-    The first is `loss` if there is one; the rest come as they were first reported.
+    The first is `loss` if it exists, else the first that was reported; others keep their order.
     """
     training = {
         curve.name: title
@@ -180,7 +180,7 @@ def is_searchers(curve: Curve, metric: str) -> bool:
 def last_values(
     curves: Sequence[Curve], searcher_metric: str
 ) -> tuple[list[str], dict[int, dict[str, float | None]]]:
-    """Return the metrics besides the searcher's, and the last value of each for each trial."""
+    """Return the names of metrics besides the searcher's, and their last values by trial."""
     curves = [c for c in without_averages(curves) if not is_searchers(c, searcher_metric)]
     names = names_by_group(curves)
     values: dict[int, dict[str, float | None]] = {}
@@ -195,10 +195,10 @@ def last_values(
 def build_charts(
     curves: Sequence[Curve], searcher_metric: str, steps_per_epoch: Mapping[int, float] = NO_EPOCHS
 ) -> tuple[list[Chart], list[str]]:
-    """Return the charts of one trial, and the names of the metrics for which there was no room."""
+    """Return the charts of one trial, and the names of the metrics beyond `MAX_CHARTS`."""
     curves = without_averages(curves)
     pace = Pace(curves, steps_per_epoch)
-    # The list of groups only ever grows at its end, so that a curve keeps its look.
+    # New groups are appended, so that a curve keeps its look.
     looks = list(dict.fromkeys(["training", "validation", *map(group_of, curves)]))
     charts: dict[str, list[Curve]] = {}
     for curve, title in zip(curves, _titles(curves), strict=True):
@@ -227,7 +227,7 @@ def build_charts(
 
 
 def no_metrics(charts: Sequence[Chart], status: Status) -> str:
-    """Return why there are no charts, or nothing if there are some."""
+    """Return why there are no charts; empty if there are some."""
     if charts:
         return ""
     if status in ENDED:
@@ -238,7 +238,7 @@ def no_metrics(charts: Sequence[Chart], status: Status) -> str:
 
 
 def _titles(curves: Sequence[Curve]) -> list[str]:
-    """Return the chart of each curve: a validation metric joins its training metric."""
+    """Return the title of each curve's chart; a validation metric shares its training metric's."""
     names = names_by_group(curves)
     training, validation = names.get("training", set()), names.get("validation", set())
 

@@ -1,7 +1,10 @@
-"""Makes the view of several experiments, or trials of one search, side by side. Pure.
+"""Makes the comparison of several experiments, or of trials of one search. Pure.
 
-A search is represented by its best trial: its curves and hyperparameters are those compared. Only
-what differs is listed. Curves of one metric of one group share a chart.
+A search is represented by its best trial, whose curves and hyperparameters are compared. Only
+differences are listed. Curves of one metric of one group share a chart.
+
+Code is compared by module path. Cells get new numbers each time they are executed, so a cell is
+compared with the one that defines the same names or has the most lines in common.
 """
 
 from __future__ import annotations
@@ -33,19 +36,20 @@ from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, F
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS
 from det_jupyter.view.model.trial_state import Chart
 
-MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
+MAX_SIDES = NUM_LOOKS  # more curves could not be distinguished
 MAX_CHARTS = 6
 MAX_NAMED = 3  # in a sentence
-MAX_POINTS = 2400  # of all sides of a chart: curves that are thinned look less alike when smoothed
+MAX_POINTS = 2400  # of all sides of a chart; smoothing differs visibly between downsampled curves
 MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
-_LEAST_ALIKE = 0.4  # least likeness of two cells that are versions of one
-_SAME_NAMES = 1.0  # weight of common names in the likeness, where common lines have 1
+_MIN_SIMILARITY = 0.4  # of two cells that count as versions of one cell
+_NAMES_WEIGHT = 1.0  # of common names in the similarity; that of common lines is 1
 _RANGES = ("int", "double", "log", "categorical")
 
 
 def build_comparison(
     compared: Sequence[Compared], now: float, notes: Sequence[str] = ()
 ) -> ComparisonState:
+    """Return the comparison; `notes` come before its own."""
     sides = [_side(each, look) for look, each in enumerate(compared)]
     charts, more = _charts(compared, sides)
     code = _fitting(code_differences(compared))
@@ -65,7 +69,7 @@ def build_comparison(
         title=_title(compared),
         as_of=now,
         sides=sides,
-        notes=[*notes, *_notes(compared, charts), *_going_on(sides, now)],
+        notes=[*notes, *_notes(compared, charts), *_active_note(sides, now)],
         charts=charts,
         more_metrics=more,
         no_metrics="" if charts else "No metrics were reported.",
@@ -81,19 +85,19 @@ def hyperparameters(compared: Sequence[Compared]) -> dict[str, list[Any]]:
 
 
 def configuration(compared: Sequence[Compared]) -> dict[str, list[Any]]:
-    """Return what else differs in the configurations, by dotted key."""
+    """Return the other values of the configurations that differ, by dotted key."""
     rows = differing([one.experiment.config for one in compared])
-    return {key: row for key, row in rows.items() if not _is_told(key, row)}
+    return {key: row for key, row in rows.items() if not _is_hyperparameter_value(key, row)}
 
 
-def _is_told(key: str, row: Sequence[Any]) -> bool:
-    """Return whether a value of the configuration is a hyperparameter's, not a range."""
+def _is_hyperparameter_value(key: str, row: Sequence[Any]) -> bool:
+    """Return whether a row has values of a hyperparameter, which `hyperparameters` lists."""
     has_range = any(isinstance(v, Mapping) and v.get("type") in _RANGES for v in row)
     return key.startswith("hyperparameters.") and not has_range
 
 
 def versions(compared: Sequence[Compared]) -> dict[str, list[Any]]:
-    """Return the versions that differ, and the interpreters: of Python, torch and packages."""
+    """Return the versions of Python, torch and packages that differ, and the interpreters."""
     return differing(
         [{"interpreter": o.experiment.python, **o.experiment.capsule.packages} for o in compared]
     )
@@ -117,14 +121,14 @@ def _side(one: Compared, look: int) -> Side:
     return Side(
         id=one.id,
         label=one.label,
-        note=_stand_in(one),
+        note=_representative(one),
         look=look % NUM_LOOKS,
         status=status,
         status_word=word,
     )
 
 
-def _stand_in(one: Compared) -> str:
+def _representative(one: Compared) -> str:
     if one.is_trial or one.trial is None or len(one.experiment.trials) < 2:
         return ""
     return f"trial {one.trial.id}, the best of {len(one.experiment.trials)}"
@@ -165,11 +169,11 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 
 
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
-    """Return sentences on what is compared where that is not obvious."""
+    """Return sentences on representatives, differing metrics and missing curves."""
     notes = [
-        f"Experiment {one.experiment.id} is compared by {stand_in}."
+        f"Experiment {one.experiment.id} is compared by {trial}."
         for one in compared
-        if (stand_in := _stand_in(one))
+        if (trial := _representative(one))
     ]
     metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
     if len(metrics) > 1:
@@ -180,19 +184,19 @@ def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
             "the curves show every metric of those that reported it."
         )
     drawn = {series["trial_id"] for chart in charts for series in chart["series"]}
-    silent = [one.label for one in compared if one.id not in drawn]
-    if silent and charts:
-        notes.append(f"No metrics were reported by {', '.join(silent)}.")
+    without_metrics = [one.label for one in compared if one.id not in drawn]
+    if without_metrics and charts:
+        notes.append(f"No metrics were reported by {', '.join(without_metrics)}.")
     return notes
 
 
-def _going_on(sides: Sequence[Side], now: float) -> list[str]:
-    """Return the sentence about those whose results will change: a comparison does not follow."""
-    going = [side["label"] for side in sides if side["status"] not in ENDED]
-    if not going:
+def _active_note(sides: Sequence[Side], now: float) -> list[str]:
+    """Return a sentence on sides that have not ended: a comparison is not updated."""
+    active = [side["label"] for side in sides if side["status"] not in ENDED]
+    if not active:
         return []
-    verb = "has" if len(going) == 1 else "have"
-    named = ", ".join(going) if len(going) <= MAX_NAMED else f"{len(going)} of {len(sides)}"
+    verb = "has" if len(active) == 1 else "have"
+    named = ", ".join(active) if len(active) <= MAX_NAMED else f"{len(active)} of {len(sides)}"
     return [f"As of {clock(now)}: {named} {verb} not ended."]
 
 
@@ -205,7 +209,7 @@ def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
 
 
 def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
-    """Return what differs in the code of each from that of the first."""
+    """Return the differences of each side's code from that of the first side."""
     return [
         CodeDifference(name=name, side=place, lines=lines)
         for place, one in enumerate(compared[1:], start=1)
@@ -214,7 +218,7 @@ def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
 
 
 def _fitting(differences: Sequence[CodeDifference]) -> list[CodeDifference]:
-    """Return the differences with as many of their lines as a view has room for."""
+    """Return the differences, cut to `MAX_CODE` characters in all."""
     fitting, room = [], MAX_CODE
     for one in differences:
         lines = []
@@ -230,14 +234,14 @@ def _fitting(differences: Sequence[CodeDifference]) -> list[CodeDifference]:
 
 
 def left_out(num_given: int) -> str:
-    """Return the sentence about those for which there was no room, or nothing."""
+    """Return a sentence if more than `MAX_SIDES` were given, else an empty string."""
     if num_given <= MAX_SIDES:
         return ""
     return f"The best {MAX_SIDES} of {count(num_given, 'trial')} are compared."
 
 
 def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values that differ, by dotted key: one of each document, None where it has none.
+    """Return the values that differ, by dotted key: one per document, None where it has none.
 
     >>> differing([{"optimizer": {"lr": 0.1}, "depth": 2}, {"optimizer": {"lr": 0.2}, "depth": 2}])
     {'optimizer.lr': [0.1, 0.2]}
@@ -251,9 +255,9 @@ def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def source_differences(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield name and lines of what differs between two sources: changed, then gone, then added.
+    """Yield name and diff of cells and modules that were changed, then removed, then added.
 
-    A cell that has another name now is named by both.
+    A cell whose name has changed is named by both names.
     """
     olds = {name: text for name, text in before.items() if text != after.get(name)}
     news = {name: text for name, text in after.items() if text != before.get(name)}
@@ -265,9 +269,9 @@ def source_differences(
 
 
 def _pairs(olds: dict[str, str], news: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the names that belong together; empty for one that has no counterpart."""
+    """Yield pairs of old and new names; one is empty where there is no counterpart."""
     found = {name: name for name in olds if name in news and not _is_cell(name)}
-    for old, new in _alike(olds, news):
+    for old, new in _similar_cells(olds, news):
         if old not in found and new not in found.values():
             found[old] = new
     yield from ((old, found[old]) for old in olds if old in found)
@@ -275,32 +279,32 @@ def _pairs(olds: dict[str, str], news: dict[str, str]) -> Iterator[tuple[str, st
     yield from (("", new) for new in news if new not in found.values())
 
 
-def _alike(olds: dict[str, str], news: dict[str, str]) -> list[tuple[str, str]]:
-    """Return pairs of cells that may be versions of one cell, the most alike first."""
+def _similar_cells(olds: dict[str, str], news: dict[str, str]) -> list[tuple[str, str]]:
+    """Return pairs of cells that are probably versions of one cell, the most alike first."""
     names = {text: _defined(text) for text in (*olds.values(), *news.values())}
     scored = [
-        (_likeness(olds[old], news[new], names), old, new)
+        (_similarity(olds[old], news[new], names), old, new)
         for old in filter(_is_cell, olds)
         for new in filter(_is_cell, news)
     ]
     scored.sort(key=lambda each: -each[0])
-    return [(old, new) for score, old, new in scored if score >= _LEAST_ALIKE]
+    return [(old, new) for score, old, new in scored if score >= _MIN_SIMILARITY]
 
 
-def _likeness(old: str, new: str, names: Mapping[str, frozenset[str]]) -> float:
+def _similarity(old: str, new: str, names: Mapping[str, frozenset[str]]) -> float:
     if old == new:
-        return 2 + _SAME_NAMES
+        return 2 + _NAMES_WEIGHT
     lines = SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).ratio()
     union = names[old] | names[new]
     shared = len(names[old] & names[new]) / len(union) if union else 0.0
-    return lines + _SAME_NAMES * shared
+    return lines + _NAMES_WEIGHT * shared
 
 
 def _defined(source: str) -> frozenset[str]:
     """Return the names that a cell binds at its top level."""
     try:
         body = ast.parse(source).body
-    except (SyntaxError, ValueError):  # it has magics
+    except (SyntaxError, ValueError):  # such as one with magics
         return frozenset()
     made = [n.name for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
     targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]

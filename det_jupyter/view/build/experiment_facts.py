@@ -1,4 +1,4 @@
-"""Facts of an experiment that several parts of the view need."""
+"""Facts of experiments, trials and slots that several builders need. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from det_jupyter.view.model.status_looks import STATUS_WORDS, Status
 
 
 def status_of(experiment: ExperimentView) -> Status:
-    """Return the status of an experiment: what its ranks do."""
+    """Return the status of an experiment, from its state and those of its gangs."""
     gangs = [t.allocation.state for t in experiment.trials if t.allocation is not None]
     return experiment_status(experiment.state, gangs, len(experiment.trials))
 
@@ -34,7 +34,7 @@ def trial_status(trial: TrialView, experiment_state: State) -> Status:
 
 
 def makes_room_for(trial: TrialView) -> int | None:
-    """Return the experiment for which a trial was asked to leave, while it does."""
+    """Return the id of the experiment for which a trial is being preempted, if it is."""
     run = trial.allocation
     is_leaving = run is not None and run.state is AllocationState.STOPPING
     return run.preempted_by if run is not None and is_leaving else None
@@ -68,19 +68,19 @@ def finite(metric: float | None) -> float | None:
 
 
 def fraction(progress: float) -> float:
-    """Return progress within its bounds; NaN compares false and becomes 0."""
+    """Return progress limited to 0 to 1, with 4 digits; NaN becomes 0."""
     return round(min(1.0, max(0.0, progress)), 4)
 
 
 def slot_label(slot: SlotView) -> str:
-    """Return a slot's name for people: `cpu 0`, `GPU 1 · NVIDIA H100`."""
+    """Return a slot's label: `cpu 0`, `GPU 1 · NVIDIA H100`."""
     if slot.kind == "cpu":
         return f"cpu {slot.index}"
     return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"
 
 
 def steps_per_epoch(experiment: ExperimentView) -> dict[int, float]:
-    """Return the number of batches of an epoch, for each trial of which it is known."""
+    """Return the batches per epoch of each trial, where the configuration defines them."""
     records = experiment.config.get("records_per_epoch")
     if not isinstance(records, int) or records < 1:
         return {}

@@ -35,7 +35,7 @@ from det_jupyter.view.model.trial_state import Checkpoints, Trial
 from det_jupyter.view.model.view_state import Captured, ViewState
 
 MAX_CAPTURED = 100
-MAX_NOTICES = 10  # of trials
+MAX_NOTICES = 10  # and as many alarms, of all trials
 _NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
     "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
@@ -55,25 +55,27 @@ def build_view_state(
     reasons: Mapping[int, Reason] = _NO_REASONS,
     importance: ImportanceView | None = None,
 ) -> ViewState:
-    """Return what the view of `experiment` shows at the time `now`.
+    """Return the state of the view of `experiment` at the time `now`.
 
     Args:
-        chosen_id: The trial of a search that the reader has chosen.
-        cluster: Slots and queue, where known.
+        chosen_id: The trial of a search whose details are shown.
+        cluster: Slots and queue, if fetched.
         reasons: Why trials of the experiment wait, by trial, the next to start first.
-        importance: Of the hyperparameters of a search, where known.
+        importance: Of the hyperparameters of a search, if fetched.
     """
     status = status_of(experiment)
     captured = experiment.capsule.captured
     per_epoch = steps_per_epoch(experiment)
     epoch = next(iter(per_epoch.values())) if len({*per_epoch.values()}) == 1 else None
 
-    def shown(trial: TrialView) -> Trial:
+    def view_of(trial: TrialView) -> Trial:
         return build_trial(trial, experiment, cluster, reasons, now)
 
     search = None
     if is_search(experiment):
-        chosen = next((shown(trial) for trial in experiment.trials if trial.id == chosen_id), None)
+        chosen = next(
+            (view_of(trial) for trial in experiment.trials if trial.id == chosen_id), None
+        )
         wait = wait_of_search(experiment, reasons, now)
         search = build_search(experiment, curves, chosen, wait, per_epoch, importance)
         charts, more_metrics = compare_trials(curves, search, chosen_id, per_epoch)
@@ -100,7 +102,7 @@ def build_view_state(
         charts=charts,
         more_metrics=more_metrics,
         no_metrics=no_metrics(charts, status),
-        trials=[] if search else [shown(trial) for trial in experiment.trials],
+        trials=[] if search else [view_of(trial) for trial in experiment.trials],
         num_trials=len(experiment.trials),
         search=search,
         cluster=(
@@ -112,32 +114,36 @@ def build_view_state(
             for each in captured[:MAX_CAPTURED]
         ],
         num_captured=len(captured),
-        notices=[*experiment.capsule.notices, *_told(experiment, lambda trial: trial.notices)],
-        alarms=_told(experiment, _alarms_of),
+        notices=[
+            *experiment.capsule.notices,
+            *_of_trials(experiment, lambda trial: trial.notices),
+        ],
+        alarms=_of_trials(experiment, _alarms_of),
         changes=[change for trial in experiment.trials for change in build_changes(trial)],
     )
 
 
 def _message(experiment: ExperimentView) -> str:
-    """Return why it ended as it did, as a sentence; nothing where an alarm says the same."""
+    """Return the reason of the end as a sentence; empty where an alarm has the same text."""
     diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
-    said = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
-    message = "" if experiment.message in said else experiment.message
+    alarms = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
+    message = "" if experiment.message in alarms else experiment.message
     return message[:1].upper() + message[1:]
 
 
 def _alarms_of(trial: TrialView) -> list[str]:
-    """Return the alarms of a trial; while it trains also that it diverges, if none says so."""
+    """Return the alarms of a trial, and its divergence if no alarm reports it."""
     if trial.state.is_terminal:
         return [alarm.replace(f" {GOES_ON}", "") for alarm in trial.alarms]
-    is_news = trial.divergence is not None and not trial.alarms
-    return [f"{trial.divergence}."] if is_news else trial.alarms
+    is_unreported = trial.divergence is not None and not trial.alarms
+    return [f"{trial.divergence}."] if is_unreported else trial.alarms
 
 
-def _told(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:
-    told = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in of(trial)]
-    more = len(told) - MAX_NOTICES
-    return [*told[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
+def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:
+    """Return the texts of all trials, each with its trial; many are cut and counted."""
+    texts = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in of(trial)]
+    more = len(texts) - MAX_NOTICES
+    return [*texts[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
 
 
 def _status_word(experiment: ExperimentView, status: Status) -> str:
@@ -153,7 +159,7 @@ def build_action(verb: Verb, state: State) -> Action:
 
 
 def _obstacle(verb: Verb, state: State) -> str:
-    """Return why `verb` is not possible now, or nothing."""
+    """Return why `verb` is not possible now; empty if it is."""
     if state.is_terminal:
         return "It is over."
     if verb == "kill":
@@ -178,7 +184,7 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
         metric=metric_of(experiment),
         best_metric=best,
-        # None once its checkpoint is deleted, though worse ones may be kept.
+        # None if its checkpoint was deleted, though worse ones may be kept.
         best_step=next((step for metric, step in judged if metric == best), None),
     )
 
@@ -186,9 +192,9 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
 def _eta_s(
     experiment: ExperimentView, checkpoints: Sequence[CheckpointView], now: float
 ) -> float | None:
-    """Return the seconds still to go for an experiment of one running trial.
+    """Return the estimated remaining seconds of an experiment of one running trial.
 
-    The pace is that of the present run alone, which began at the newest checkpoint older than it.
+    The pace is that of the present run alone, which began at the newest checkpoint before it.
     """
     if len(experiment.trials) != 1 or experiment.state is not State.ACTIVE:
         return None

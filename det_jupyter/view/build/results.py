@@ -1,4 +1,4 @@
-"""The results that a comparison lists: metrics, amounts of training, time and slots. Pure."""
+"""Makes the rows of results in a comparison: metrics, amounts of training, time, slots. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MAX_VALUE = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """An experiment, or one trial of a search, with what is compared of it.
+    """An experiment, or one trial of a search, with the data that a comparison needs.
 
     Args:
         trial: The trial whose curves and hyperparameters are compared; None if it has none yet.
-        is_trial: Whether the trial is compared, and not its experiment.
+        is_trial: Whether the trial is compared, not its experiment.
         curves: Those of the trial.
         code: The captured source; that of trials of one search is the same, and left out.
     """
@@ -44,17 +44,17 @@ class Compared:
 
     @property
     def id(self) -> int:
-        """The number that it is compared under."""
+        """The id of the trial or experiment."""
         return self.trial.id if self.is_trial and self.trial is not None else self.experiment.id
 
     @property
     def label(self) -> str:
-        """Its number, and the name of an experiment."""
+        """`trial 3`, or an experiment's id and name."""
         return f"trial {self.id}" if self.is_trial else f"{self.id} {self.experiment.name}"
 
 
 def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
-    """Return the lines of the results; a line without any value is left out."""
+    """Return the rows of results; rows without a value are left out."""
     metrics = dict.fromkeys(metric_of(one.experiment) for one in compared)
     texts = [_texts(one, now) for one in compared]
     rows = {name: [each[name] or NOTHING for each in texts] for name in texts[0]}
@@ -66,7 +66,7 @@ def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
 
 
 def _texts(one: Compared, now: float) -> dict[str, str]:
-    """Return the lines of one side, empty where there is nothing to say."""
+    """Return the values of one side by row name; empty where there is none."""
     trial, experiment = one.trial, one.experiment
     steps = 0 if trial is None else trial.steps_completed
     epochs = {**reported_epochs(one.curves), **steps_per_epoch(experiment)}
@@ -90,19 +90,19 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
 
 
 def _metric(metric: str, compared: Sequence[Compared]) -> Fact:
-    """Return the best values of a searcher's metric, with the places of the best of all."""
+    """Return the row of a searcher's metric, with the best value marked."""
     judged = [one for one in compared if metric_of(one.experiment) == metric]
     bests = [best_metric(one) if one in judged else None for one in compared]
     directions = {direction_of(one.experiment) for one in judged}
     return Fact(
         name=f"best {metric}",
         values=[NOTHING if best is None else number(best) for best in bests],
-        best=_places_of_best(bests, directions.pop()) if len(directions) == 1 else [],
+        best=_best_indices(bests, directions.pop()) if len(directions) == 1 else [],
     )
 
 
-def _places_of_best(bests: Sequence[float | None], direction: Direction) -> list[int]:
-    """Return where the best value is, which several may have; nowhere if only one has a value."""
+def _best_indices(bests: Sequence[float | None], direction: Direction) -> list[int]:
+    """Return the indices of the best value; none if fewer than two have values."""
     losses = [None if best is None else direction.loss(best) for best in bests]
     known = [loss for loss in losses if loss is not None]
     top = min(known) if len(known) > 1 else None
@@ -130,7 +130,7 @@ def _trials_of(one: Compared) -> Sequence[TrialView]:
 
 
 def elapsed_s(one: Compared, now: float) -> float:
-    """Return the time in which it held slots: waiting and pauses do not count."""
+    """Return the seconds in which it held slots; waiting and pauses do not count."""
     if one.is_trial and one.trial is not None:
         run = one.trial.allocation
         since = None if run is None else run.started_at
@@ -139,12 +139,12 @@ def elapsed_s(one: Compared, now: float) -> float:
 
 
 def seconds_since(since: float | None, now: float) -> float:
-    """Return how long something goes on; 0 if it does not."""
+    """Return the seconds from `since` to `now`; 0 without `since`."""
     return 0.0 if since is None else max(0.0, now - since)
 
 
 def slot_seconds(one: Compared, now: float) -> float:
-    """Return slots times seconds of all runs, of those that run until now."""
+    """Return slots times seconds, summed over all runs; running ones count until now."""
     return sum(trial.slot_seconds + _held(trial, now) for trial in _trials_of(one))
 
 

@@ -1,7 +1,7 @@
 """Makes the charts of a search, which compare trials: one for each metric of each group. Pure.
 
-The best trials and the chosen one have colours; some others are faint behind them, to show what
-is usual; the rest is left out and counted, since a thousand curves show nothing.
+The best trials and the chosen one have colours. Some others are drawn faintly behind them for
+comparison; the rest is left out and counted, as a thousand curves cannot be read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def compare_trials(
     chosen_id: int | None,
     steps_per_epoch: Mapping[int, float] = NO_EPOCHS,
 ) -> tuple[list[Chart], list[str]]:
-    """Return the charts of a search, and the names of the metrics for which there was no room.
+    """Return the charts of a search, and the names of the metrics beyond `MAX_CHARTS`.
 
     The searcher's metric comes first.
     """
@@ -69,9 +69,9 @@ def by_title(
 
 
 def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int], dict[int, None]]:
-    """Return the trials with a colour, each with its look, and those behind them.
+    """Return the looks of trials with a colour, and the ids of the faint ones.
 
-    A trial's look follows from its number, so that it seldom changes when others become better.
+    A trial's look is derived from its id, so that it seldom changes when others become better.
     """
     order = ranked(search)
     best = [row["id"] for row in order if row["best"] is not None][:NUM_BEST]
@@ -82,8 +82,8 @@ def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int]
         looks[trial_id] = next(look for look in free if look not in looks.values())
     if chosen_id is not None:
         looks.setdefault(chosen_id, NUM_BEST)
-    living_first = sorted(order, key=lambda row: not row["num_slots"])
-    others = [row["id"] for row in living_first if row["id"] not in looks]
+    active_first = sorted(order, key=lambda row: not row["num_slots"])
+    others = [row["id"] for row in active_first if row["id"] not in looks]
     return looks, dict.fromkeys(others[:NUM_FAINT])
 
 
@@ -102,7 +102,7 @@ def _label(curve: Curve) -> str:
 
 
 def _faint(curve: Curve, pace: Pace) -> Series:
-    """Return averages of neighbours: a noisy curve's extremes would hide the curves in front."""
+    """Return a curve of averages of neighbours: extremes would hide the curves in front."""
     stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
     places = range(0, len(curve.steps), stride)
     ends = [min(i + stride, len(curve.steps)) - 1 for i in places]

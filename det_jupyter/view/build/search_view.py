@@ -1,7 +1,7 @@
 """Makes the view of a search from the wire types. Pure.
 
-Trials whose metric was missing or no number count as the worst: they come last, and a remark
-names them.
+Trials whose metric is missing or NaN count as the worst: they are listed last, and named in a
+remark.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _END_MARKS: dict[Status, Mark] = {
     "error": "error",
     "canceled": "canceled",
     "stopped": "stopped",
-    "completed": "stopped",  # one that was not stopped before ends at the top rung
+    "completed": "stopped",  # trained to its target without being stopped by the searcher
 }
 
 
 def is_search(experiment: ExperimentView) -> bool:
-    """Return whether there are, or will be, several trials."""
+    """Return whether the experiment has, or will have, several trials."""
     planned = experiment.search.max_trials if experiment.search is not None else 0
     return max(len(experiment.trials), planned) > 1
 
@@ -84,6 +84,12 @@ def build_search(
     steps_per_epoch: Mapping[int, float],
     importance: ImportanceView | None = None,
 ) -> Search:
+    """Return the view of a search.
+
+    Args:
+        chosen: The trial whose details are shown.
+        wait: Why no trial runs.
+    """
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
     space = experiment.config.get("hyperparameters")
     axes, places = place_trials(
@@ -145,7 +151,7 @@ def ranked(search: Search) -> list[Row]:
 
 
 def search_summary(search: Search) -> list[str]:
-    """Return what the trials of a search do, and which is the best."""
+    """Return the numbers of trials by state and the best trial, each as a few words."""
     counts = search["counts"]
     parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
     parts += [f"{num} {state}" for state, num in counts.items() if num and state != "done"]
@@ -186,20 +192,23 @@ def _row(
 
 
 def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
-    """Return the rung that a trial's target is at; without a target, the next one, or its last."""
+    """Return the rung that a trial trains to.
+
+    Without a target that is the next rung, or the last one reached if the trial does not run.
+    """
     for place, rung in enumerate(rungs):
         for unit, amount in rung.length.items():
             target = trial.target
             if target is not None and target.unit == unit and target.amount <= amount:
                 return place
     reached = len(trial.rung_metrics)
-    is_going = status not in ENDED and status != "resting"
+    is_active = status not in ENDED and status != "resting"
     last = max(0, len(rungs) - 1)
-    return min(last, reached if is_going else max(0, reached - 1))
+    return min(last, reached if is_active else max(0, reached - 1))
 
 
 def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> list[Mark]:
-    """Return how a trial stands at each rung it has reached, and at its aim if that is beyond."""
+    """Return a trial's mark at each rung it has reached, and at its aim if that is beyond."""
     marks: list[Mark] = []
     for rung in range(min(num_reached, num_rungs)):
         if rung < num_reached - 1 or aim > rung:
@@ -240,14 +249,14 @@ def _bracket(bracket: BracketView) -> Bracket:
 def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[Improvement]:
     """Return each value that was better than all before it, with the time of its report."""
     metric, direction = metric_of(experiment), direction_of(experiment)
-    seen = [
+    candidates = [
         (at, direction.loss(value), value, curve.trial_id)
         for curve in curves
         if is_searchers(curve, metric)
         for at, value in _records(curve, direction)
     ]
     improvements: list[Improvement] = []
-    for at, _, value, trial_id in sorted(seen):  # of the same time, the best comes first
+    for at, _, value, trial_id in sorted(candidates):  # at equal times, the best comes first
         if not improvements or direction.is_better(value, improvements[-1]["value"]):
             after_s = round(max(0.0, at - experiment.created_at), 3)
             improvements.append(Improvement(after_s=after_s, value=value, trial_id=trial_id))
@@ -264,25 +273,28 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
 
 
 def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
-    """Return the remarks, failures first; trials with the same remark share one."""
+    """Return remarks on failures, making room and missing metrics, in this order.
+
+    Trials with the same sentence share a remark.
+    """
     metric = metric_of(experiment)
     brackets = experiment.search.brackets if experiment.search is not None else []
-    said: dict[tuple[int, str], list[int]] = {}  # trials, by a sentence and its place
+    ids: dict[tuple[int, str], list[int]] = {}  # of trials, by kind and sentence
     for trial, row in zip(experiment.trials, rows, strict=True):
         why = trial.failure.error if trial.failure is not None else str(trial.divergence or "")
         if row["status"] == "error" and why:
             sentence = f"failed: {one_line(why)}"
-            said.setdefault((0, sentence), []).append(trial.id)
+            ids.setdefault((0, sentence), []).append(trial.id)
         elif (taker := makes_room_for(trial)) is not None:
             sentence = f"must make room for experiment {taker}"
-            said.setdefault((1, sentence), []).append(trial.id)
+            ids.setdefault((1, sentence), []).append(trial.id)
         elif row["status"] not in ("error", "canceled"):
-            for where in _places_without_metric(row, brackets):
+            for where in _rungs_without_metric(row, brackets):
                 sentence = f"reported no {metric}{where}: counted as the worst"
-                said.setdefault((2, sentence), []).append(trial.id)
+                ids.setdefault((2, sentence), []).append(trial.id)
     return [
-        _remark(sentence, said[place, sentence], is_failure=place == 0)
-        for place, sentence in sorted(said, key=lambda key: key[0])
+        _remark(sentence, ids[kind, sentence], is_failure=kind == 0)
+        for kind, sentence in sorted(ids, key=lambda key: key[0])
     ]
 
 
@@ -295,7 +307,7 @@ def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
     return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
 
 
-def _places_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
+def _rungs_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
     if row["bracket"] is None:
         if row["status"] == "completed" and row["best"] is None:
             yield ""

@@ -1,4 +1,4 @@
-"""Makes what the sidebar, the status bar and the Running panel of JupyterLab show. Pure."""
+"""Makes the news of the sidebar, the status bar and the Running panel of JupyterLab. Pure."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ UTILIZATION, FREE_MEMORY, CPU = "gpu_util", "gpu_free_memory", "cpu_util_simple"
 NAMES = [UTILIZATION, FREE_MEMORY, CPU]
 NO_GPU = "CPU slots: only total CPU is measured"
 NO_SAMPLE = "no samples yet"
-_OLD_S = 5.0  # a sample of the computer says nothing about a moment so long after
+_MAX_AGE_S = 5.0  # older samples of the whole computer are not used
 
 Points = Mapping[float, float]
 
 
 def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
-    """Return a line of the list; `entry` is its first trial in the front of a queue, if any."""
+    """Return an experiment's line; `entry` is its first trial in the fetched queue, if any."""
     status = row.status
     is_waiting = status == "queued"
     sentence = entry.reason.sentence if entry is not None else IN_LINE
@@ -80,7 +80,7 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
 
 
 def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
-    """Return the entry of each experiment that is first in a queue."""
+    """Return the first entry of each experiment in the queues, by experiment."""
     queue = [] if cluster is None else sorted(cluster.queue, key=lambda entry: entry.position)
     return {entry.experiment_id: entry for entry in reversed(queue)}
 
@@ -88,7 +88,7 @@ def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
 def build_cluster_news(
     cluster: ClusterView, rows: Iterable[ExperimentRow], now: float
 ) -> ClusterNews:
-    """Return all slots, and how many experiments run and wait."""
+    """Return all slots, and the numbers of running and waiting experiments."""
     statuses = [row.status for row in rows if not row.state.is_terminal]
     slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
     return ClusterNews(
@@ -159,7 +159,12 @@ def _rank(rank: RankView, run: AllocationView, trial_status: Status) -> RankLine
 
 
 def build_usage(agent: AgentStatus, page: SeriesPage, after: float) -> Usage:
-    """Return an agent's samples that were taken after a moment, oldest first."""
+    """Return an agent's samples that were taken after `after`, oldest first.
+
+    Each device has a series of its own; these become the columns of one table, whose rows are the
+    times at which any device was sampled. The CPU is sampled at other times: a row has its newest
+    sample before.
+    """
     series = {(one.source, one.name): one for one in page.series}
     slots = [slot.slot for slot in agent.slots]
     utilization = [_points(series, source_of(slot), UTILIZATION) for slot in slots]
@@ -184,7 +189,7 @@ def build_usage(agent: AgentStatus, page: SeriesPage, after: float) -> Usage:
 
 
 def source_of(slot: SlotView) -> str:
-    """Return the source of a slot's samples; empty for a CPU place."""
+    """Return the source of a slot's series; empty for a CPU slot."""
     if slot.kind != "cuda" or not slot.uuid:
         return ""
     return f"{'mig' if slot.uuid.startswith('MIG-') else 'gpu'}:{slot.uuid}"
@@ -203,7 +208,7 @@ def _newest_before(points: Points, at: Sequence[float]) -> list[float | None]:
     moments = sorted(points)
     places = [bisect_right(moments, moment) - 1 for moment in at]
     return [
-        points[moments[place]] if place >= 0 and moment - moments[place] < _OLD_S else None
+        points[moments[place]] if place >= 0 and moment - moments[place] < _MAX_AGE_S else None
         for place, moment in zip(places, at, strict=True)
     ]
 

@@ -1,7 +1,7 @@
 """Makes a bar for each slot of the pools. Pure.
 
-A view has room for some agents and some slots: those that the experiment uses come first, the
-others are counted.
+The number of agents and slots in a view is limited: those that the experiment uses are drawn
+first, the rest is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_AGENTS = 16
 MAX_BARS = 128
 MAX_BARS_OF_AGENT = 64
 MAX_PROCESSES = 3
-_WORDS = {
+_STATE_WORDS = {
     "used": "used",
     "leaving": "leaving",
     "occupied": "occupied by others",
@@ -35,13 +35,13 @@ def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[Po
 
 
 def counts_line(agents: Sequence[AgentStatus], noun: str = "slot") -> str:
-    """Return how many slots there are and what they do: `8 slots: 6 used, 2 free`."""
+    """Return the number of slots and of each state: `8 slots: 6 used, 2 free`."""
     states: Counter[str] = Counter()
     for agent in agents:
         states.update(slot.state if agent.connected else "gone" for slot in agent.slots)
     if not states:
         return "no slots"
-    words = {**_WORDS, "gone": "not connected"}
+    words = {**_STATE_WORDS, "gone": "not connected"}
     parts = [f"{states[state]} {word}" for state, word in words.items() if states[state]]
     return f"{count(states.total(), noun)}: {', '.join(parts)}"
 
@@ -96,7 +96,7 @@ def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
 
 
 def note_of(agent: AgentStatus) -> str:
-    """Return what is unusual about an agent, or nothing."""
+    """Return the unusual facts of an agent, such as "not connected"; empty if none."""
     parts = [] if agent.connected else ["not connected"]
     if agent.hostname and agent.hostname != agent.id:
         parts.append(f"on {shortened(agent.hostname)}")
@@ -108,7 +108,7 @@ def note_of(agent: AgentStatus) -> str:
 
 
 def slot_bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
-    """Return the bar of a slot; one of experiment `own_id` is marked."""
+    """Return the bar of a slot, marked if experiment `own_id` holds it."""
     is_own = slot.experiment_id == own_id
     is_gone = not agent.connected and slot.experiment_id is None
     more = ["its agent is not connected"] if is_gone else _facts(slot, now, is_own=is_own)
@@ -116,12 +116,12 @@ def slot_bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> S
         id=slot.slot.id,
         state="disabled" if is_gone else slot.state,
         is_own=is_own,
-        who="not connected" if is_gone else _who(slot, is_own=is_own),
+        who="not connected" if is_gone else _occupant(slot, is_own=is_own),
         facts=[f"slot {slot.slot.id}", shortened(slot_label(slot.slot)), *more],
     )
 
 
-def _who(slot: SlotStatus, *, is_own: bool) -> str:
+def _occupant(slot: SlotStatus, *, is_own: bool) -> str:
     if slot.state == "occupied" and slot.processes:
         return _program(slot.processes[0])
     if slot.state == "occupied":
@@ -134,7 +134,7 @@ def _who(slot: SlotStatus, *, is_own: bool) -> str:
 
 
 def _program(process: DeviceProcess) -> str:
-    """Return what a process is called: its notebook, or its program without folders."""
+    """Return a name for a process: its notebook, or its program without folders."""
     if process.notebook:
         return shortened(process.notebook)
     program, _, rest = process.command.partition(" ")

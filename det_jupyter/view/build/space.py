@@ -1,4 +1,4 @@
-"""Makes an axis for each hyperparameter that varies and places trials on it. Pure.
+"""Makes an axis for each hyperparameter that varies, and the value of each trial on it. Pure.
 
 A hyperparameter varies if the configuration says so, or if its values differ, as after a change
 of the search. Nested ones are named by their path: `optimizer.lr`.
@@ -24,7 +24,7 @@ Path = tuple[str, ...]
 def place_trials(
     space: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Axis], list[list[float | None]]]:
-    """Return the axes and, for each sample, its place on every one of them."""
+    """Return the axes and, for each sample, its value on each of them."""
     if not space and samples:
         space = samples[0]  # the configuration has no space: the samples are the axes
     axes: list[Axis] = []
@@ -40,7 +40,7 @@ def place_trials(
 
 
 def value_text(axis: Axis, place: float | None) -> str:
-    """Return a value as text.
+    """Format the value at a place of an axis.
 
     >>> depth = Axis(name="depth", scale="linear", is_whole=True, low=1, high=9, labels=[])
     >>> value_text(depth, 4.0)
@@ -54,6 +54,7 @@ def value_text(axis: Axis, place: float | None) -> str:
 
 
 def leaves(space: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield path and specification or value of each hyperparameter in nested mappings."""
     for name, spec in space.items():
         if isinstance(spec, Mapping) and spec.get("type") not in _TYPES:
             yield from leaves(spec, (*above, str(name)))

@@ -84,8 +84,9 @@ def build_changes(trial: TrialView) -> list[Change]:
 
 
 def _verdict(trial: TrialView, status: Status) -> Verdict | None:
-    """Return the verdict; a trial that failed has none where nothing was found, and one whose
-    loss is NaN does not look well because its time is well spent.
+    """Return the verdict to show, if any.
+
+    None are shown "unknown" for a failed trial, and "healthy" for one whose loss is NaN.
     """
     found = trial.verdict
     if found is None or (found.kind == "unknown" and status == "error"):
@@ -155,7 +156,7 @@ def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def build_rank(rank: RankView, trial_status: Status) -> Rank:
-    """Return a rank's part of the view; it has reported its device once its process is up."""
+    """Return a rank's part of the view; a rank without a device has not started yet."""
     is_up = bool(rank.device) or trial_status != "running"
     return Rank(
         rank=rank.rank,

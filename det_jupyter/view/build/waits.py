@@ -1,4 +1,4 @@
-"""Makes the view of slots, queue and waits from the wire types. Pure."""
+"""Makes the view of slots, queue and waiting trials from the wire types. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from det_jupyter.view.build.experiment_facts import trial_status
 from det_jupyter.view.build.slot_bars import build_pools, counts_line
 from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wait
 
-MAX_FRONT = 8  # of each pool
-MAX_ROWS = 24
-MAX_OWN = 8  # further back
+MAX_FRONT = 8  # rows of each pool's queue
+MAX_ROWS = 24  # of the fronts of all pools
+MAX_OWN = 8  # further rows of the experiment
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
 _HOLDING = ("starting", "running")
-# What `client/reasons.py` carries out at once. A kill loses work: that is for the reader to type.
+# Remedies that a button carries out (client/reasons.py). A kill loses work: users type it.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
     "activate": "Activate",
@@ -40,12 +40,14 @@ _BUTTONS: dict[wire.RemedyVerb, str] = {
 
 
 def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> Cluster:
-    """Return what the view of `experiment` shows of slots and queue; its own are marked."""
+    """Return the slots and the queue for the view of `experiment`, with its own marked."""
     return Cluster(
         summary=summary(cluster),
         is_waiting=any(_is_queued(trial, experiment) for trial in experiment.trials),
         pools=build_pools(cluster.pools, experiment.id, now),
-        queue=[_row(entry, experiment.id, now) for entry in _shown(cluster, experiment.id)],
+        queue=[
+            _row(entry, experiment.id, now) for entry in _shown_entries(cluster, experiment.id)
+        ],
         num_waiting=cluster.num_waiting,
     )
 
@@ -53,7 +55,7 @@ def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) 
 def wait_of(
     trial: TrialView, experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:
-    """Return all that is known of why a trial waits, if it does."""
+    """Return why a trial waits, None if it does not."""
     if trial.id in reasons and _is_queued(trial, experiment):
         return _wait(reasons[trial.id], now)
     return _plain_wait(trial.id, trial.waiting_for or "")
@@ -62,7 +64,7 @@ def wait_of(
 def wait_of_search(
     experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:
-    """Return why no trial of a search runs: what is known of the first one that waits."""
+    """Return why the first queued trial of a search waits; None while a trial holds slots."""
     trials = {trial.id: trial for trial in experiment.trials}
     if any(trial.allocation is not None and trial.allocation.slots for trial in trials.values()):
         return None
@@ -86,22 +88,22 @@ def _plain_wait(trial_id: int, sentence: str) -> Wait | None:
 
 
 def summary(cluster: ClusterView) -> str:
-    """Return one line about all slots: `8 slots: 6 used, 2 free · 3 waiting`."""
+    """Return the numbers of slots and waiting trials: `8 slots: 6 used, 2 free · 3 waiting`."""
     slots = counts_line([agent for pool in cluster.pools for agent in pool.agents])
     return f"{slots} · {cluster.num_waiting} waiting" if cluster.num_waiting else slots
 
 
 def name_in(cluster: ClusterView, experiment_id: int) -> str:
-    """Return an experiment's name, if it has slots or waits; else nothing."""
+    """Return the name of an experiment that holds slots or waits; empty for others."""
     slots = (slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots)
-    known = chain(
+    names = chain(
         ((entry.experiment_id, entry.experiment_name) for entry in cluster.queue),
         ((slot.experiment_id, slot.experiment_name) for slot in slots),
     )
-    return next((name for id, name in known if id == experiment_id), "")
+    return next((name for id, name in names if id == experiment_id), "")
 
 
-def _shown(cluster: ClusterView, own_id: int) -> list[QueueEntry]:
+def _shown_entries(cluster: ClusterView, own_id: int) -> list[QueueEntry]:
     """Return the front of each pool's queue, and entries of the experiment further back."""
     front = [e.trial_id for e in cluster.queue if e.position < MAX_FRONT]
     own = [
@@ -134,13 +136,13 @@ def _wait(reason: Reason, now: float) -> Wait:
 
 
 def build_remedies(reason: Reason) -> list[Remedy]:
-    """Return what would start a trial, the mildest first."""
+    """Return the changes that would start a trial, the mildest first."""
     return [_remedy(remedy) for remedy in reason.remedies[:MAX_REMEDIES]]
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:
     command = "\n".join(lines_of(remedy, NOTEBOOK))
-    if len(command) > MAX_SENTENCE:  # cut, it would be another one
+    if len(command) > MAX_SENTENCE:  # a shortened command would be another one
         command = ""
     return Remedy(
         id=remedy.id,
@@ -151,11 +153,11 @@ def _remedy(remedy: wire.Remedy) -> Remedy:
 
 
 def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> str:
-    """Return when a trial is expected to start and how sure that is, or why it is not known."""
+    """Return the expected start with its range and basis, or why it cannot be estimated."""
     if estimate is None:
         unknown = shortened(why_unknown, MAX_SENTENCE)
         return f"when it starts is not known: {unknown}" if unknown else ""
-    # In the next minutes, a time without seconds would be too coarse.
+    # `moment` leaves out seconds, which matter within the next minutes.
     write = clock if estimate.at - now < _SOON_S else partial(moment, now=now)
     at, earliest = write(estimate.at), write(estimate.earliest)
     latest = None if estimate.latest is None else write(estimate.latest)
@@ -168,13 +170,13 @@ def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> st
 
 
 class WaitingNews:
-    """Remembers the last reason, so that it is printed once."""
+    """Selects the reasons to print while an experiment is followed: each once."""
 
     def __init__(self) -> None:
-        self._told: Hashable = None
+        self._printed: Hashable = None
 
     def line(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> str:
-        """Return why no trial of the experiment runs, as a line; empty if that is no news."""
+        """Return a new reason as a line; empty if there is none."""
         reason = self.reason(experiment, reasons)
         if reason is None:
             return ""
@@ -182,31 +184,31 @@ class WaitingNews:
         return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
 
     def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
-        """Return the first of the reasons why its trials wait, if none runs and that is news."""
+        """Return why the first queued trial waits, if no trial runs and the reason is new."""
         states = {t.id: trial_status(t, experiment.state) for t in experiment.trials}
         waiting = [
             reason
             for id, reason in reasons.items()
-            if states.get(id) == "queued" and not _is_of_its_own(reason, experiment.id)
+            if states.get(id) == "queued" and not _waits_for_own_trials(reason, experiment.id)
         ]
         if not waiting or any(state in _HOLDING for state in states.values()):
-            self._told = None
+            self._printed = None
             return None
         [reason, *_] = waiting
-        if _gist(reason) == self._told:
+        if _identity(reason) == self._printed:
             return None
-        self._told = _gist(reason)
+        self._printed = _identity(reason)
         return reason
 
 
-def _is_of_its_own(reason: Reason, experiment_id: int) -> bool:
-    """Return whether a trial waits for trials of its own experiment alone, as in each search."""
+def _waits_for_own_trials(reason: Reason, experiment_id: int) -> bool:
+    """Return whether a trial waits only for trials of its own search, which is normal."""
     owners = {holder.experiment_id for holder in reason.holders}
     return owners == {experiment_id} and not (reason.ahead or reason.processes)
 
 
-def _gist(reason: Reason) -> Hashable:
-    """Return what distinguishes reasons: neither estimates nor positions in the queue."""
+def _identity(reason: Reason) -> Hashable:
+    """Return the parts of a reason that make it a new one: no estimates, no queue positions."""
     return (
         reason.cause,
         reason.slots,

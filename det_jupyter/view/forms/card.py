@@ -1,7 +1,7 @@
-"""The view as self-contained HTML: no script, no style sheet, no network.
+"""Formats the view as a card of self-contained HTML: no script, no style sheet, no network.
 
-A notebook shows it without a kernel, on GitHub, or where widgets do not work. Where styles and
-pictures are removed too, its tables still have everything. Text has the colour of the page.
+A notebook shows it without a kernel, on GitHub, or where widgets do not work. Its tables contain
+all data, in case styles and pictures are removed too. Text has the colour of the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A comparison as self-contained HTML, which a saved notebook keeps, and as lines of text."""
+"""Formats a comparison as self-contained HTML and as plain text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from det_jupyter.view.model.comparison import ComparisonState, Fact, Side, Table
 
 _TITLE = "font-weight:600;margin:10px 0 2px"
 _ADDED, _REMOVED = "#3f9b57", "#c9574f"
-_OPEN_LINES = 40  # differences of more lines are shown on demand
-_MAX_LINES = 60  # of differences in code, as text; `code_diff()` has all
-_WIDTH = 28  # of a column of text
+_OPEN_LINES = 40  # longer differences are folded
+_MAX_LINES = 60  # of code differences, in plain text; `code_diff()` returns all
+_WIDTH = 28  # of a column of plain text
 
 
 def comparison_html(state: ComparisonState) -> str:
+    """Return the comparison as a self-contained card."""
     more = state["more_metrics"]
     left_out = f"{count(len(more), 'more metric')}: {', '.join(more)}" if more else ""
     parts = [
@@ -70,7 +71,7 @@ def _code(state: ComparisonState) -> str:
 
 
 def _line(line: str) -> str:
-    """Return a line of a unified diff; its sign says the same as its colour."""
+    """Return a line of a unified diff as HTML, coloured by its sign."""
     color = {"+": _ADDED, "-": _REMOVED}.get(line[:1])
     is_file = line.startswith(("+++", "---"))
     text = escaped(line)
@@ -78,6 +79,7 @@ def _line(line: str) -> str:
 
 
 def comparison_text(state: ComparisonState) -> str:
+    """Return the comparison as plain text."""
     parts = [one_line(state["title"]), *map(one_line, state["notes"])]
     for table in state["tables"]:
         parts += ["", *_text_table(table, state["sides"])]
@@ -86,7 +88,7 @@ def comparison_text(state: ComparisonState) -> str:
 
 
 def _heading(side: Side) -> str:
-    """Return the heading of a column: the label, and the trial that stands for a search."""
+    """Return a column's heading: the label, and the trial that represents a search."""
     return f"{side['label']} ({side['note']})" if side["note"] else side["label"]
 
 

@@ -1,4 +1,4 @@
-"""Parts of self-contained HTML that the cards share: no script, no style sheet, no network."""
+"""Parts of self-contained HTML, which cards share: no script, no style sheet, no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHARTS = (
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
     "gap:12px 20px;margin:10px 0"
 )
-# A chart that is alone would have letters of twice the size.
+# Bounded, as a single chart would be enlarged to twice its size.
 _PICTURE = "width:100%;max-width:480px;height:auto;display:block"
 _TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit;text-align:right;white-space:nowrap"
 PRE = (
@@ -31,16 +31,17 @@ REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
 
 
 def escaped(text: str) -> str:
+    """Return text without control characters, escaped for HTML."""
     return escape(printable(text))
 
 
 def block(tag: str, text: str, style: str) -> str:
-    """Return an element around text, or nothing if there is none."""
+    """Return an element around a text; empty without a text."""
     return f'<{tag} style="{style}">{escaped(text)}</{tag}>' if text else ""
 
 
 def chart_grid(charts: Sequence[Chart], no_metrics: str = "") -> str:
-    """Return charts side by side, all to the same last step; else why there are none."""
+    """Return charts side by side, all up to the same step; `no_metrics` without charts."""
     if not charts:
         return block("p", no_metrics, QUIET)
     last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])
@@ -50,7 +51,7 @@ def chart_grid(charts: Sequence[Chart], no_metrics: str = "") -> str:
 
 def _chart(chart: Chart, last_step: int) -> str:
     legend = "".join(
-        f'<span style="margin-left:10px;display:inline-block">{_mark(series)} '
+        f'<span style="margin-left:10px;display:inline-block">{_marker(series)} '
         f"{escaped(series['label'])} {number(series['last'])}</span>"
         for series in chart["series"]
         if not series["is_faint"]
@@ -64,7 +65,7 @@ def _chart(chart: Chart, last_step: int) -> str:
     )
 
 
-def _mark(series: Series) -> str:
+def _marker(series: Series) -> str:
     shape = "●" if series["kind"] == "points" else ("╌" if is_dashed(series) else "━")
     return f'<span style="color:{color(series)}">{shape}</span>'
 
@@ -74,7 +75,7 @@ def details(title: str, body: str) -> str:
 
 
 def html_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table of cells that are HTML already; the first column reads from the left."""
+    """Return a table of cells in HTML; the first column is aligned to the left."""
 
     def line(tag: str, cells: list[str]) -> str:
         first, *rest = cells

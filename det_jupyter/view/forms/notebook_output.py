@@ -1,10 +1,10 @@
-"""The place of an experiment in a page: an element that holds its card.
+"""The outputs of a cell that shows an experiment, by MIME type.
 
-Alone it shows the card. What knows the experiment draws the live view into it
-(`labextension/src/page/places.ts`): a Jupyter server or, where it lacks our extension, a kernel.
-Elements of unknown names are removed from notebooks that are not trusted: there the card stays, or
-our extension finds the key in a form of its own. Comparisons have places too, which only their own
-kernel draws.
+The HTML is a `<det-experiment>` element, a *place*, around a static card. Without scripts it shows
+the card. The front end draws the live view into it (`labextension/src/page/places.ts`), fed by the
+Jupyter server or, where that lacks our extension, by a kernel. Untrusted notebooks lose elements
+of unknown names: there the card remains, or our extension finds the key in our own MIME type. A
+comparison has a place too, which only the kernel draws into.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ EXPERIMENT_MIME = "application/vnd.det-jupyter.experiment.v1+json"
 
 
 def kept_forms(state: ViewState) -> dict[str, Any]:
-    """Return the view in every form that a notebook keeps, by MIME type.
+    """Return the view in every form that a notebook stores, by MIME type.
 
-    Our own is for JupyterLab and Notebook 7 with our extension, which draws a place around the
-    HTML; other readers show the HTML.
+    JupyterLab and Notebook 7 with our extension use our own MIME type; others show the HTML.
     """
     key = place_key(state)
     return {
@@ -43,12 +42,12 @@ def kept_forms(state: ViewState) -> dict[str, Any]:
 
 
 def place_key(state: ViewState) -> str:
-    """Return what the experiment's places are named: no other one has it, of any master."""
+    """Return the key of the experiment's places, unique among all masters."""
     return f"{state['id']}@{state['created_at']}"
 
 
 def key_id(key: str) -> int:
-    """Return the number of the experiment whose places are named so; 0 if none can be."""
+    """Return the id of the experiment whose places have this key; 0 for an invalid key."""
     number = key.partition("@")[0]
     return int(number) if number.isascii() and number.isdigit() else 0
 

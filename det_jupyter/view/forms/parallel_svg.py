@@ -1,4 +1,4 @@
-"""Parallel coordinates as an SVG picture: an axis for each hyperparameter, a line for each trial.
+"""Draws parallel coordinates as SVG: an axis for each hyperparameter, a line for each trial.
 
 `labextension/src/search/parallel.ts` draws the same in the live view.
 """
@@ -17,15 +17,15 @@ from det_jupyter.view.model.search_state import Axis, Row, Search
 
 _WIDTH, _HEIGHT = 640, 220
 _SIDE, _TOP, _BOTTOM = 30, 26, 10
-# By rank, the worst first, as in the live view; the best are strongest.
+# Colour and opacity by quantile of the metric, the worst first; as in the live view.
 _RAMP = ((COLORS[0], 0.3), ("#5f8aa8", 0.3), ("#8a8a8a", 0.35), ("#b08050", 0.5), (COLORS[1], 1.0))
 _MAX_LABELS = 8
 _NAME_CHARACTER = 5.5  # width of one in a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """An axis of the picture: shares of its height run from 0 at the bottom to 1."""
+class _AxisLine:
+    """An axis of the picture; `share` maps a value to its height, from 0 at the bottom to 1."""
 
     name: str
     x: float
@@ -37,9 +37,10 @@ class _Line:
 
 
 def svg_parallel(search: Search, rows: Sequence[Row]) -> str:
-    """Return the picture of those trials that have a metric, which come best first.
+    """Return the picture of the trials with a metric; empty if no hyperparameter varies.
 
-    It is empty if no hyperparameter varies.
+    Args:
+        rows: The trials, best first.
     """
     rows = [row for row in rows if row["best"] is not None]
     if not search["axes"] or not rows:
@@ -60,16 +61,16 @@ def svg_parallel(search: Search, rows: Sequence[Row]) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{lines}{drawn_axes}</svg>'
 
 
-def _axes(search: Search, rows: Sequence[Row]) -> Iterator[_Line]:
+def _axes(search: Search, rows: Sequence[Row]) -> Iterator[_AxisLine]:
     stride = (_WIDTH - 2 * _SIDE) / len(search["axes"])
     for place, axis in enumerate(search["axes"]):
         share, marks = _scale(axis)
-        yield _Line(name=axis["name"], x=_SIDE + place * stride, share=share, marks=marks)
+        yield _AxisLine(name=axis["name"], x=_SIDE + place * stride, share=share, marks=marks)
     metrics = [row["best"] for row in rows if row["best"] is not None]
     smaller = search["smaller_is_better"]
     low, high = worth_drawing(metrics, smaller_is_better=smaller)
     upward = partial(share_of, low=low, high=high)
-    yield _Line(
+    yield _AxisLine(
         name=search["metric"],
         x=_WIDTH - _SIDE,
         share=(lambda value: 1 - upward(value)) if smaller else upward,
@@ -100,7 +101,7 @@ def _marks(low: float, high: float, *, is_whole: bool = False) -> list[tuple[flo
     return [(tick, tick_text(tick)) for tick in ticks(low, high, is_whole=is_whole)]
 
 
-def _path(axes: Sequence[_Line], values: Sequence[float | None]) -> str:
+def _path(axes: Sequence[_AxisLine], values: Sequence[float | None]) -> str:
     """Return a trial's line, with a gap where it has no value."""
     parts, is_down = [], False
     for axis, value in zip(axes, values, strict=True):
@@ -110,7 +111,7 @@ def _path(axes: Sequence[_Line], values: Sequence[float | None]) -> str:
     return "".join(parts)
 
 
-def _axis(axis: _Line, room: float) -> str:
+def _axis(axis: _AxisLine, room: float) -> str:
     longest = max(3, int(room / _NAME_CHARACTER) - 1)
     name = printable(axis.name)
     name = name if len(name) <= longest else name[: longest - 1] + "…"

@@ -1,4 +1,4 @@
-"""The view as lines of text, for terminals and for notebooks that run without a front end."""
+"""Formats the view as plain text, for terminals and notebooks that run without a front end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME_WIDTH = 40
 
 
 def render_plain(state: ViewState, reader: Reader = NOTEBOOK) -> str:
-    """Return the experiment in several lines of plain text; `reader` types what they name."""
+    """Return the experiment as several lines of text, with commands in the form of `reader`."""
     summary = one_line(text_lines.summary(state))
     text = [
         f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",

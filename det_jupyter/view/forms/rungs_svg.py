@@ -1,4 +1,4 @@
-"""The rungs of a search as an SVG picture: a column for each, a mark for each trial at it.
+"""Draws the rungs of a search as SVG: a column for each, with a mark for each trial at it.
 
 `labextension/src/search/rungs.ts` draws the same in the live view.
 """
@@ -17,7 +17,7 @@ from det_jupyter.view.model.status_looks import MARKS, Mark, Tone
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
 _GAP = 16  # between brackets
-_GOLDEN = 0.618034  # neighbours in order of creation are far apart
+_GOLDEN = 0.618034  # spreads consecutive ids over a column
 _COLORS: dict[Tone, str] = {
     "brand": COLORS[0],
     "good": COLORS[2],
@@ -28,7 +28,10 @@ _COLORS: dict[Tone, str] = {
 
 
 def trial_dots(row: Row) -> Iterator[tuple[int, Mark, float | None]]:
-    """Yield rung, mark and metric of each of a trial's marks; beyond its rungs, the newest."""
+    """Yield rung, mark and metric of each of a trial's marks.
+
+    The metric beyond the rungs it has reached is the latest one.
+    """
     for place, mark in enumerate(row["marks"]):
         if place < len(row["rungs"]):
             yield place, mark, row["rungs"][place]
@@ -37,9 +40,9 @@ def trial_dots(row: Row) -> Iterator[tuple[int, Mark, float | None]]:
 
 
 def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[float, float]:
-    """Return the range of all values but those far worse than most, which are drawn at its end.
+    """Return the range to draw: without values far worse than most, which are drawn at its end.
 
-    One trial that diverged would press all others into a line.
+    Otherwise one diverged trial would compress all others into a line.
     """
     low, high = min(values), max(values)
     ordered = sorted(values)
@@ -53,7 +56,7 @@ def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[
 
 
 def svg_rungs(search: Search) -> str:
-    """Return the picture; nothing if trials are not compared on the way."""
+    """Return the picture; empty if the search has no rungs."""
     if not search["brackets"]:
         return ""
     marks = [
@@ -73,13 +76,14 @@ def svg_rungs(search: Search) -> str:
 
 
 def rung_legend(search: Search) -> str:
+    """Return the legend of the marks that the picture contains, as HTML."""
     used = {mark for row in search["rows"] if row["bracket"] is not None for mark in row["marks"]}
     return "".join(_key(mark) for mark in MARKS if mark in used)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where rungs and metrics lie in the picture; better is higher."""
+    """Maps rungs and metrics to coordinates of the picture; better is higher."""
 
     low: float
     high: float
@@ -139,7 +143,7 @@ class _Frame:
 
 
 def rung_sentences(search: Search) -> list[str]:
-    """Return a sentence for each bracket: how many trials reached each rung, and were promoted."""
+    """Return a sentence per bracket: how many trials reached each rung, and were promoted."""
     sentences = []
     for place, bracket in enumerate(search["brackets"], start=1):
         rungs = [

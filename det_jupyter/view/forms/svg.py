@@ -1,7 +1,7 @@
-"""A chart as an SVG picture: no script, no style sheet, readable on white and on black.
+"""Draws a chart as an SVG picture without script and style sheet, for light and dark pages.
 
-All colours are of middling lightness, and curves differ by dashes and dots too. In a page it is an
-image (`as_image`): notebooks that are not trusted lose elements of SVG, but keep images.
+All colours have medium lightness, and curves differ by dashes and dots too. The picture is
+embedded as an image (`as_image`): untrusted notebooks lose SVG elements but keep images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
 _WIDTH, _HEIGHT = 320, 150
 _RIGHT, _TOP, _BOTTOM = 10, 8, 18
 _INK = "#777"  # on white as on black
-_SAFE = " =/,;'()*.-+"  # besides letters and digits; with a colon it would look like an address
+_SAFE = (
+    " =/,;'()*.-+"  # not quoted, besides letters and digits; a colon would look like a URL scheme
+)
 _CHARACTER = 5.2  # width of a digit in the axis font
 _DENSE = 40  # more dots than this would run into each other
 _HUGE = 8e307  # beyond, differences overflow
@@ -30,7 +32,7 @@ Point = tuple[float, float]
 
 
 def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:block") -> str:
-    """Return a picture as an `<img>` that holds it, which fetches nothing."""
+    """Return a picture as an `<img>` with a data URL."""
     root = f"<svg xmlns='http://www.w3.org/2000/svg' color='{_INK}' font-family='sans-serif' "
     drawn = svg.replace("<svg ", root, 1).replace('"', "'")
     source = f"data:image/svg+xml,{quote(drawn, safe=_SAFE)}"
@@ -38,7 +40,7 @@ def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:bl
 
 
 def color(series: Series) -> str:
-    """Return the colour of a curve; a faint one is a shade of the page's text."""
+    """Return the colour of a curve; that of the page's text for a faint one."""
     if series["is_faint"]:
         return "currentColor"
     return COLORS[series["look"] % len(COLORS)]
@@ -49,7 +51,7 @@ def is_dashed(series: Series) -> bool:
 
 
 def svg_chart(chart: Chart, last_step: int) -> str:
-    """Return the chart from step 0 to `last_step`; nothing if it has no finite value."""
+    """Return the chart from step 0 to `last_step`; empty if it has no finite value."""
     finite = [v for one in chart["series"] for v in one["values"] if v is not None]
     if not finite:
         return ""
@@ -63,20 +65,20 @@ def svg_chart(chart: Chart, last_step: int) -> str:
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
-    """Return a range with a margin; a flat curve lies in its middle."""
+    """Return a range with a margin on both sides, also if it has no width."""
     pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
     return max(low - pad, -_HUGE), min(high + pad, _HUGE)
 
 
 def share_of(value: float, low: float, high: float) -> float:
-    """Return where a value is in a range, from 0 to 1; the middle if the range has no width."""
+    """Return the position of a value in a range, from 0 to 1; 0.5 if the range has no width."""
     half = high / 2 - low / 2  # halved so that huge differences do not overflow
     return min(1.0, max(0.0, (value / 2 - low / 2) / half)) if half > 0 else 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where steps and values lie in the picture."""
+    """Maps steps and values to coordinates of the picture."""
 
     last_step: int
     low: float
@@ -84,7 +86,7 @@ class _Frame:
 
     @property
     def left(self) -> float:
-        """The room that the longest number of the axis needs."""
+        """The left edge of the plot, after the longest label of the axis."""
         longest = max((len(tick_text(tick)) for tick in ticks(self.low, self.high)), default=0)
         return 9 + _CHARACTER * longest
 
@@ -113,10 +115,10 @@ class _Frame:
 
 
 def ticks(low: float, high: float, *, is_whole: bool = False) -> list[float]:
-    """Return a few round numbers in the range, or none if floats are too coarse for that.
+    """Return a few round numbers in the range; none if floats cannot resolve it.
 
     Args:
-        is_whole: Only whole numbers are values.
+        is_whole: Whether the values are integers.
     """
     rough = max(high / 4 - low / 4, 1.0 if is_whole and low < high else 0.0)
     if not rough > 1e-300:
@@ -154,14 +156,16 @@ def _curve(points: Sequence[Point | None], series: Series) -> str:
     ]
     dots = [point for piece in pieces for point in piece]
     if series["kind"] == "line" or series["is_faint"] or len(dots) > _DENSE:
-        dots = [piece[0] for piece in pieces if len(piece) == 1]  # else they would not be seen
+        dots = [
+            piece[0] for piece in pieces if len(piece) == 1
+        ]  # isolated points, of which a line shows nothing
     dot = f'r="{radius}" fill="{color(series)}" opacity="{opacity:g}"'
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}/>' for x, y in dots]
     return "".join(parts)
 
 
 def _pieces(points: Sequence[Point | None]) -> list[list[Point]]:
-    """Return the stretches between gaps."""
+    """Return the runs of points between gaps."""
     pieces: list[list[Point]] = [[]]
     for point in points:
         if point is None:

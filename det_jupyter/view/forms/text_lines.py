@@ -1,4 +1,4 @@
-"""The sentences that the static card and the plain text share."""
+"""Lines of text that the static card and the plain text share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from det_jupyter.view.model.view_state import ViewState
 
 METRIC_HEAD = ["metric", "last", "lowest", "highest"]
 MAX_BEST = 10
-MAX_KEPT = 500  # trials of a search that the static card has
+MAX_KEPT = 500  # trials of a search in the static card
 
 
 def summary(state: ViewState) -> str:
-    """Return the line under the progress bar: step or trials, time gone, time to go."""
+    """Return the line under the progress bar: steps or trials, elapsed and remaining time."""
     elapsed_s = state["held_s"] + seconds_since(state["held_since"], state["as_of"])
     parts = [*state["summary"], f"{duration(elapsed_s)} elapsed"]
     if state["eta_s"] is not None:
@@ -31,7 +31,7 @@ def summary(state: ViewState) -> str:
 def trial_rows(
     search: Search, first: int = 0, last: int = MAX_BEST
 ) -> tuple[list[str], list[list[str]]]:
-    """Return trials as a table: its head, and a line for each from place `first` up to `last`."""
+    """Return the header of a table of trials, best first, and its rows `first` to `last`."""
     has_rungs = bool(search["brackets"])
     head = ["trial", "state", *(["rung"] if has_rungs else []), search["metric"], "steps"]
     lines = [
@@ -49,7 +49,7 @@ def trial_rows(
 
 
 def left_out_note(search: Search, most: int = MAX_BEST) -> str:
-    """Return how many trials the tables leave out, or nothing."""
+    """Return a note if tables leave out trials, else an empty string."""
     num_trials = len(search["rows"])
     return f"the best {most} of {num_trials} trials" if num_trials > most else ""
 
@@ -69,7 +69,7 @@ def remark_lines(search: Search) -> list[str]:
 
 
 def trial_title(trial: Trial) -> str:
-    """Return one line about a trial and the ranks it has."""
+    """Return one line with a trial's state, ranks, start time and restarts."""
     parts = [f"trial {trial['id']}: {trial['status_word'].lower()}"]
     if trial["ranks"]:
         backend = f" ({trial['backend']})" if trial["backend"] else ""
@@ -82,13 +82,13 @@ def trial_title(trial: Trial) -> str:
 
 
 def slots_line(state: ViewState) -> str:
-    """Return what all slots do, while a trial waits for some; else nothing."""
+    """Return the summary of all slots while a trial waits; else an empty string."""
     cluster = state["cluster"]
     return cluster["summary"] if cluster is not None and cluster["is_waiting"] else ""
 
 
 def failure_title(failure: Failure) -> str:
-    """Return where a failure happened, and whether it ended the trial."""
+    """Return the rank and exit code of a failure, and whether the trial continues."""
     rank = "" if failure["rank"] is None else f" on rank {failure['rank']}"
     code = "" if failure["exit_code"] is None else f" (exit code {failure['exit_code']})"
     again = "; the trial goes on in another run" if failure["again"] else ""
@@ -96,14 +96,14 @@ def failure_title(failure: Failure) -> str:
 
 
 def logs_line(experiment_id: int, trial: Trial, reader: Reader) -> str:
-    """Return what the reader types for what a failed trial printed."""
+    """Return the command that shows the output of a failed trial's rank."""
     failure = trial["failure"]
     rank = "" if failure is None or failure["rank"] is None else f" --rank {failure['rank']}"
     return f"{reader.experiment} logs {experiment_id} --trial {trial['id']}{rank}"
 
 
 def checkpoints_line(checkpoints: Checkpoints) -> str:
-    """Return what was saved and the best metric so far, or nothing if there is neither."""
+    """Return the checkpoints and the best metric so far; empty if there is neither."""
     parts = []
     if checkpoints["count"]:
         saved = f"{count(checkpoints['count'], 'checkpoint')}, {size(checkpoints['size_bytes'])}"
@@ -129,14 +129,14 @@ def metric_rows(state: ViewState) -> list[list[str]]:
 
 
 def left_out(state: ViewState) -> str:
-    """Return which metrics there was no room for, or nothing."""
+    """Return the names of metrics without a chart; empty if there are none."""
     names = state["more_metrics"]
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"{count(len(names), 'more metric')} not shown: {shown}" if names else ""
 
 
 def importance_line(search: Search) -> str:
-    """Return the importance of the hyperparameters, or why there is none; else nothing."""
+    """Return the importance of the hyperparameters, or why there is none; empty if not fetched."""
     found = search["importance"]
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""A verdict as text and as HTML: its sentence, a bar of how the time is divided, what to try."""
+"""Formats a verdict as text and as HTML: sentence, shares of the time, evidence, advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH, _BAR, _ROW = 640, 18, 16
 _LETTER = 5.6  # width in the legend's font
 _SWATCH = 14
 _RED, _GREY = "#d9534f", "#888"
-# Colour and hatching: each kind can be told apart without colours.
+# Colour and hatching, so that kinds differ without colours too.
 _LOOKS: dict[VerdictKind, tuple[str, str]] = {
     "compute": (COLORS[2], ""),
     "input": (COLORS[0], "M0 6L6 0"),
@@ -27,7 +27,7 @@ _LOOKS: dict[VerdictKind, tuple[str, str]] = {
     "residual": (_GREY, "M0 3H6M3 0V6"),
 }
 _SIGNS: dict[VerdictKind, str] = {"healthy": "✔", "unknown": "…", "compute": "▶", "memory": "▲"}
-_SMALLEST = 0.005
+_MIN_SHARE = 0.005  # smaller shares are not shown
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
@@ -42,15 +42,16 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def shares_text(shares: Sequence[TimeShare]) -> str:
-    """Return how the time is divided, the largest share first."""
-    ordered = sorted(_seen(shares), key=lambda one: -one["share"])
+    """Return the shares of the time, the largest first, as one line."""
+    ordered = sorted(_visible(shares), key=lambda one: -one["share"])
     return ", ".join(f"{one['word']} {_percent(one['share'])}" for one in ordered)
 
 
 def verdict_html(verdict: Verdict) -> str:
+    """Return a verdict as HTML, with its details folded."""
     sign = _SIGNS.get(verdict["kind"], "◆")
     bar = svg_shares(verdict["shares"])
-    rows = [[escaped(one["word"]), _percent(one["share"])] for one in _seen(verdict["shares"])]
+    rows = [[escaped(one["word"]), _percent(one["share"])] for one in _visible(verdict["shares"])]
     seen = [line for cause in verdict["causes"] for line in cause["evidence"]]
     more = (
         (html_table(["the time goes to", "share"], rows) if rows else "")
@@ -82,14 +83,14 @@ _STYLE = f"width:100%;max-width:{_WIDTH}px;height:auto;display:block;margin:4px 
 
 
 def svg_shares(shares: Sequence[TimeShare]) -> str:
-    """Return a bar of how the time is divided, with its legend; nothing if that is not known."""
-    seen = _seen(shares)
-    if not seen:
+    """Return a stacked bar of the shares with its legend, as SVG; empty without shares."""
+    visible = _visible(shares)
+    if not visible:
         return ""
-    total = sum(one["share"] for one in seen)
+    total = sum(one["share"] for one in visible)
     patterns, bar, legend = [], [], []
     at, x, row = 0.0, 0.0, 0
-    for one in seen:
+    for one in visible:
         color, hatching = _LOOKS[one["kind"]]
         width = _WIDTH * one["share"] / total
         words = f"{one['word']} {_percent(one['share'])}"
@@ -124,8 +125,8 @@ def _rect(kind: VerdictKind, x: float, y: float, width: float, height: float) ->
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="url(#{kind})"/>'
 
 
-def _seen(shares: Sequence[TimeShare]) -> list[TimeShare]:
-    return [one for one in shares if one["share"] >= _SMALLEST and one["kind"] in _LOOKS]
+def _visible(shares: Sequence[TimeShare]) -> list[TimeShare]:
+    return [one for one in shares if one["share"] >= _MIN_SHARE and one["kind"] in _LOOKS]
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Writes states and answers as TypeScript: a class is an interface, a set of words a type.
+"""Generates TypeScript's types of view states and answers from the Python classes.
 
 python -m det_jupyter.view.model state > labextension/src/model/state.ts
 python -m det_jupyter.view.model answers > labextension/src/model/answers.ts
@@ -89,7 +89,7 @@ _CONSTANTS: Mapping[str, object] = {
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }
 
-# What pages ask for, and the fields that are of use to them, if not all.
+# The answers that pages get, and the fields they use, if not all.
 _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     Handshake: None,
     Hello: None,
@@ -111,7 +111,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
 
 
 def state_module() -> str:
-    """Return the module of the states that pages are drawn from."""
+    """Return the TypeScript module of view states."""
     head = _HEAD.format(about=_STATE, name="state")
     words = [f"export type {name} = {_literal(hint)};\n" for hint, name in _NAMED.items()]
     classes = [
@@ -124,7 +124,7 @@ def state_module() -> str:
 
 
 def answers_module() -> str:
-    """Return the module of the answers that pages get."""
+    """Return the TypeScript module of answers."""
     classes: dict[type, Iterable[str] | None] = {}
     for cls, names in _ANSWERED.items():
         if names is None:
@@ -135,7 +135,7 @@ def answers_module() -> str:
 
 
 def _classes_in(hint: Any) -> Iterator[type]:
-    """Yield the messages that a hint is made of, those that are parts of others first."""
+    """Yield the message classes in a type hint, parts before those that contain them."""
     parts = _hints(hint).values() if _is_class(hint) else get_args(hint)
     for part in parts:
         yield from _classes_in(part)
@@ -144,7 +144,7 @@ def _classes_in(hint: Any) -> Iterator[type]:
 
 
 def interface(cls: type, names: Iterable[str] | None = None) -> str:
-    """Return a class as an interface: `Row` becomes `IRow`; only with these fields, if given."""
+    """Return a class as an interface (`Row` becomes `IRow`), with all fields or only `names`."""
     hints = _hints(cls)
     names = hints if names is None else names
     fields = [f"  {name}: {_type(hints[name])};\n" for name in names]

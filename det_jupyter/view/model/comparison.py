@@ -1,4 +1,4 @@
-"""The JSON that a comparison of experiments, or of trials of one search, is drawn from."""
+"""The JSON of a comparison of experiments, or of trials of one search."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from det_jupyter.view.model.trial_state import Chart
 
 
 class Side(TypedDict):
-    """One of those compared: the number of an experiment, or of a trial.
+    """A compared experiment or trial, by its id.
 
-    `look` is that of its curves, whose `trial_id` is this `id`. `note` says which trial stands
-    for a search; empty for an experiment of one trial.
+    `look` is that of its curves, whose `trial_id` is this `id`. `note` names the trial that
+    represents a search; empty for an experiment of one trial.
     """
 
     id: int
@@ -24,7 +24,7 @@ class Side(TypedDict):
 
 
 class Fact(TypedDict):
-    """A line of a table: a text for each side, and which of them are the best."""
+    """A row of a table: a text for each side, and the indices of the best ones."""
 
     name: str
     values: list[str]
@@ -32,7 +32,7 @@ class Fact(TypedDict):
 
 
 class Table(TypedDict):
-    """Facts under a title; `empty` is the sentence in place of a table without facts."""
+    """Rows under a title; `empty` is shown instead of a table without rows."""
 
     title: str
     facts: list[Fact]
@@ -40,7 +40,7 @@ class Table(TypedDict):
 
 
 class CodeDifference(TypedDict):
-    """What differs in one cell or module between the first side and another, as unified diff."""
+    """The difference of a cell or module between the first side and another, as unified diff."""
 
     name: str
     side: int
@@ -48,7 +48,7 @@ class CodeDifference(TypedDict):
 
 
 class ComparisonState(TypedDict):
-    """Everything that a comparison shows; `notes` are sentences on what is compared."""
+    """The state of a comparison; `notes` are sentences on how it was made."""
 
     title: str
     as_of: float

@@ -1,4 +1,4 @@
-"""The search of an experiment of many trials: its axes, brackets, and a row for each trial."""
+"""The JSON of a search: its axes, brackets, and a row for each trial."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from det_jupyter.view.model.trial_state import Chart, Trial, TrialStatus
 
 
 class Axis(TypedDict):
-    """A hyperparameter that varies: `optimizer.lr`, and the values it may have.
+    """A hyperparameter that varies, such as `optimizer.lr`, and its range.
 
-    Of a category, values are places in `labels`. Else they are numbers from `low` to `high`,
-    `is_whole` when there is nothing between two integers.
+    On the scale "category", values are indices of `labels`. Else they are numbers from `low` to
+    `high`, integers if `is_whole`.
     """
 
     name: str
@@ -25,15 +25,15 @@ class Axis(TypedDict):
 
 
 class Row(TrialStatus):
-    """One trial among many: a row of the table, a line and dots in the pictures.
+    """One trial of a search: a row of the table, a line and dots in the pictures.
 
     Args:
-        bracket: Its place in the search's brackets.
-        rungs: The searcher's metric at each rung it has reached, None where there was none.
-        aim: The rung that it trains to, or trained to last; beyond `rungs` if it fell short.
-        marks: How it stands at each rung it has reached, then at `aim` if that is beyond them.
-        best: The searcher's metric, None if it has none yet.
-        values: Its place on each of the search's axes, None where it has no such hyperparameter.
+        bracket: The index of its bracket.
+        rungs: The searcher's metric at each rung it has reached, None where it was missing.
+        aim: The rung that it trains to, or trained to last, whether it reached it or not.
+        marks: Its mark at each rung it has reached, then at `aim` if that is beyond them.
+        best: The best value of the searcher's metric, None before the first.
+        values: Its value on each of the search's axes, None where it lacks the hyperparameter.
         metrics: The last value of each of the search's other metrics, None where it has none.
     """
 
@@ -82,7 +82,7 @@ class Remark(TypedDict):
 
 
 class Counts(TypedDict):
-    """How many trials are in each state; every trial counts once."""
+    """The number of trials in each state; every trial is counted once."""
 
     done: int
     running: int
@@ -93,7 +93,7 @@ class Counts(TypedDict):
 
 
 class Chosen(TypedDict):
-    """The trial that the reader has chosen, in full."""
+    """The details of the trial that the user has chosen."""
 
     trial: Trial
     charts: list[Chart]
@@ -102,16 +102,16 @@ class Chosen(TypedDict):
 
 
 class Share(TypedDict):
-    """The part of a hyperparameter in all the importance there is, from 0 to 1."""
+    """The share of a hyperparameter in the sum of all importances, from 0 to 1."""
 
     name: str
     share: float
 
 
 class Importance(TypedDict):
-    """How much each hyperparameter sets the best trials apart; the largest share comes first.
+    """The importance of each hyperparameter for reaching the best values; the largest first.
 
-    `sentence` says how many trials are compared, or why there are no shares.
+    `sentence` has the number of compared trials, or why there are no shares.
     """
 
     shares: list[Share]
@@ -122,11 +122,11 @@ class Search(TypedDict):
     """An experiment of many trials.
 
     `metrics` names the metrics besides the searcher's, of which rows have the last values.
-    `importance` is None while it is not known.
+    `importance` is None before it is fetched.
 
-    `rows` has all trials, in the order they were created. `brackets` is empty where trials are
-    not compared on the way. `num_more_remarks` tells how many `remarks` were left out. `wait` is
-    None while a trial holds slots.
+    `rows` has all trials in the order of their creation. `brackets` is empty for a search without
+    rungs. `num_more_remarks` is the number of remarks left out. `wait` is None while a trial holds
+    slots.
     """
 
     searcher: str

@@ -1,7 +1,4 @@
-"""What JupyterLab's sidebar, status bar and Running panel are drawn from.
-
-The front end's `labextension/src/model/state.ts` has these, too.
-"""
+"""The JSON of JupyterLab's sidebar, status bar and Running panel."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from det_jupyter.view.model.view_state import ViewState
 
 
 class ExperimentLine(ListedExperiment):
-    """An experiment in the sidebar's lists; long texts are cut.
+    """An experiment in the sidebar's lists; long texts are shortened.
 
     Args:
-        key: The name of its places in a page (view/forms/notebook_output.py).
-        queue_place: How many trials are ahead of its first one in the queue; None: not known.
+        key: The key of its places in a page (view/forms/notebook_output.py).
+        queue_place: The number of trials before its first one in the queue; None if not fetched.
         wait: Why its first waiting trial waits, a sentence; empty if none waits.
-        remedies: What would start it.
-        actions: Its buttons; none if it is over.
+        remedies: Changes that would start it.
+        actions: Its buttons; none after its end.
     """
 
     key: str
@@ -35,7 +32,7 @@ class ExperimentLine(ListedExperiment):
 
 
 class ExperimentNews(TypedDict):
-    """All experiments (`is_whole`), or those that have changed since the news before."""
+    """All experiments (`is_whole`), or those that have changed since the last news."""
 
     is_whole: bool
     rows: list[ExperimentLine]
@@ -43,7 +40,7 @@ class ExperimentNews(TypedDict):
 
 
 class SlotLine(TypedDict):
-    """A slot: who is on it. `experiment_id` and the others are None if none of ours is."""
+    """A slot and its occupant; `experiment_id` and the others are None if no trial holds it."""
 
     id: int
     device: str
@@ -56,7 +53,7 @@ class SlotLine(TypedDict):
 
 
 class AgentLine(TypedDict):
-    """A computer and its slots. `note` is what is unusual about it."""
+    """A computer and its slots. `note` has its unusual facts."""
 
     id: str
     hostname: str
@@ -67,7 +64,7 @@ class AgentLine(TypedDict):
 
 
 class ClusterNews(TypedDict):
-    """All slots, and the numbers of the status bar: of experiments, and of slots that train."""
+    """All slots, and the status bar's numbers of experiments and of slots in use."""
 
     agents: list[AgentLine]
     summary: str
@@ -78,7 +75,7 @@ class ClusterNews(TypedDict):
 
 
 class Usage(TypedDict):
-    """What an agent's devices did, newest last: one column per metric, None where it is missing.
+    """Samples of an agent's devices, newest last: one column per metric, None for missing values.
 
     Args:
         at: UTC seconds.
@@ -86,8 +83,8 @@ class Usage(TypedDict):
         memory_used: For each slot: bytes.
         memory_total: For each slot: bytes, one number.
         cpu: Percent of all cores.
-        missing: For each slot: why numbers are missing; empty if none are.
-        dropped: How many samples before these were left out, as the page was slow.
+        missing: For each slot: why values are missing; empty if none are.
+        dropped: The number of samples before these that were dropped for a slow page.
     """
 
     agent_id: str
@@ -102,15 +99,15 @@ class Usage(TypedDict):
 
 
 class UsageNews(TypedDict):
-    """The samples since the news before, of each agent."""
+    """The samples of each agent since the last news."""
 
     agents: list[Usage]
 
 
 class ViewNews(TypedDict):
-    """A ViewState in parts, as answers/state_parts.py explains them.
+    """A ViewState in the parts that answers/state_parts.py describes.
 
-    `rows` is None if they are those of the news before.
+    `rows` is None if they are those of the last news.
     """
 
     shown: ViewState
@@ -120,7 +117,7 @@ class ViewNews(TypedDict):
 
 
 class RankLine(Rank):
-    """A rank that runs; `has_kernel` when a console can be opened on it."""
+    """A running rank; `has_kernel` if a console can be opened on it."""
 
     agent_id: str
     has_kernel: bool

@@ -1,14 +1,14 @@
-"""The part of a view's state about slots and queue, and why a trial waits.
+"""The part of a view's state about slots, queue and reasons for waiting.
 
-It is the same for as long as nothing happens: times in it are moments, not spans, so that it is
-sent again only when something has changed.
+Times in it are absolute, not durations, so that it changes, and is sent again, only when something
+has happened.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from typing_extensions import TypedDict  # pydantic's fields take no other before Python 3.12
+from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
 
 SlotState = Literal["free", "used", "leaving", "occupied", "disabled"]
 
@@ -18,9 +18,9 @@ class SlotBar(TypedDict):
 
     Args:
         id: Its number on its agent.
-        is_own: Whether the experiment that is shown has it.
-        who: Who is on it, in a word or two; else what it is: `free`, `disabled`.
-        facts: Everything that is known of it, each a few words.
+        is_own: Whether the viewed experiment holds it.
+        who: Its occupant in a few words, or its state: `free`, `disabled`.
+        facts: All facts of it, each a few words.
     """
 
     id: int
@@ -31,7 +31,7 @@ class SlotBar(TypedDict):
 
 
 class AgentBars(TypedDict):
-    """An agent's slots. `note` is what is unusual about it; `more` counts slots left out."""
+    """An agent's slots. `note` has its unusual facts; `more` counts slots left out."""
 
     id: str
     is_connected: bool
@@ -41,7 +41,7 @@ class AgentBars(TypedDict):
 
 
 class PoolBars(TypedDict):
-    """A pool's agents. `rules` says how it decides; `more` counts agents left out."""
+    """A pool's agents. `rules` is its scheduling policy; `more` counts agents left out."""
 
     name: str
     rules: str
@@ -51,12 +51,12 @@ class PoolBars(TypedDict):
 
 
 class Remedy(TypedDict):
-    """What would start a waiting trial.
+    """A change that would start a waiting trial.
 
     Args:
-        id: What its button asks for.
-        command: What to type for it; empty if there is nothing to type.
-        button: What the button says that does the same; empty if there is none.
+        id: The command that its button sends.
+        command: The line to type for it; empty if there is none.
+        button: The label of its button; empty if there is none.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Remedy(TypedDict):
 
 
 class Wait(TypedDict):
-    """Why a trial of this experiment waits, what would start it, and when that is expected."""
+    """Why a trial of this experiment waits, when it is expected to start, and remedies."""
 
     trial_id: int
     sentence: str
@@ -91,10 +91,10 @@ class Cluster(TypedDict):
     """Slots and queue.
 
     Args:
-        summary: All of it in one line: `8 slots: 6 used, 2 free · 3 waiting`.
+        summary: All slots and the queue in one line: `8 slots: 6 used, 2 free · 3 waiting`.
         is_waiting: Whether a trial of this experiment waits for slots.
-        queue: In order, pool by pool: its front, and trials of this experiment further back.
-        num_waiting: All that wait, shown in `queue` or not.
+        queue: By pool and position: the front, and trials of this experiment further back.
+        num_waiting: All waiting trials, whether in `queue` or not.
     """
 
     summary: str

@@ -1,10 +1,10 @@
-"""How states of experiments and trials look, and what can be asked for in them."""
+"""Marks and colours of states of experiments and trials, and the buttons for them."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-from typing_extensions import TypedDict  # pydantic's fields take no other before Python 3.12
+from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
 
 from det_jupyter.contract.messages.status import ENDED, STATUS_WORDS, Status
 
@@ -16,7 +16,7 @@ Tone = Literal["brand", "good", "warn", "bad", "text"]
 
 
 class MarkLook(TypedDict):
-    """How a mark looks: a path in SVG's relative commands, about 8 by 8 around its place."""
+    """A mark's word, shape and tone; `path` is SVG's relative commands, 8 by 8, centred."""
 
     word: str
     path: str
@@ -28,7 +28,7 @@ def _look(word: str, tone: Tone, path: str, *, is_filled: bool = False) -> MarkL
     return MarkLook(word=word, path=path, is_filled=is_filled, tone=tone)
 
 
-# In the order of legends; told apart by shape alone, too.
+# In the order of legends; the shapes alone are distinct.
 MARKS: dict[Mark, MarkLook] = {
     "promoted": _look("promoted", "brand", "m0-4l4 7h-8z", is_filled=True),
     "finished": _look("trained to the end", "good", "m0-4l4 4l-4 4l-4-4z", is_filled=True),
@@ -41,7 +41,7 @@ MARKS: dict[Mark, MarkLook] = {
 
 
 class Action(TypedDict):
-    """A button: what it asks for, whether that is possible now, and why (or what it does)."""
+    """A button; `why` is the reason if it is disabled, else its effect."""
 
     verb: Verb
     label: str

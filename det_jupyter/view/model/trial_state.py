@@ -1,4 +1,4 @@
-"""One trial and what comes from its training: curves, failures, traces, checkpoints."""
+"""The JSON of one trial: its ranks, curves, failure, traces and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from det_jupyter.view.model.verdict_state import Verdict
 class Series(TypedDict):
     """One curve: parallel lists, a value None where it was not a finite number.
 
-    Curves with the same `look` look alike in all charts: there are four colours, and from 4 on
-    the curve is dashed. Those that `is_faint` have no look of their own: they are the background
-    that the others are seen against.
-    `last` is None when the newest value was not finite; `lowest` and `highest` are of the whole
-    curve, of which `steps` and `values` may be a sample. `seconds` has the time of each point,
-    since the trial's first report. `steps_per_epoch` is None when the configuration does not say
-    how long an epoch is.
+    Curves with the same `look` have the same colour in all charts: there are four colours, and
+    from 4 on the curve is dashed. Curves with `is_faint` are drawn in the background, without a
+    look of their own. `last` is None if the newest value was not finite; `lowest` and `highest`
+    are of the whole curve, of which `steps` and `values` may be a sample. `seconds` is the time of
+    each point since the trial's first report. `steps_per_epoch` is None if the configuration does
+    not define an epoch.
     """
 
     trial_id: int
@@ -54,7 +53,7 @@ class Rank(TypedDict):
 
 
 class Failure(TypedDict):
-    """Why a run ended; `again` when the trial went on to another run."""
+    """Why a run ended; `again` if the trial continued in another run."""
 
     rank: int | None
     exit_code: int | None
@@ -67,7 +66,7 @@ class Failure(TypedDict):
 class Change(TypedDict):
     """A change of a running trial: `lr 0.1 → 0.05`.
 
-    `steps_completed` is None until it takes effect; `error` says why it was refused.
+    `steps_completed` is None until it takes effect; `error` is why it was refused.
     """
 
     id: int
@@ -78,7 +77,7 @@ class Change(TypedDict):
 
 
 class Trace(TypedDict):
-    """A trace of torch.profiler, of one rank; `text` says what is in it, or why there is none."""
+    """A trace of torch.profiler, of one rank; `text` describes it, or why there is none."""
 
     trial_id: int
     rank: int
@@ -88,7 +87,7 @@ class Trace(TypedDict):
 
 
 class TrialStatus(TypedDict):
-    """What is shown of every trial."""
+    """The fields that every description of a trial has."""
 
     id: int
     status: Status
@@ -97,10 +96,10 @@ class TrialStatus(TypedDict):
 
 
 class Trial(TrialStatus):
-    """One trial; `first_step_s` counts from the start.
+    """One trial; `first_step_s` is the time from its start to the first step.
 
-    `makes_room` is a sentence or empty: for which experiment it was asked to leave. `verdict` is
-    None until a run has reported where its time goes.
+    `makes_room` is a sentence on the experiment for which it is being preempted, or empty.
+    `verdict` is None until a run has reported its timings.
     """
 
     progress: float
@@ -118,7 +117,7 @@ class Trial(TrialStatus):
 
 
 class Checkpoints(TypedDict):
-    """What was saved, and the best value of the searcher's metric so far."""
+    """The number and size of checkpoints, and the best value of the searcher's metric so far."""
 
     count: int
     size_bytes: int

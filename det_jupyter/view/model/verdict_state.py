@@ -1,4 +1,4 @@
-"""The JSON that a verdict is drawn from: what limits a trial, and where its time goes."""
+"""The JSON of a verdict: what limits a trial's speed, and the shares of its time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are dr
 }
 
 
-# Others say that time is lost.
+# Other verdicts have "warn", as time can be gained.
 _TONES: dict[VerdictKind, Tone] = {"healthy": "good", "compute": "text", "unknown": "text"}
 
 
 def verdict_tone(kind: VerdictKind) -> Tone:
-    """Return how a verdict looks: as an alarm only where there is something to gain."""
+    """Return the tone of a verdict: "warn" only where time can be gained."""
     return _TONES.get(kind, "warn")
 
 
 class TimeShare(TypedDict):
-    """How much of the time something took, from 0 to 1; `word` is for people."""
+    """The share of the time that something took, from 0 to 1; `word` is its label."""
 
     kind: VerdictKind
     word: str
@@ -41,7 +41,7 @@ class TimeShare(TypedDict):
 
 
 class Cause(TypedDict):
-    """One cause of a verdict; `rank` is None where it is not one rank's."""
+    """One cause of a verdict; `rank` is None if it concerns all ranks."""
 
     kind: VerdictKind
     word: str
@@ -52,10 +52,10 @@ class Cause(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What limits a trial: a sentence, what it is based on, and how the time is divided.
+    """What limits a trial's speed: a sentence, causes with evidence, and shares of the time.
 
-    `causes` has the one that names the verdict first. `shares` sum to 1, in the order of
-    VERDICT_WORDS.
+    `causes` begins with the one that the verdict is named after. `shares` sum to 1, in the order
+    of VERDICT_WORDS.
     """
 
     kind: VerdictKind

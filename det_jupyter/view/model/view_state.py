@@ -1,9 +1,9 @@
-"""The JSON that one view of an experiment is drawn from.
+"""The JSON of the view of one experiment.
 
-The front end's `labextension/src/model/state.ts` is generated from the classes of this folder
-(`__main__.py`). Everything is text, numbers, booleans, lists and None, so that any transport can
-carry it. Times are UTC seconds since the epoch. States and reasons are put into words here, so
-that the live view, the static card and the plain text say the same.
+`labextension/src/model/state.ts` is generated from the classes of this folder (`__main__.py`).
+All values are text, numbers, booleans, lists and None, so that any transport can carry them. Times
+are UTC seconds since the epoch. The state contains texts of states and reasons, so that the live
+view, the static card and the plain text are the same.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Captured(TypedDict):
 
 
 class ViewState(TypedDict):
-    """Everything the view of one experiment shows.
+    """The state of the view of one experiment.
 
     Args:
-        as_of: When it was true.
-        eta_s: None while it cannot be known.
-        steps_per_epoch: None when the configuration does not say how long an epoch is.
-        summary: What has been done, a few words each: `step 58`, `epoch 2.6`.
+        as_of: When the state was made.
+        eta_s: Estimated remaining seconds; None without an estimate.
+        steps_per_epoch: None if the configuration does not define an epoch.
+        summary: The progress, a few words each: `step 58`, `epoch 2.6`.
         more_metrics: Metrics for which `charts` had no room.
         no_metrics: Why there are no charts; empty if there are some.
-        trials: Those of an experiment of one trial; a search has its own.
+        trials: The trial of an experiment of one; a search has its own list.
         search: None for an experiment of one trial.
-        cluster: None for one that is over, and while nothing is known.
+        cluster: None after the end of the experiment, and before it is fetched.
         held_s: Seconds in which any trial held slots, until `held_since`; since then one does.
-        num_captured: All names, of which `captured` has some.
-        alarms: What makes the training useless, such as a loss that is NaN.
-        changes: Of all trials while they trained, to be drawn on their curves.
+        num_captured: The number of all captured names, of which `captured` has some.
+        alarms: Problems that make the training useless, such as a loss that is NaN.
+        changes: Changes of running trials, to be drawn on their curves.
     """
 
     id: int

@@ -48,8 +48,8 @@ def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
     assert importance.latest is None
     importance.refresh(live(State.COMPLETED, State.COMPLETED, State.ACTIVE))  # too soon
     master.may_answer.set()
-    assert importance._asking is not None
-    importance._asking.join(10)
+    assert importance._fetching is not None
+    importance._fetching.join(10)
     assert importance.latest is not None
     assert master.num_asked == 1
 
@@ -85,7 +85,7 @@ def test_a_slow_answer_does_not_replace_the_one_at_the_end() -> None:
     master = Master()
     importance = known(master)
     importance.refresh(live(State.ACTIVE, State.ACTIVE))
-    slow = importance._asking
+    slow = importance._fetching
     assert slow is not None
     is_slow, master.may_answer = master.may_answer, threading.Event()
     master.may_answer.set()
