@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-HATCH_BUILD = Path(__file__).parents[3] / "hatch_build.py"
+HATCH_BUILD = Path(__file__).parents[2] / "hatch_build.py"
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from det_jupyter.view.forms.rungs_svg import rung_legend, svg_rungs, worth_drawi
 from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.forms.text_lines import importance_line, trial_rows, trial_title
 from det_jupyter.view.model.search_state import Axis, Bracket, Rung, Search
-from tests.unit.view.test_view_rungs import halving, row
+from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (
     CREATED_AT,

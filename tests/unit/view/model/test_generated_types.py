@@ -20,7 +20,7 @@ from det_jupyter.view.model.__main__ import answers_module, interface, state_mod
 from det_jupyter.view.model.search_state import Row
 from det_jupyter.view.model.status_looks import Status
 
-FRONTEND = Path(__file__).parents[3] / "labextension"
+FRONTEND = Path(__file__).parents[4] / "labextension"
 # Lowest first; "." is the modules on top.
 ROOMS = (
     "model",

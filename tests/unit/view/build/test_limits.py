@@ -24,7 +24,7 @@ from det_jupyter.view.forms.text_lines import left_out_note, trial_rows
 from det_jupyter.view.forms.verdict_card import shares_text
 from det_jupyter.view.model.search_state import Axis, Search
 from det_jupyter.view.model.verdict_state import TimeShare
-from tests.unit.view.test_view_rungs import halving, row
+from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_cluster_samples import (
     NOW,
     OWN_ID,

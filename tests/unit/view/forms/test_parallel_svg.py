@@ -13,7 +13,7 @@ from det_jupyter.view.build.search_view import ranked
 from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.text_lines import MAX_KEPT
 from det_jupyter.view.model.search_state import Axis, Search
-from tests.unit.view.test_view_rungs import halving, row
+from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import search_experiment
 
 AXES = [

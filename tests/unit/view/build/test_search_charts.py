@@ -6,7 +6,7 @@ from det_jupyter.contract.messages import Curve
 from det_jupyter.view.build.search_charts import MAX_FAINT_POINTS, choose_trials, compare_trials
 from det_jupyter.view.model.search_state import Row, Search
 from det_jupyter.view.model.trial_state import Chart
-from tests.unit.view.test_view_rungs import halving, row
+from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import curve
 
 
