@@ -15,7 +15,12 @@ from det_jupyter.contract.trial.context_dir.python_modules import (
     modules_among,
     parse_module,
 )
-from det_jupyter.contract.values.entrypoints import Captured, Imported, entrypoint_text, meaning_of
+from det_jupyter.contract.values.entrypoints import (
+    Captured,
+    Imported,
+    entrypoint_text,
+    try_parse_entrypoint,
+)
 from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError
 
@@ -64,7 +69,7 @@ def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
 
 def _command_for(plan: ContextPlan, text: str) -> str:
     """Return a shell command that runs the entrypoint; "" if there is none."""
-    meaning = meaning_of(text)
+    meaning = try_parse_entrypoint(text)
     if meaning is None or isinstance(meaning, Captured):
         return ""
     if isinstance(meaning, Imported) and text == f"{meaning.module}:{meaning.name}":

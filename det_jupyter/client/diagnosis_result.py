@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from det_jupyter.client.tables import Row as TableRow
 from det_jupyter.client.tables import Rows, plain_table
 from det_jupyter.contract.messages.views import Verdict
-from det_jupyter.contract.values.text import count, date, named, number
+from det_jupyter.contract.values.text import count, date, experiment_title, number
 from det_jupyter.diagnosis.gains import Sign
 from det_jupyter.diagnosis.outcome import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
@@ -56,7 +56,7 @@ class Diagnosis:
     def yaml(self) -> str:
         """Lines to paste into the configuration, each with its measured gain."""
         head = (
-            f"# {named(self.experiment_id, self.name)}, {count(self.slots, 'slot')}: "
+            f"# {experiment_title(self.experiment_id, self.name)}, {count(self.slots, 'slot')}: "
             f"measured on {date(self.at)}, {self.rounds} rounds of {self.seconds:g} s"
         )
         return f"{head}\n{yaml_lines(self.rows)}"
@@ -97,7 +97,7 @@ class Diagnosis:
             [head, "", *map(escaped, _HEAD[1:])], [_html_cells(row, best) for row in self.rows]
         )
         left = "".join(block("div", line, QUIET) for line in self._left_out())
-        title = f"Bottlenecks of {named(self.experiment_id, self.name)}"
+        title = f"Bottlenecks of {experiment_title(self.experiment_id, self.name)}"
         return (
             f'<div style="{CARD}">'
             f"{block('div', title, 'font-size:15px;font-weight:600')}"

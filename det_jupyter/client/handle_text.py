@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.contract.messages import CheckpointView, ExperimentView, TrialView
 from det_jupyter.contract.messages.status import STATUS_WORDS, UNUSUAL, api_name
-from det_jupyter.contract.values.text import count, number, setting, shortened, size
+from det_jupyter.contract.values.text import count, hparam_text, number, shortened, size
 from det_jupyter.view.build.experiment_facts import status_of, status_word, trial_status
 
 _LONGEST = 120  # characters of hyperparameters
@@ -85,7 +85,7 @@ def hparams_text(hparams: Mapping[str, Any], names: list[str] | None = None) -> 
     """
     values = dict(flattened(hparams))
     chosen = {name: values[name] for name in names if name in values} if names else values
-    texts = (f"{name}={setting(value)}" for name, value in chosen.items())
+    texts = (f"{name}={hparam_text(value)}" for name, value in chosen.items())
     return shortened(", ".join(texts), _LONGEST)
 
 

@@ -30,7 +30,7 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.ownership import find_open
 from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.contract.trial.context_dir import ContextPlan, pack_context, plan_context
-from det_jupyter.contract.values.entrypoints import entrypoint_text, meaning_of
+from det_jupyter.contract.values.entrypoints import entrypoint_text, try_parse_entrypoint
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import CaptureError, ConfigError, Problem
 from det_jupyter.storage import folder_at
@@ -97,7 +97,7 @@ def prepare(
     if context is not None or includes:
         plan = plan_context(context, include=includes, follow_links=follow_links)
     merged = draft.merged()
-    meaning = meaning_of(merged.get("entrypoint"))
+    meaning = try_parse_entrypoint(merged.get("entrypoint"))
     if meaning is not None and (plan is None or plan.entries):
         variables = assigned_variables(merged)
         problems += find_code_problems(meaning, plan, Path(folder), variables)

@@ -33,7 +33,7 @@ from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import MAX_TITLE, Section
 from det_jupyter.contract.schema.hyperparameters import find_problems
 from det_jupyter.contract.schema.key_paths import in_order, look_up, within
-from det_jupyter.contract.values.entrypoints import name_of
+from det_jupyter.contract.values.entrypoints import entrypoint_name
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.methods import find_section
 
@@ -218,7 +218,7 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
 
 def _default_name(entrypoint: Any) -> str:
     words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
-    name = name_of(entrypoint) if all(isinstance(word, str) for word in words) else ""
+    name = entrypoint_name(entrypoint) if all(isinstance(word, str) for word in words) else ""
     return name[:MAX_TITLE] if name.strip() and name.isprintable() else "experiment"
 
 

@@ -69,7 +69,7 @@ class SearcherOperation:
                 f"{self.length}, which is this operation's length in {self._target.unit}"
             )
         is_steps = self._target.unit == "batches" and isinstance(length, int)
-        whole = max(self._target.same_unit(self._full_length), self.length, 1)
+        whole = max(self._target.comparable_amount(self._full_length), self.length, 1)
         self._train.report_progress(length / whole, int(length) if is_steps else None)
 
     def report_completed(self, searcher_metric: Any) -> None:

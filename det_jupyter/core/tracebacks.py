@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-from det_jupyter.contract.values.text import said_by
+from det_jupyter.contract.values.text import error_message
 from det_jupyter.errors import ConfigError, DetError
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -78,7 +78,7 @@ class CodeNames:
             code: The code at fault, if the stack has no frame of it.
         """
         summary = traceback.TracebackException.from_exception(error)
-        message = said_by(error)
+        message = error_message(error)
         where = self._innermost(summary.stack)
         if code is not None:
             where = self._place(code.co_filename, code.co_firstlineno, code.co_name)

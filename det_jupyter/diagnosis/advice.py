@@ -7,7 +7,7 @@ from statistics import median
 
 from det_jupyter.contract.messages.views import Cause, CauseKind
 from det_jupyter.contract.values.measures import PARTS
-from det_jupyter.contract.values.text import lasting, size
+from det_jupyter.contract.values.text import rough_duration, size
 from det_jupyter.diagnosis.facts import Facts, Setting, mean_of
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.waiting import CPU_FULL, THROTTLED, Straggler
@@ -291,4 +291,4 @@ def _ms(seconds: float) -> str:
     """
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
-    return f"{seconds:.1f} s" if seconds < 90 else lasting(seconds)
+    return f"{seconds:.1f} s" if seconds < 90 else rough_duration(seconds)

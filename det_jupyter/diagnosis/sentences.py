@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from det_jupyter.contract.messages.views import Cause, CauseKind
-from det_jupyter.contract.values.text import lasting
+from det_jupyter.contract.values.text import rough_duration
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.rules import Found
 
@@ -75,7 +75,9 @@ def _clause(form: str, cause: Cause, creep: Creep | None) -> str:
 
 def _memory(creep: Creep) -> str:
     rate = creep.sentence[0].upper() + creep.sentence[1:]
-    return rate if creep.full_in_s is None else f"{rate}, full in {lasting(creep.full_in_s)}"
+    return (
+        rate if creep.full_in_s is None else f"{rate}, full in {rough_duration(creep.full_in_s)}"
+    )
 
 
 def about(share: float) -> str:

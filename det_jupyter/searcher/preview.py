@@ -14,7 +14,7 @@ from operator import getitem
 from typing import Any
 
 from det_jupyter.contract.schema.hyperparameters import is_drawn, leaves
-from det_jupyter.contract.values.text import setting
+from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
 from det_jupyter.searcher.sections import SearcherSection
@@ -162,7 +162,7 @@ def _words(spec: Mapping[str, Any], *, is_listed: bool) -> str:
     if spec["type"] == "categorical" or is_listed:
         values = spec["vals"] if spec["type"] == "categorical" else axis_values(spec)
         more = ", ..." if len(values) > _MOST_VALUES else ""
-        return f"{', '.join(map(setting, values[:_MOST_VALUES]))}{more}"
+        return f"{', '.join(map(hparam_text, values[:_MOST_VALUES]))}{more}"
     low, high = spec["minval"], spec["maxval"]
     if spec["type"] == "log":
         low, high = (float(spec["base"]) ** exponent for exponent in (low, high))

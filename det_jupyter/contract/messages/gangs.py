@@ -22,10 +22,10 @@ from det_jupyter.contract.values.bounds import (
     MAX_COUNT,
     Count,
     ExitCode,
-    Moment,
+    PrintableText,
     ProcessId,
     Rank,
-    Words,
+    Timestamp,
 )
 from det_jupyter.contract.values.lengths import Length
 
@@ -122,7 +122,7 @@ class RegisterAgent(Wire):
     session: str
     hostname: str
     pid: int
-    birth: Words = ""  # of its process (host/processes.py)
+    birth: PrintableText = ""  # of its process (host/processes.py)
     slots: Annotated[list[SlotView], AfterValidator(_numbered)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
@@ -171,8 +171,8 @@ class RankProcess(Wire):
 
     rank: Rank
     pid: ProcessId
-    birth: Words = ""  # host/processes.py
-    host: Words = ""  # name of its computer
+    birth: PrintableText = ""  # host/processes.py
+    host: PrintableText = ""  # name of its computer
     connection_file: str
     output_file: str
 
@@ -182,18 +182,18 @@ class GangStarted(Wire):
 
     kind: Literal["gang_started"] = "gang_started"
     allocation_id: str
-    at: Moment
+    at: Timestamp
     ranks: list[RankProcess]
-    note: Words = ""
+    note: PrintableText = ""
 
 
 class CrashOutput(Wire):
     """What a rank that died without a record had printed before: of a crash, where it was."""
 
-    error: Words = ""  # why, in a line, where the output says so; or ""
+    error: PrintableText = ""  # why, in a line, where the output says so; or ""
     # The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
-    where: Words = ""
-    traceback: Words = ""  # the stack of the crash, or the last lines of the output
+    where: PrintableText = ""
+    traceback: PrintableText = ""  # the stack of the crash, or the last lines of the output
 
 
 class GangExited(Wire):
@@ -204,7 +204,7 @@ class GangExited(Wire):
 
     kind: Literal["gang_exited"] = "gang_exited"
     allocation_id: str
-    at: Moment
+    at: Timestamp
     # By rank; negative is minus the signal; None when unknown.
     exit_codes: dict[Rank, ExitCode | None]
     first_failed: Rank | None = None  # the rank whose failure ended the gang
@@ -215,7 +215,7 @@ class GangExited(Wire):
     # The agent ended it on the master's order (or at the preemption deadline).
     killed: bool = False
     lost: bool = False  # the ranks died with their agent or fork server: not the trial's fault
-    error: Words = ""  # why it could not be started at all
+    error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
     no_room: bool = False  # a disk was full: not the trial's fault
 
@@ -224,7 +224,7 @@ class DevicesSeen(Wire):
     """Processes that are not ours on this agent's devices, by slot id; sent when changed."""
 
     kind: Literal["devices_seen"] = "devices_seen"
-    at: Moment
+    at: Timestamp
     processes: dict[int, list[DeviceProcess]]
 
 
@@ -235,7 +235,7 @@ class SystemSample(Wire):
     processes that this rank's data loaders have started, together.
     """
 
-    at: Moment
+    at: Timestamp
     values: dict[str, dict[str, float]]
 
 
@@ -245,7 +245,7 @@ class SystemSampled(Wire):
     kind: Literal["system_sampled"] = "system_sampled"
     samples: list[SystemSample]
     # Why a name of a source has no values, where that was found since the last report.
-    missing: dict[str, dict[str, Words]] = {}
+    missing: dict[str, dict[str, PrintableText]] = {}
 
 
 class Unreadable(Wire):

@@ -9,7 +9,7 @@ from pydantic import Field
 from det_jupyter.contract.messages.status import State, Status
 from det_jupyter.contract.messages.views import ExperimentFields
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Moment, Whole
+from det_jupyter.contract.values.bounds import Timestamp, Whole
 from det_jupyter.contract.values.direction import Direction
 
 Pattern = Annotated[str, Field(max_length=1000)]
@@ -29,8 +29,8 @@ class ExperimentQuery(Wire):
     notebook: Pattern = ""
     # States, of which it is in one; RUNNING and QUEUED are the two kinds of ACTIVE.
     state: list[Pattern] = []
-    since: Moment | None = None  # submitted then or later
-    until: Moment | None = None  # submitted before
+    since: Timestamp | None = None  # submitted then or later
+    until: Timestamp | None = None  # submitted before
     archived: bool = False  # archived ones too
     # "metric" has the best first, each metric for itself, and those without a value last.
     sort: Sort = "newest"
@@ -176,8 +176,10 @@ class SeriesPage(Wire):
     """The answer to a SeriesQuery."""
 
     series: list[Series]
-    began_at: Moment | None  # of the trial's first run; of an agent, when the kept samples begin
-    ended_at: Moment | None = None  # of the trial; None while it may train on
+    began_at: (
+        Timestamp | None
+    )  # of the trial's first run; of an agent, when the kept samples begin
+    ended_at: Timestamp | None = None  # of the trial; None while it may train on
     # Between the kept samples: after rolling up, coarser than they were taken.
     interval_s: float = 1.0
     left_out: int = 0  # how many series it lacks, as a message to a page has no room for them

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Count, Moment, Rank, StrictCount, Words
+from det_jupyter.contract.values.bounds import Count, PrintableText, Rank, StrictCount, Timestamp
 from det_jupyter.contract.values.lengths import Length
 
 MAX_PROFILED_STEPS = 1000
@@ -90,15 +90,15 @@ class TraceView(Wire):
     size_bytes: int = 0
     first: int = 0  # batches completed before the first that is in it
     steps: int = 0  # batches in it
-    error: Words = ""  # why there is no file
-    note: Words = ""  # why it has fewer batches than were asked for
+    error: PrintableText = ""  # why there is no file
+    note: PrintableText = ""  # why it has fewer batches than were asked for
 
 
 class ProfileView(Wire):
     """A profile that was asked for: its traces, by rank, as they come."""
 
     id: int
-    at: Moment
+    at: Timestamp
     profile: Profile
     traces: list[TraceView] = []
 
@@ -112,11 +112,11 @@ class TrialChangeView(Wire):
     """A change of a trial while it trains."""
 
     id: int
-    at: Moment
+    at: Timestamp
     change: Change
     steps_completed: int | None = None  # batches completed when it took effect; None: not yet
-    text: Words = ""  # what it changed: `lr 0.1 → 0.05`
-    error: Words = ""  # why it was refused
+    text: PrintableText = ""  # what it changed: `lr 0.1 → 0.05`
+    error: PrintableText = ""  # why it was refused
     # No configuration has come since that has another min_validation_period.
     keeps_period: bool = True
 

@@ -8,7 +8,7 @@ from typing import Literal
 from det_jupyter.contract.messages.status import State
 from det_jupyter.contract.messages.views import SlotView
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Count, Moment, ProcessId, Words
+from det_jupyter.contract.values.bounds import Count, PrintableText, ProcessId, Timestamp
 from det_jupyter.contract.values.reader import Reader
 
 
@@ -16,13 +16,13 @@ class DeviceProcess(Wire):
     """A process that is not ours and uses a device."""
 
     pid: ProcessId  # its number on the agent's computer
-    command: Words  # what it runs, shortened
-    user: Words = ""  # whose it is
+    command: PrintableText  # what it runs, shortened
+    user: PrintableText = ""  # whose it is
     memory_bytes: Count = 0  # of the device's memory
     kernel_id: str | None = None  # if it is a Jupyter kernel
     notebook: str | None = None  # the notebook of that kernel, where known
     # Since when it has not used the device, UTC seconds; None: busy, or not known.
-    idle_since: Moment | None = None
+    idle_since: Timestamp | None = None
 
 
 class SlotStatus(Wire):

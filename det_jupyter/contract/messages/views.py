@@ -11,7 +11,7 @@ from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeVi
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Fraction, Moment, Rank
+from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
 
@@ -43,7 +43,7 @@ class Verdict(Wire):
     # Those that are worth a word, the one that names the verdict first. Two or more: they mix.
     causes: list[Cause] = []
     shares: dict[CauseKind, Fraction] = {}  # of all the time, by what took it; they sum to 1
-    at: Moment  # when it was found
+    at: Timestamp  # when it was found
     batches: int  # how many batches it is based on
 
 

@@ -21,10 +21,10 @@ from det_jupyter.contract.values.bounds import (
     Count,
     Fraction,
     Metrics,
-    Moment,
+    PrintableText,
     ProcessId,
     Rank,
-    Words,
+    Timestamp,
     check_values,
 )
 from det_jupyter.contract.values.json_numbers import json_ready
@@ -35,7 +35,7 @@ from det_jupyter.contract.values.lengths import Length
 class RankStarted:
     """The rank process is up; written by every rank before user code runs."""
 
-    at: Moment
+    at: Timestamp
     pid: ProcessId
     backend: str  # nccl or gloo
     device: str  # torch's name of it: cpu, cuda:1
@@ -46,7 +46,7 @@ class RankStarted:
 class FirstStep:
     """The first optimizer step of this run is done: `fraction` in 0..1 of the trial's length."""
 
-    at: Moment
+    at: Timestamp
     steps_completed: Count
     fraction: Fraction | None = None  # not known of a function
     kind: Literal["first_step"] = "first_step"
@@ -59,7 +59,7 @@ class BatchMetrics:
     `values[name][i]` belongs to `steps_completed == first + i`.
     """
 
-    at: Moment
+    at: Timestamp
     first: Count
     values: Annotated[dict[str, list[Any]], AfterValidator(check_values)]
     kind: Literal["batch_metrics"] = "batch_metrics"
@@ -73,7 +73,7 @@ class BatchTimings:
     part. `records[i]` is how many records all ranks trained in it.
     """
 
-    at: Moment
+    at: Timestamp
     first: Count
     records: list[Count]
     durations_ns: dict[str, list[Count | None]]
@@ -105,7 +105,7 @@ class StepTimes:
         counters: How much the user's own counters grew.
     """
 
-    at: Moment
+    at: Timestamp
     first: Count
     batches: Count
     samples: Count
@@ -122,7 +122,7 @@ class MetricsReported:
     `trained` says how much training these steps are in every unit: batches, records, epochs.
     """
 
-    at: Moment
+    at: Timestamp
     group: str
     steps_completed: Count
     metrics: Metrics
@@ -134,7 +134,7 @@ class MetricsReported:
 class Progress:
     """How far the trial is: `fraction` in 0..1 of its length."""
 
-    at: Moment
+    at: Timestamp
     steps_completed: Count
     fraction: Fraction
     kind: Literal["progress"] = "progress"
@@ -144,7 +144,7 @@ class Progress:
 class CheckpointSaved:
     """A checkpoint is complete on storage."""
 
-    at: Moment
+    at: Timestamp
     uuid: str
     steps_completed: Count
     path: str
@@ -157,7 +157,7 @@ class CheckpointSaved:
 class CheckpointDeleted:
     """A rank has removed a checkpoint from storage, of its own trial or of another one."""
 
-    at: Moment
+    at: Timestamp
     uuid: str
     kind: Literal["checkpoint_deleted"] = "checkpoint_deleted"
 
@@ -166,7 +166,7 @@ class CheckpointDeleted:
 class TargetReached:
     """The trial has reached its target; its validation and checkpoint are done."""
 
-    at: Moment
+    at: Timestamp
     steps_completed: Count
     target: Length
     kind: Literal["target_reached"] = "target_reached"
@@ -180,10 +180,10 @@ class RunEnded:
     stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
     """
 
-    at: Moment
+    at: Timestamp
     reason: Literal["completed", "preempted", "stopped", "invalid_hp"]
     steps_completed: Count
-    message: Words = ""
+    message: PrintableText = ""
     kind: Literal["run_ended"] = "run_ended"
 
 
@@ -200,11 +200,11 @@ class RankFailure:
         no_room: A disk was full: the trial is not at fault.
     """
 
-    at: Moment
+    at: Timestamp
     rank: Rank
-    error: Words
-    traceback: Words
-    where: Words = ""
+    error: PrintableText
+    traceback: PrintableText
+    where: PrintableText = ""
     final: bool = False
     no_room: bool = False
     kind: Literal["failure"] = "failure"
@@ -214,9 +214,9 @@ class RankFailure:
 class Notice:
     """Something that the user should know, though the run goes on. Any rank may write one."""
 
-    at: Moment
+    at: Timestamp
     rank: Rank
-    text: Words
+    text: PrintableText
     kind: Literal["notice"] = "notice"
     is_alarm: bool = False  # what is trained is probably of no use
 
@@ -233,14 +233,14 @@ class TraceSaved:
         note: Why it has fewer batches than were asked for.
     """
 
-    at: Moment
+    at: Timestamp
     order_id: Count
     first: Count
     steps: Count
-    path: Words = ""
+    path: PrintableText = ""
     size_bytes: Count = 0
-    error: Words = ""
-    note: Words = ""
+    error: PrintableText = ""
+    note: PrintableText = ""
     kind: Literal["trace"] = "trace"
 
 
@@ -248,11 +248,11 @@ class TraceSaved:
 class ChangeMade:
     """An order to change something took effect after so many batches, or was refused."""
 
-    at: Moment
+    at: Timestamp
     order_id: Count
     steps_completed: Count
-    text: Words = ""
-    error: Words = ""
+    text: PrintableText = ""
+    error: PrintableText = ""
     kind: Literal["change"] = "change"
 
 

@@ -55,7 +55,7 @@ def check_values(values: Any) -> Any:
     return values
 
 
-Moment = Annotated[float, Field(ge=0, le=MAX_AT)]  # UTC seconds
+Timestamp = Annotated[float, Field(ge=0, le=MAX_AT)]  # UTC seconds
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Whole = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 StrictWhole = Annotated[StrictInt, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
@@ -64,7 +64,7 @@ Rank = Annotated[int, Field(ge=0, le=MAX_RANK)]
 ProcessId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ExitCode = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Words = Annotated[str, AfterValidator(printable)]  # for people
+PrintableText = Annotated[str, AfterValidator(printable)]  # for people
 Amount = Annotated[float, Field(ge=0, le=MAX_COUNT)]  # of training, in some unit
 # Names to numbers (or other JSON values); NaN as the string "NaN".
 Metrics = Annotated[dict[str, Any], AfterValidator(check_values)]

@@ -111,7 +111,7 @@ def parse_entrypoint(value: str | list[str]) -> Entrypoint:
     return Command(("sh", "-c", text))
 
 
-def meaning_of(entrypoint: Any) -> Entrypoint | None:
+def try_parse_entrypoint(entrypoint: Any) -> Entrypoint | None:
     """Return what an entrypoint means; None if it is missing or wrong (parsing reports that)."""
     if isinstance(entrypoint, str | list) and entrypoint:
         with suppress(ValueError, TypeError, AttributeError):
@@ -128,12 +128,12 @@ def entrypoint_text(value: str | list[str]) -> str:
     return shlex.join(map(str, value)) if isinstance(value, list) else str(value).strip()
 
 
-def name_of(value: str | list[str]) -> str:
+def entrypoint_name(value: str | list[str]) -> str:
     """Return what an entrypoint is called: its class, function, script or program; "" if nothing.
 
-    >>> name_of("python3 -m det_jupyter.launch.torch_distributed src/train.py --epochs 3")
+    >>> entrypoint_name("python3 -m det_jupyter.launch.torch_distributed src/train.py --epochs 3")
     'train'
-    >>> name_of("model_def:Trial"), name_of(["mpirun", "-np", "2", "./fit"])
+    >>> entrypoint_name("model_def:Trial"), entrypoint_name(["mpirun", "-np", "2", "./fit"])
     ('Trial', 'mpirun')
     """
     with suppress(ValueError):

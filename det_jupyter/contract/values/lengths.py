@@ -42,7 +42,7 @@ class Length:
         """
         return {self.unit: self.amount}
 
-    def same_unit(self, other: Length | None) -> int:
+    def comparable_amount(self, other: Length | None) -> int:
         """Return the other's amount if it is in the same unit, else 0."""
         return other.amount if other is not None and other.unit == self.unit else 0
 

@@ -41,12 +41,12 @@ def class_name(kind: type) -> str:
     return f"{public if is_public else kind.__module__}.{kind.__qualname__}"
 
 
-def said_by(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """Return what an error says; it may be of a class of the user's, with a `__str__` of its own.
 
     >>> class Odd(Exception):
     ...     def __str__(self): raise ValueError
-    >>> said_by(Odd()), said_by(OSError("gone"))
+    >>> error_message(Odd()), error_message(OSError("gone"))
     ('<its __str__ raised ValueError>', 'gone')
     """
     try:
@@ -61,7 +61,7 @@ def error_text(error: BaseException) -> str:
     >>> error_text(OSError("gone")), error_text(KeyError())
     ('OSError: gone', 'KeyError')
     """
-    kind, text = type(error).__name__, said_by(error)
+    kind, text = type(error).__name__, error_message(error)
     return f"{kind}: {text}" if text else kind
 
 
@@ -109,7 +109,7 @@ def number(value: float | None) -> str:
     return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
 
 
-def setting(value: Any) -> str:
+def hparam_text(value: Any) -> str:
     """Return the value of a hyperparameter, a float in four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -154,7 +154,7 @@ def length(amounts: Mapping[str, float]) -> str:
     ['4 epochs', '2,000 batches', '1 epoch', '2.5 wall_s']
     """
     return " ".join(
-        f"{_amount(amount)} {unit_of(unit) if amount == 1 else unit}"
+        f"{_amount(amount)} {singular_unit(unit) if amount == 1 else unit}"
         for unit, amount in amounts.items()
     )
 
@@ -163,15 +163,15 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
-def unit_of(units: str) -> str:
+def singular_unit(units: str) -> str:
     """Return one of a unit of training: `batch` of `batches`."""
     return _LENGTHS.get(units, units)
 
 
-def lasting(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """Return roughly how long something lasts, in its largest unit.
 
-    >>> [lasting(s) for s in (0.4, 42, 150, 600, 9000, 400_000)]
+    >>> [rough_duration(s) for s in (0.4, 42, 150, 600, 9000, 400_000)]
     ['0 s', '42 s', '2.5 min', '10 min', '2.5 h', '4.6 days']
     """
     if seconds < 90:
@@ -187,11 +187,11 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
-def moment(at: float, now: float, zone: tzinfo | None = None) -> str:
+def short_time(at: float, now: float, zone: tzinfo | None = None) -> str:
     """Return the time of day to the minute, with the date if it is not that of `now`.
 
     >>> from datetime import UTC
-    >>> moment(50520, 54000, UTC), moment(50520 - 86400, 54000, UTC)
+    >>> short_time(50520, 54000, UTC), short_time(50520 - 86400, 54000, UTC)
     ('14:02', 'Dec 31, 14:02')
     """
     there, here = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
@@ -206,10 +206,10 @@ def date(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def named(experiment_id: int, name: str) -> str:
+def experiment_title(experiment_id: int, name: str) -> str:
     """Return an experiment's number and name.
 
-    >>> named(3, "resnet"), named(4, "")
+    >>> experiment_title(3, "resnet"), experiment_title(4, "")
     ('experiment 3 “resnet”', 'experiment 4')
     """
     known = f"experiment {experiment_id}"

@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     SlotStatus,
 )
 from det_jupyter.contract.values.reader import Reader
-from det_jupyter.contract.values.text import count, lasting, moment, shortened, size
+from det_jupyter.contract.values.text import count, rough_duration, short_time, shortened, size
 
 BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
 MOST_LINES = 64  # slots that are shown one by one, all agents together
@@ -141,7 +141,7 @@ def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
     if slot.priority is not None and slot.experiment_id is not None:
         words.append(f"priority {slot.priority}")
     if slot.since is not None:
-        words.append(f"since {moment(slot.since, at)}")
+        words.append(f"since {short_time(slot.since, at)}")
     if slot.is_draining:
         words.append("disabled when it is over")
     words += [process_text(process, at) for process in slot.processes]
@@ -169,7 +169,7 @@ def process_text(process: DeviceProcess, at: float) -> str:
     if process.memory_bytes:
         words.append(size(process.memory_bytes))
     if process.idle_since is not None:
-        words.append(f"idle for {lasting(at - process.idle_since)}")
+        words.append(f"idle for {rough_duration(at - process.idle_since)}")
     return ", ".join(words)
 
 
@@ -189,7 +189,7 @@ def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
             where = f"pid {process.pid} on agent {shortened(agent.id)}"
             hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "
-                f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
+                f"{size(process.memory_bytes)} and has been idle for {rough_duration(idle_s)}. "
                 f"Shut it down in Jupyter, or free it with:  {reader.shell}kill {process.pid}"
             )
     return list(hints.values())
@@ -248,5 +248,5 @@ def entry_title(entry: QueueEntry, at: float) -> str:
     return (
         f"trial {entry.trial_id} of experiment {entry.experiment_id} "
         f"“{shortened(entry.experiment_name)}” · {count(entry.slots, 'slot')} · "
-        f"priority {entry.priority} · since {moment(entry.queued_at, at)}"
+        f"priority {entry.priority} · since {short_time(entry.queued_at, at)}"
     )

@@ -13,7 +13,13 @@ from det_jupyter.client.drafts import preview_draft
 from det_jupyter.client.submission import read_draft
 from det_jupyter.client.tables import plain_table
 from det_jupyter.contract.messages import PlannedBracket, PreviewView
-from det_jupyter.contract.values.text import count, lasting, length, moment, unit_of
+from det_jupyter.contract.values.text import (
+    count,
+    length,
+    rough_duration,
+    short_time,
+    singular_unit,
+)
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.overrides import set_from_yaml
 from det_jupyter.front.verbs.tables import html_table
@@ -77,8 +83,9 @@ def _time(view: PreviewView, at: float) -> str:
         return f"How long it takes is not known: {view.no_pace}."
     return (
         f"On {count(view.slots, 'slot')}, {count(view.concurrent, 'trial')} at once: "
-        f"about {lasting(view.seconds)}, done about {moment(at + view.seconds, at)} "
-        f"({view.pace.seconds_per_unit:.3g} s a {unit_of(view.pace.unit)}, {view.pace.source})."
+        f"about {rough_duration(view.seconds)}, done about {short_time(at + view.seconds, at)} "
+        f"({view.pace.seconds_per_unit:.3g} s a {singular_unit(view.pace.unit)}, "
+        f"{view.pace.source})."
     )
 
 

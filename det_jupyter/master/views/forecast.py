@@ -25,7 +25,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.contract.values.json_numbers import to_number
-from det_jupyter.contract.values.text import setting
+from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.planning import Ends
 from det_jupyter.searcher.preview import Preview, Range
 
@@ -194,7 +194,7 @@ def preview_view(
         full=planned.full,
         ranges=[
             PlannedRange(
-                name=each.name, range=each.words, samples=[setting(s) for s in each.samples]
+                name=each.name, range=each.words, samples=[hparam_text(s) for s in each.samples]
             )
             for each in ranges
         ],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
-from det_jupyter.contract.values.text import moment
+from det_jupyter.contract.values.text import short_time
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.queue import agent_slots
 from det_jupyter.master.machine.model.state import Allocation, Trial
@@ -112,7 +112,9 @@ class WaitReasons:
             for_whom = f", to make room for experiment {allocation.preempted_by}"
         config = self._machine.state.experiments[trial.experiment_id].config
         until = allocation.asked_at + config["preemption_timeout"]
-        asked, limit = (moment(at, self.now, self._zone) for at in (allocation.asked_at, until))
+        asked, limit = (
+            short_time(at, self.now, self._zone) for at in (allocation.asked_at, until)
+        )
         after = ""
         if trial.state is not State.ACTIVE:
             after = f"; killing experiment {trial.experiment_id} ends it now"

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from det_jupyter.contract.values.text import said_by
+from det_jupyter.contract.values.text import error_message
 from det_jupyter.errors import ConfigError
 
 # torch's modules for sharding take a second to import; they are imported where they are needed, so
@@ -80,7 +80,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 def explain_parts(error: Exception) -> None:
     """Note on the error what it comes from, if from parameters used outside of `forward`."""
-    if any(words in said_by(error) for words in _OUTSIDE):
+    if any(words in error_message(error) for words in _OUTSIDE):
         error.add_note(
             "optimizations.sharding: fsdp holds parameters whole only inside the forward of the "
             "wrapped model: use them there, or in methods that it calls"

@@ -21,7 +21,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from det_jupyter.contract.messages import Estimate
-from det_jupyter.contract.values.text import count, moment
+from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
@@ -81,7 +81,7 @@ def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
         facts, soonest = wait.facts, _earliest(wait)
         if soonest < facts.now + 60:
             return None, why
-        return None, f"{why}; not before {moment(soonest, facts.now, facts.zone)}"
+        return None, f"{why}; not before {short_time(soonest, facts.now, facts.zone)}"
     (at, basis), latest = played, None
     if wait.pool.rules.policy is Policy.PRIORITY:
         longest = _play(wait, attrgetter("latest"))

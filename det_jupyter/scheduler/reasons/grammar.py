@@ -10,7 +10,7 @@ from datetime import tzinfo
 from itertools import groupby, pairwise
 
 from det_jupyter.contract.messages import DeviceProcess, Estimate
-from det_jupyter.contract.values.text import lasting, moment, size
+from det_jupyter.contract.values.text import rough_duration, short_time, size
 
 _NAME = 32  # characters of a name that a sentence shows
 _PIECES = 6  # of a list of numbers
@@ -121,9 +121,9 @@ def about(estimate: Estimate, now: float, zone: tzinfo | None) -> str:
     """Return when something is expected: `about 14:20 (14:10 to 14:40)`."""
     if estimate.latest is not None and estimate.latest - now <= _SOON_S:
         return "within a minute"
-    at = moment(estimate.at, now, zone)
-    first = moment(estimate.earliest, now, zone)
-    last = "" if estimate.latest is None else moment(estimate.latest, now, zone)
+    at = short_time(estimate.at, now, zone)
+    first = short_time(estimate.earliest, now, zone)
+    last = "" if estimate.latest is None else short_time(estimate.latest, now, zone)
     if first == (last or at):
         return f"about {at}"
     return f"about {at} ({first} to {last})" if last else f"about {at} ({first} or later)"
@@ -140,7 +140,7 @@ def stranger(process: DeviceProcess, now: float) -> str:
     if process.memory_bytes:
         facts.append(size(process.memory_bytes))
     if process.idle_since is not None:
-        facts.append(f"idle for {lasting(now - process.idle_since)}")
+        facts.append(f"idle for {rough_duration(now - process.idle_since)}")
     return f"{name} ({', '.join(facts)})"
 
 

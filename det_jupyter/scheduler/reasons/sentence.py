@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.contract.messages import Estimate, HolderView
-from det_jupyter.contract.values.text import count, moment
+from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.facts import Facts
@@ -79,7 +79,7 @@ def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
     known = [limit for limit in limits if limit is not None]
     if not known or len(known) < len(limits):
         return ""
-    at = moment(max(known), facts.now, facts.zone)
+    at = short_time(max(known), facts.now, facts.zone)
     return f", which was due at {at}" if max(known) <= facts.now else f", at the latest about {at}"
 
 
@@ -177,7 +177,7 @@ class Sentence:
         details = [named("trial", holder.trial_ids) if num == 1 else f"{num} trials"]
         if self.wait.pool.rules.policy is Policy.PRIORITY:
             details.append(f"priority {holder.priority}")
-        details.append(f"since {moment(holder.since, facts.now, facts.zone)}")
+        details.append(f"since {short_time(holder.since, facts.now, facts.zone)}")
         if holder.notebook:
             is_file = holder.notebook.endswith((".yaml", ".yml"))  # given to `det e create`
             details.append(f"{'file' if is_file else 'notebook'} {file_of(holder.notebook)}")

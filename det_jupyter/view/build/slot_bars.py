@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from det_jupyter.contract.messages import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
-from det_jupyter.contract.values.text import count, moment, named, shortened, size
+from det_jupyter.contract.values.text import count, experiment_title, short_time, shortened, size
 from det_jupyter.view.build.experiment_facts import slot_label
 from det_jupyter.view.model.slots_and_queue import AgentBars, PoolBars, SlotBar
 
@@ -144,7 +144,7 @@ def _program(process: DeviceProcess) -> str:
 def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
     facts = [_state(slot)]
     if slot.experiment_id is not None:
-        whose = named(slot.experiment_id, slot.experiment_name)
+        whose = experiment_title(slot.experiment_id, slot.experiment_name)
         facts.append(f"{whose} (this one)" if is_own else whose)
     if slot.trial_id is not None:
         rank = "" if slot.rank is None else f", rank {slot.rank}"
@@ -152,7 +152,7 @@ def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
     if slot.priority is not None:
         facts.append(f"priority {slot.priority}")
     if slot.since is not None:
-        facts.append(f"since {moment(slot.since, now)}")
+        facts.append(f"since {short_time(slot.since, now)}")
     if slot.slot.memory_bytes:
         facts.append(f"{size(slot.slot.memory_bytes)} of memory")
     facts += [_process(process, now) for process in slot.processes[:MAX_PROCESSES]]
@@ -175,5 +175,5 @@ def _process(process: DeviceProcess, now: float) -> str:
     parts += [f"notebook {shortened(process.notebook)}"] if process.notebook else []
     parts += [f"{size(process.memory_bytes)} used"] if process.memory_bytes else []
     if process.idle_since is not None:
-        parts.append(f"idle since {moment(process.idle_since, now)}")
+        parts.append(f"idle since {short_time(process.idle_since, now)}")
     return ", ".join(parts)

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages import Verdict as FoundVerdict
 from det_jupyter.contract.messages.rank_orders import to_text
-from det_jupyter.contract.values.text import named
+from det_jupyter.contract.values.text import experiment_title
 from det_jupyter.view.build.experiment_facts import (
     fraction,
     makes_room_for,
@@ -139,7 +139,8 @@ def _makes_room(trial: TrialView, cluster: ClusterView | None) -> str:
     if taker is None:
         return ""
     name = "" if cluster is None else name_in(cluster, taker)
-    return f"makes room for {named(taker, name)}: saves a checkpoint, then queues at its place"
+    title = experiment_title(taker, name)
+    return f"makes room for {title}: saves a checkpoint, then queues at its place"
 
 
 def _hparams(hparams: dict[str, Any]) -> str:

@@ -17,7 +17,14 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.resources import lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK
-from det_jupyter.contract.values.text import clock, count, moment, named, one_line, shortened
+from det_jupyter.contract.values.text import (
+    clock,
+    count,
+    experiment_title,
+    one_line,
+    short_time,
+    shortened,
+)
 from det_jupyter.view.build.experiment_facts import trial_status
 from det_jupyter.view.build.slot_bars import build_pools, counts_line
 from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wait
@@ -117,11 +124,11 @@ def _row(entry: QueueEntry, own_id: int, now: float) -> QueueRow:
     return QueueRow(
         place=entry.position + 1,
         trial_id=entry.trial_id,
-        experiment=named(entry.experiment_id, entry.experiment_name),
+        experiment=experiment_title(entry.experiment_id, entry.experiment_name),
         is_own=entry.experiment_id == own_id,
         pool=shortened(entry.pool),
         slots=count(entry.slots, "slot"),
-        since=moment(entry.queued_at, now),
+        since=short_time(entry.queued_at, now),
         sentence=shortened(entry.reason.sentence, MAX_SENTENCE),
     )
 
@@ -157,8 +164,8 @@ def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> st
     if estimate is None:
         unknown = shortened(why_unknown, MAX_SENTENCE)
         return f"when it starts is not known: {unknown}" if unknown else ""
-    # `moment` leaves out seconds, which matter within the next minutes.
-    write = clock if estimate.at - now < _SOON_S else partial(moment, now=now)
+    # `short_time` leaves out seconds, which matter within the next minutes.
+    write = clock if estimate.at - now < _SOON_S else partial(short_time, now=now)
     at, earliest = write(estimate.at), write(estimate.earliest)
     latest = None if estimate.latest is None else write(estimate.latest)
     if latest is None:
@@ -180,7 +187,7 @@ class WaitingNews:
         reason = self.reason(experiment, reasons)
         if reason is None:
             return ""
-        name = one_line(named(experiment.id, experiment.name))
+        name = one_line(experiment_title(experiment.id, experiment.name))
         return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
 
     def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:

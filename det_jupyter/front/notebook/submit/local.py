@@ -17,7 +17,7 @@ from det_jupyter.contract.values.entrypoints import (
     Command,
     Imported,
     Program,
-    meaning_of,
+    try_parse_entrypoint,
 )
 from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.submit.checks import find_class_problems
@@ -37,7 +37,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     __tracebackhide__ = True  # IPython: the cell, and then the user's own code
     draft = read_draft(cell, options)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
-    meaning = meaning_of(draft.merged().get("entrypoint"))
+    meaning = try_parse_entrypoint(draft.merged().get("entrypoint"))
     if isinstance(meaning, Captured):
         problems += find_class_problems(meaning.name, shell.user_ns)
     elif meaning is not None:

@@ -31,7 +31,7 @@ from det_jupyter.contract.values.entrypoints import (
     Captured,
     Entrypoint,
     entrypoint_text,
-    meaning_of,
+    try_parse_entrypoint,
 )
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
@@ -163,7 +163,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
-    entrypoint = meaning_of(merged.get("entrypoint"))
+    entrypoint = try_parse_entrypoint(merged.get("entrypoint"))
     plan = plan_surroundings(
         caller.context, caller.include, entrypoint, follow_links=caller.follow_links
     )

@@ -150,7 +150,7 @@ def _check_farther(trial: Trial, length: Length) -> None:
     unit, amount = length.unit, length.amount
     steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
     reached = trial.target if trial.is_resting else None
-    trained = steps if unit == "batches" else length.same_unit(reached)
+    trained = steps if unit == "batches" else length.comparable_amount(reached)
     if 0 < trained >= amount:
         raise Conflict(
             f"trial {trial.id} has trained {trained} {unit} already; got {amount}, expected more, "

@@ -159,7 +159,7 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
     if trial.exit_reason is not ExitReason.COMPLETED:
         return True  # it failed, was canceled, stopped early, or had invalid hyperparameters
     length = parse_length(config["searcher"]["max_length"])
-    return length.amount > length.same_unit(trial.target)
+    return length.amount > length.comparable_amount(trial.target)
 
 
 def _check_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:

@@ -11,9 +11,9 @@ from det_jupyter.contract.values.entrypoints import (
     Command,
     Imported,
     Program,
+    entrypoint_name,
     entrypoint_text,
     is_python,
-    name_of,
     parse_entrypoint,
 )
 
@@ -136,7 +136,7 @@ def test_a_slip_is_answered_with_what_was_meant(value: str, problem: str) -> Non
     ],
 )
 def test_an_entrypoint_has_a_name(value: str | list[str], name: str) -> None:
-    assert name_of(value) == name
+    assert entrypoint_name(value) == name
 
 
 def test_an_entrypoint_is_shown_as_a_command_line() -> None:

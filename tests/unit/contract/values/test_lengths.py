@@ -64,9 +64,9 @@ def test_a_length_in_batches(length: Length, batches: int) -> None:
 
 
 def test_lengths_of_one_unit_are_compared() -> None:
-    assert Length("epochs", 3).same_unit(Length("epochs", 5)) == 5
-    assert Length("epochs", 3).same_unit(Length("batches", 5)) == 0
-    assert Length("epochs", 3).same_unit(None) == 0
+    assert Length("epochs", 3).comparable_amount(Length("epochs", 5)) == 5
+    assert Length("epochs", 3).comparable_amount(Length("batches", 5)) == 0
+    assert Length("epochs", 3).comparable_amount(None) == 0
 
 
 @pytest.mark.parametrize("value", [5, 5.0, {"batches": 5}, {"batches": 5.0}, Length("batches", 5)])

@@ -16,18 +16,18 @@ from det_jupyter.contract.values.text import (
     duration,
     error_line,
     error_text,
-    lasting,
+    experiment_title,
+    hparam_text,
     length,
-    moment,
-    named,
     number,
     one_line,
     percent,
     printable,
-    setting,
+    rough_duration,
+    short_time,
     shortened,
+    singular_unit,
     size,
-    unit_of,
 )
 
 NOON = datetime(2024, 10, 4, 12, tzinfo=UTC).timestamp()
@@ -80,11 +80,11 @@ def test_things_are_counted(amount: int, words: str) -> None:
     ],
 )
 def test_a_time_that_is_not_todays_has_a_date(days: float, words: str) -> None:
-    assert moment(NOON + 86_400 * days, NOON, UTC) == words
+    assert short_time(NOON + 86_400 * days, NOON, UTC) == words
 
 
 def test_times_are_told_in_the_readers_zone() -> None:
-    assert moment(NOON, NOON, timezone(timedelta(hours=5, minutes=30))) == "17:30"
+    assert short_time(NOON, NOON, timezone(timedelta(hours=5, minutes=30))) == "17:30"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_memory_has_a_unit(num_bytes: float, words: str) -> None:
     ],
 )
 def test_a_span_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
-    assert lasting(seconds) == words
+    assert rough_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_an_amount_of_training_has_its_unit(amounts: dict[str, float], words: st
 
 
 def test_one_of_a_unit() -> None:
-    assert [unit_of(unit) for unit in ("batches", "records", "epochs", "steps")] == [
+    assert [singular_unit(unit) for unit in ("batches", "records", "epochs", "steps")] == [
         "batch", "record", "epoch", "steps",
     ]  # fmt: skip
 
@@ -190,15 +190,15 @@ def test_times_of_day_and_dates_are_the_readers() -> None:
 
 
 def test_floats_among_settings_have_four_digits() -> None:
-    assert [setting(value) for value in (0.123456, 3, "adam", True)] == [
+    assert [hparam_text(value) for value in (0.123456, 3, "adam", True)] == [
         "0.1235", "3", "adam", "True",
     ]  # fmt: skip
 
 
 def test_an_experiment_is_named_by_number_and_name() -> None:
-    assert named(4, "") == "experiment 4"
-    assert named(4, "n" * 40) == f"experiment 4 “{'n' * 40}”"
-    assert named(4, "n" * 41) == f"experiment 4 “{'n' * 39}…”"
+    assert experiment_title(4, "") == "experiment 4"
+    assert experiment_title(4, "n" * 40) == f"experiment 4 “{'n' * 40}”"
+    assert experiment_title(4, "n" * 41) == f"experiment 4 “{'n' * 39}…”"
 
 
 @pytest.mark.parametrize(
