@@ -21,11 +21,15 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.core import get_cluster_info
     from det_jupyter.core.importing import import_from_path
     from det_jupyter.errors import InvalidHP
-    from det_jupyter.front.notebook.handles.cluster import jobs, queue, slots
-    from det_jupyter.front.notebook.handles.experiments import compare, experiment, experiments
+    from det_jupyter.front.notebook.handles.experiment_handles import (
+        compare,
+        experiment,
+        experiments,
+    )
+    from det_jupyter.front.notebook.handles.slots_and_queue import jobs, queue, slots
     from det_jupyter.front.notebook.handles.templates import templates
     from det_jupyter.front.notebook.submit.from_python import submit
-    from det_jupyter.front.notebook.submit.preview import preview
+    from det_jupyter.front.notebook.submit.preview_and_local import preview
 
 _HOMES = {
     name: f"det_jupyter.{module}"
@@ -34,11 +38,11 @@ _HOMES = {
         "core.importing": ["import_from_path"],
         "errors": ["InvalidHP"],
         "front.notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
-        "front.notebook.handles.cluster": ["jobs", "queue", "slots"],
-        "front.notebook.handles.experiments": ["compare", "experiment", "experiments"],
+        "front.notebook.handles.slots_and_queue": ["jobs", "queue", "slots"],
+        "front.notebook.handles.experiment_handles": ["compare", "experiment", "experiments"],
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
-        "front.notebook.submit.preview": ["preview"],
+        "front.notebook.submit.preview_and_local": ["preview"],
         "front.jupyter_server.extension_points": [
             "_jupyter_labextension_paths",
             "_jupyter_server_extension_points",

@@ -82,7 +82,7 @@ def test_a_button_is_obeyed_while_a_cell_runs(
 ) -> None:
     book.check("import os; os.environ['JPY_SESSION_NAME'] = 'book.ipynb'")  # as JupyterLab does
     book.check(cell(pause_s=0.05, batches=4000))
-    book.check("from det_jupyter.front.notebook.handles.experiments import live_view")
+    book.check("from det_jupyter.front.notebook.handles.experiment_handles import live_view")
     comm_id = book.check("print(live_view(experiment.id)._widget.own_id)").text.strip()
     subshell_id = book.new_subshell()
     book.check("import time; time.sleep(1)")  # the view's own messages come in between

@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.errors import UsageError
 from det_jupyter.front.cli.shell_table import shell_parser
-from det_jupyter.front.notebook.complete.table import (
+from det_jupyter.front.notebook.complete.magic_parsers import (
     CELL_VERBS,
     cell_parser,
     det_parser,

@@ -81,7 +81,7 @@ def _run_verb(words: list[str]) -> int:
     try:
         result = options.verb.run(call)  # an exit status, text, or a handle
     except NotFound as error:
-        from det_jupyter.front.verbs.finding import with_existing
+        from det_jupyter.front.verbs.experiment_list import with_existing
 
         raise with_existing(error, call.client, call.reader) from None
     if isinstance(result, int):

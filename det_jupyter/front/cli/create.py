@@ -32,7 +32,7 @@ from det_jupyter.contract.values.entrypoints import (
 from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.cli.following import follow
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.overrides import read_overrides
+from det_jupyter.front.verbs.yaml_input import read_overrides
 
 
 def create(call: Call) -> int:

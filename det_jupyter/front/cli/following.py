@@ -24,7 +24,7 @@ from det_jupyter.client.reasons import reason_text
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number
-from det_jupyter.front.verbs.experiments import describe_state, title
+from det_jupyter.front.verbs.showing import describe_state, title
 from det_jupyter.view import WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
 

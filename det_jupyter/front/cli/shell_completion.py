@@ -14,8 +14,8 @@ from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.errors import DetError
 from det_jupyter.front.cli.connecting import connect_to_running
 from det_jupyter.front.cli.shell_table import shell_parser
-from det_jupyter.front.verbs.completing import words_after
 from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.word_completion import words_after
 
 _MAX_OFFERED = 200  # experiments or trials, newest first
 

@@ -38,7 +38,7 @@ from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, LogQu
 from det_jupyter.contract.values.text import error_text, size
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.front.cli.redacting import Redactor, is_secret, passwords_in
-from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 
 _NUM_EXPERIMENTS = 3  # the newest ones, if the line names none

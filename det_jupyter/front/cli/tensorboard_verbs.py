@@ -36,9 +36,9 @@ from det_jupyter.contract.host.tensorboards import (
 )
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError, NotFound, UsageError
-from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.tables import Listing, written
+from det_jupyter.front.verbs.listings import Listing, written
 
 _START_S = 120.0  # includes writing the event files, which takes long for large experiments
 _POLL_S = 0.1

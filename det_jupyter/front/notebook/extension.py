@@ -10,20 +10,23 @@ loaded in its fork server, and what the cell needs is imported: the first one re
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.errors import DetError
-from det_jupyter.front.notebook.complete.matcher import match_det_experiment
 from det_jupyter.front.notebook.magics import DetMagics
 
 if TYPE_CHECKING:  # the user's kernel has IPython loaded; a plain import of this module has not
     from IPython.core.interactiveshell import InteractiveShell
 
+_OURS = re.compile(r"^(?:%%|\s*%)(?:det_experiment|det)(?=\s|$)", re.MULTILINE)
 # What the first submission, the first line and the first Tab need.
-IMPORTED_LATER = ("submit.submitting", "complete.lines", "handles.widget", "handles.door")
+IMPORTED_LATER = ("submit.submitting", "complete.lines", "handles.widget")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -44,7 +47,7 @@ def _import_the_rest() -> None:
     for module in IMPORTED_LATER:
         with suppress(ImportError):  # such as of anywidget; what needs it reports that
             importlib.import_module(f"det_jupyter.front.notebook.{module}")
-    from det_jupyter.front.notebook.handles.door import open_page_door
+    from det_jupyter.front.notebook.handles.experiment_handles import open_page_door
 
     open_page_door()
 
@@ -54,3 +57,25 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     matchers = getattr(shell.Completer, "custom_matchers", [])
     if match_det_experiment in matchers:
         matchers.remove(match_det_experiment)
+
+
+@context_matcher(identifier="det_jupyter.det_experiment")  # type: ignore[untyped-decorator]
+def match_det_experiment(context: CompletionContext) -> dict[str, Any]:
+    """Complete a line that is ours; leave every other line alone."""
+    if not _OURS.search(context.full_text):
+        return {"completions": []}
+    from det_jupyter.front.notebook.complete.lines import find_words  # loads what verbs need
+
+    line = context.line_with_cursor[: context.cursor_position]
+    found = find_words(context.full_text.split("\n"), context.cursor_line, line)
+    if found is None:
+        return {"completions": []}
+    words, typed = found
+    # What is replaced is IPython's token, which ends after the last dash or dot of ours.
+    lead = len(typed) - len(context.token) if typed.endswith(context.token) else 0
+    completions = [
+        SimpleCompletion(text=word[lead:], type="param")
+        for word in words
+        if word.startswith(typed)
+    ]
+    return {"completions": completions, "suppress": True}

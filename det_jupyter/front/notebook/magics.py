@@ -30,7 +30,7 @@ class DetMagics(Magics):
         `%det_experiment --help` and, as a cell magic, `%%det_experiment --help` list the options.
         """
         __tracebackhide__ = True  # `--local` runs the user's code
-        from det_jupyter.front.notebook.complete.table import CELL_VERBS, line_parser
+        from det_jupyter.front.notebook.complete.magic_parsers import CELL_VERBS, line_parser
         from det_jupyter.front.verbs.grammar import HelpShown
 
         try:
@@ -48,7 +48,7 @@ class DetMagics(Magics):
 
         `%det --help` lists all that it can do.
         """
-        from det_jupyter.front.notebook.complete.table import det_parser
+        from det_jupyter.front.notebook.complete.magic_parsers import det_parser
 
         try:
             return run_line(det_parser(), line if line.strip() else "--help", cell)
@@ -78,7 +78,7 @@ class DetMagics(Magics):
 
     def _submit(self, line: str, cell: str) -> Any:
         __tracebackhide__ = True
-        from det_jupyter.front.notebook.complete.table import cell_parser
+        from det_jupyter.front.notebook.complete.magic_parsers import cell_parser
         from det_jupyter.front.verbs.grammar import parse
 
         try:
@@ -91,11 +91,11 @@ class DetMagics(Magics):
                 self._refuse(named[1] if named else "experiment", error)
             raise
         if options.local:
-            from det_jupyter.front.notebook.submit.local import run_local
+            from det_jupyter.front.notebook.submit.preview_and_local import run_local
 
             return run_local(cell, options, self.shell)
         if options.preview:
-            from det_jupyter.front.notebook.submit.preview import preview_cell
+            from det_jupyter.front.notebook.submit.preview_and_local import preview_cell
 
             return preview_cell(cell, options, self.shell)
         from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
@@ -148,8 +148,8 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         DetError: It is refused.
     """
     from det_jupyter.client.drafts import below_magic
-    from det_jupyter.front.notebook.handles import connection, experiments
-    from det_jupyter.front.verbs.finding import with_existing
+    from det_jupyter.front.notebook.handles import connection, experiment_handles
+    from det_jupyter.front.verbs.experiment_list import with_existing
     from det_jupyter.front.verbs.grammar import Call, HelpShown, parse
 
     try:
@@ -160,7 +160,9 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         raise UsageError(f"%{options.words}: takes no cell; write {parser.prog}")
     client = connection.client()
     text = None if cell is None else below_magic(cell)
-    call = Call(options=options, client=client, experiment=experiments.experiment, text=text)
+    call = Call(
+        options=options, client=client, experiment=experiment_handles.experiment, text=text
+    )
     try:
         answer = options.verb.run(call)
     except NotFound as error:

@@ -13,8 +13,8 @@ from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import count, date, length, size
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.life import is_sure
-from det_jupyter.front.verbs.tables import Listing, shown, written
+from det_jupyter.front.verbs.lifecycle import is_sure
+from det_jupyter.front.verbs.listings import Listing, shown, written
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
            "Path")  # fmt: skip

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.front.verbs.cluster_text import signs
-from det_jupyter.front.verbs.tables import SENTENCE, Cell, Listing
+from det_jupyter.front.verbs.listings import SENTENCE, Cell, Listing
 
 _NO_JOBS = "No experiment runs or waits."
 

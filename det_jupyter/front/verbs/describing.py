@@ -16,9 +16,9 @@ from det_jupyter.client.handle_text import state_name
 from det_jupyter.contract.messages import CheckpointView, Curve, ExperimentView, State, TrialView
 from det_jupyter.contract.values.text import date, one_line
 from det_jupyter.errors import DetError
-from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.tables import Listing, page_of, written
+from det_jupyter.front.verbs.listings import Listing, page_of, written
 
 _EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
                "Archived", "Resource Pool", "Labels")  # fmt: skip

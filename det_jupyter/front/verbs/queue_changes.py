@@ -23,8 +23,8 @@ from det_jupyter.contract.messages import (
     QueueChange,
 )
 from det_jupyter.errors import ConfigError, Problem, UsageError
+from det_jupyter.front.verbs.changing import describe_place
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.steering import describe_place
 
 # Words of a line: which field of a request they set.
 OPERATIONS = {

@@ -56,12 +56,14 @@ SLOT_GROUP = Group(
     aliases=("s",),
     default="list",
     members=(
-        Verb("list", "a row for each slot", verbs.cluster.list_slots, TABLE, aliases=("ls",)),
-        Verb("enable", "give slots out again", verbs.cluster.switch_slots, (_AGENT, _SLOTS)),
+        Verb(
+            "list", "a row for each slot", verbs.cluster_verbs.list_slots, TABLE, aliases=("ls",)
+        ),
+        Verb("enable", "give slots out again", verbs.cluster_verbs.switch_slots, (_AGENT, _SLOTS)),
         Verb(
             "disable",
             "give slots out no more",
-            verbs.cluster.switch_slots,
+            verbs.cluster_verbs.switch_slots,
             (_AGENT, _SLOTS, _DRAIN),
         ),
     ),
@@ -72,10 +74,12 @@ AGENT_GROUP = Group(
     aliases=("a",),
     default="list",
     members=(
-        Verb("list", "a row for each agent", verbs.cluster.list_agents, TABLE, aliases=("ls",)),
-        Verb("enable", "give all its slots out again", verbs.cluster.switch_agents, _AGENT_OR_ALL),
+        Verb("list", "a row for each agent", verbs.cluster_verbs.list_agents, TABLE,
+             aliases=("ls",)),
+        Verb("enable", "give all its slots out again",
+             verbs.cluster_verbs.switch_agents, _AGENT_OR_ALL),
         Verb("disable", "give its slots out no more; what runs there is asked to leave",
-             verbs.cluster.switch_agents, (*_AGENT_OR_ALL, _DRAIN)),
+             verbs.cluster_verbs.switch_agents, (*_AGENT_OR_ALL, _DRAIN)),
     ),
 )  # fmt: skip
 TASK_GROUP = Group(
@@ -84,10 +88,10 @@ TASK_GROUP = Group(
     default="list",
     members=(
         Verb("list", "a row for each trial that holds slots or waits for them",
-             verbs.cluster.list_tasks, TABLE, aliases=("ls",)),
-        Verb("logs", "print what the ranks of a trial printed", verbs.logs.show_trial_logs,
+             verbs.cluster_verbs.list_tasks, TABLE, aliases=("ls",)),
+        Verb("logs", "print what the ranks of a trial printed", verbs.log_printing.show_trial_logs,
              (TRIAL, *LOGS)),
-        Verb("kill", "end a trial now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
+        Verb("kill", "end a trial now; its experiment goes on", verbs.changing.kill, (TRIAL,)),
     ),
     absent={
         **dict.fromkeys(
@@ -104,7 +108,7 @@ JOB_GROUP = Group(
     default="list",
     members=(
         Verb("list", "a row for each experiment that is not over",
-             verbs.cluster.list_jobs, (*TABLE, _ONLY_POOL), aliases=("ls",)),
+             verbs.cluster_verbs.list_jobs, (*TABLE, _ONLY_POOL), aliases=("ls",)),
         Verb("move", "put an experiment ahead of another one, or behind it",
              verbs.queue_changes.move, (ID, _PLACE)),
         Verb("update", "change an experiment's place or share",
@@ -121,9 +125,10 @@ POOL_GROUP = Group(
     aliases=("rp", "resource-pool"),
     default="list",
     members=(
-        Verb("list", "a row for each pool", verbs.cluster.list_pools, TABLE, aliases=("ls",)),
+        Verb("list", "a row for each pool", verbs.cluster_verbs.list_pools, TABLE,
+             aliases=("ls",)),
         Verb("set", "have the pools of the cell's YAML, or a file's",
-             verbs.cluster.set_pools, (FILE,), takes_text=True, starts_master=True),
+             verbs.cluster_verbs.set_pools, (FILE,), takes_text=True, starts_master=True),
     ),
 )  # fmt: skip
 TEMPLATE_GROUP = Group(
@@ -157,11 +162,11 @@ TEMPLATE_GROUP = Group(
 )  # fmt: skip
 
 SLOTS_NOW = Verb(
-    "slots", "who is on which slot, agent by agent", verbs.cluster.show_slots,
+    "slots", "who is on which slot, agent by agent", verbs.cluster_verbs.show_slots,
     (flag("-a", "--all", help="every slot, however many"),),
 )  # fmt: skip
 QUEUE = Verb(
-    "queue", "who waits for slots, in order, and for what", verbs.cluster.show_queue,
+    "queue", "who waits for slots, in order, and for what", verbs.cluster_verbs.show_queue,
     (flag("-a", "--all", help="the whole queue"),),
 )  # fmt: skip
 
@@ -214,14 +219,15 @@ TRIAL_GROUP = Group(
              verbs.describing.describe_trial,
              (TRIAL, *DESCRIPTIONS, *WORKLOADS,
               flag("--metrics-summary", help="the last value of each"))),
-        Verb("logs", "print what its ranks printed", verbs.logs.show_trial_logs, (TRIAL, *LOGS)),
+        Verb("logs", "print what its ranks printed", verbs.log_printing.show_trial_logs,
+             (TRIAL, *LOGS)),
         Verb("download", "copy a checkpoint of it", verbs.checkpoints.download_of_trial,
              (TRIAL, *COPIED, _OF_TRIAL, *BY_METRIC)),
-        Verb("kill", "end it now; its experiment goes on", verbs.steering.kill, (TRIAL,)),
+        Verb("kill", "end it now; its experiment goes on", verbs.changing.kill, (TRIAL,)),
         Verb("profile", "record some of its batches with torch.profiler",
-             verbs.steering.profile, (TRIAL, *_PROFILE)),
+             verbs.changing.profile, (TRIAL, *_PROFILE)),
         Verb("set", "change its learning rate, validation period or priority",
-             verbs.steering.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
+             verbs.changing.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
     ),
 )  # fmt: skip
 CHECKPOINT_GROUP = Group(
@@ -240,11 +246,11 @@ CHECKPOINT_GROUP = Group(
 )  # fmt: skip
 WHY = Verb(
     "why", "why a trial does not run, and what would start it",
-    verbs.experiments.why_trial, (_TRIAL_OR_EXPERIMENT,),
+    verbs.showing.why_trial, (_TRIAL_OR_EXPERIMENT,),
 )  # fmt: skip
 PREVIEW = Verb(
     "preview-search", "what the search of a configuration would train; submits nothing",
-    verbs.preview.preview, (FILE, TEMPLATE, _SECONDS_PER_BATCH),
+    verbs.search_preview.preview, (FILE, TEMPLATE, _SECONDS_PER_BATCH),
     takes_text=True, starts_master=True,
 )  # fmt: skip
 

@@ -10,8 +10,8 @@ from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.overrides import set_from_yaml
-from det_jupyter.front.verbs.tables import Listing, form_of, written
+from det_jupyter.front.verbs.listings import Listing, form_of, written
+from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
 
 def list_templates(call: Call) -> str:

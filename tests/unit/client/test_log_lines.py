@@ -13,7 +13,7 @@ from det_jupyter.client.log_lines import LogLines, query_of
 from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import LogLine, LogPage, LogQuery
 from det_jupyter.errors import ConfigError, MasterUnreachable, UsageError
-from det_jupyter.front.notebook.complete.table import line_parser
+from det_jupyter.front.notebook.complete.magic_parsers import line_parser
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.magics import run_line
 

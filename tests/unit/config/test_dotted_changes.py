@@ -14,7 +14,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.templates import templates
 from det_jupyter.front.notebook.submit import from_python
-from det_jupyter.front.verbs.overrides import read_overrides
+from det_jupyter.front.verbs.yaml_input import read_overrides
 from tests.problems import said
 from tests.unit.client.test_experiment import Wired
 from tests.unit.view.view_samples import experiment

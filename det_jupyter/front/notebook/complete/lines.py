@@ -19,7 +19,7 @@ from det_jupyter.config.tree import all_paths
 from det_jupyter.connection.autostart import find_master
 from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.errors import DetError
-from det_jupyter.front.notebook.complete.table import (
+from det_jupyter.front.notebook.complete.magic_parsers import (
     CELL_VERBS,
     cell_parser,
     det_parser,
@@ -27,7 +27,7 @@ from det_jupyter.front.notebook.complete.table import (
 )
 from det_jupyter.front.notebook.complete.yaml_words import find_cursor, words_at
 from det_jupyter.front.notebook.handles import connection
-from det_jupyter.front.verbs.completing import options_of, words_after
+from det_jupyter.front.verbs.word_completion import options_of, words_after
 
 _PATIENCE_S = 0.04
 _FRESH_S = 5.0

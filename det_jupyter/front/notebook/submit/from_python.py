@@ -14,7 +14,7 @@ from IPython.core.getipython import get_ipython
 from det_jupyter.client.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.front.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.submit.caller import Caller
 from det_jupyter.front.notebook.submit.submitting import (
     storage_of_master,

@@ -36,8 +36,8 @@ from det_jupyter.contract.values.entrypoints import (
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
 from det_jupyter.front.notebook.capture.capture import capture
-from det_jupyter.front.notebook.handles import connection, experiments
-from det_jupyter.front.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.front.notebook.handles import connection, experiment_handles
+from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, present_folder
 from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
@@ -87,7 +87,7 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     if caller.is_call:  # the handle need not be shown, and its view says the same
         for notice in ready.capsule.notices:
             print(f"Note: {notice}")
-    return experiments.experiment_of(view)
+    return experiment_handles.experiment_of(view)
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:

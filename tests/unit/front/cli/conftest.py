@@ -27,7 +27,7 @@ from det_jupyter.errors import NotFound
 from det_jupyter.front.cli import connecting
 from det_jupyter.front.cli.__main__ import main
 from tests.unit.front.verbs.finding_samples import rows_found
-from tests.unit.front.verbs.noting import noted
+from tests.unit.front.verbs.recording_client import noted
 from tests.unit.view.view_samples import CREATED_AT, checkpoint, experiment, trial
 
 LOSS = Curve(

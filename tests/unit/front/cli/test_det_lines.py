@@ -15,7 +15,7 @@ import pytest
 from det_jupyter.contract.messages import LEVELS
 from det_jupyter.contract.messages.queries import Sort
 from det_jupyter.front.cli.shell_table import SHELL, shell_parser
-from det_jupyter.front.notebook.complete.table import DET, EXPERIMENT
+from det_jupyter.front.notebook.complete.magic_parsers import DET, EXPERIMENT
 from det_jupyter.front.verbs import arguments, queue_changes, table_experiments, table_others
 from det_jupyter.front.verbs.grammar import Group, Later, Verb, parse
 from tests.unit.front.cli.conftest import Master, Typed

@@ -71,7 +71,7 @@ from tests.unit.front.verbs.cluster_samples import (
     task,
 )
 from tests.unit.front.verbs.finding_samples import row
-from tests.unit.front.verbs.noting import noted
+from tests.unit.front.verbs.recording_client import noted
 from tests.unit.view.view_samples import CREATED_AT, checkpoint, curve, experiment, trial
 
 _GROUP = Group(

@@ -22,12 +22,12 @@ from det_jupyter.contract.messages import PlannedBracket, PreviewView, State
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError
-from det_jupyter.front.verbs.cluster_page import ledger_page, queue_page, tables_page
+from det_jupyter.front.notebook.handles.slots_and_queue import ledger_page, queue_page, tables_page
 from det_jupyter.front.verbs.cluster_tables import agents_listing, jobs_listings
 from det_jupyter.front.verbs.cluster_text import ledger_text, queue_text
-from det_jupyter.front.verbs.completing import words_after
-from det_jupyter.front.verbs.preview import render_page, render_text
-from det_jupyter.front.verbs.tables import Listing
+from det_jupyter.front.verbs.listings import Listing
+from det_jupyter.front.verbs.search_preview import render_page, render_text
+from det_jupyter.front.verbs.word_completion import words_after
 from tests.unit.front.verbs.answers import (
     Answering,
     answer_to,

@@ -13,7 +13,7 @@ import pytest
 from det_jupyter.client.reasons import reason_page, reason_text
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.values.reader import NOTEBOOK
-from det_jupyter.front.verbs.cluster_page import ledger_page, queue_page, tables_page
+from det_jupyter.front.notebook.handles.slots_and_queue import ledger_page, queue_page, tables_page
 from det_jupyter.front.verbs.cluster_tables import (
     agents_listing,
     jobs_data,
@@ -23,7 +23,7 @@ from det_jupyter.front.verbs.cluster_tables import (
     tasks_listing,
 )
 from det_jupyter.front.verbs.cluster_text import ledger_text, queue_text
-from det_jupyter.front.verbs.tables import Listing
+from det_jupyter.front.verbs.listings import Listing
 from tests.unit.front.verbs.cluster_samples import (
     AT,
     SENTENCE,

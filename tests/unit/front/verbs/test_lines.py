@@ -46,10 +46,10 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
-from det_jupyter.front.notebook.complete.table import det_parser, line_parser
+from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.magics import DetMagics, run_line
-from det_jupyter.front.verbs.experiments import describe_state, ended
+from det_jupyter.front.verbs.showing import describe_state, ended
 from tests.problems import said
 from tests.unit.front.verbs.cluster_samples import (
     SENTENCE,
@@ -65,7 +65,7 @@ from tests.unit.front.verbs.cluster_samples import (
     task,
 )
 from tests.unit.front.verbs.finding_samples import rows_found
-from tests.unit.front.verbs.noting import noted
+from tests.unit.front.verbs.recording_client import noted
 from tests.unit.view.view_samples import CREATED_AT, allocation, checkpoint, experiment, trial
 
 

@@ -10,9 +10,14 @@ from det_jupyter.contract.messages import Remedy
 from det_jupyter.contract.messages.resources import RemedyVerb, lines_of
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.front.cli.shell_table import shell_parser
-from det_jupyter.front.notebook.complete.table import DET, EXPERIMENT, det_parser, line_parser
-from det_jupyter.front.verbs.experiments import explain
+from det_jupyter.front.notebook.complete.magic_parsers import (
+    DET,
+    EXPERIMENT,
+    det_parser,
+    line_parser,
+)
 from det_jupyter.front.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
+from det_jupyter.front.verbs.showing import explain
 from det_jupyter.front.verbs.table_others import OTHERS
 
 REMEDIES = [

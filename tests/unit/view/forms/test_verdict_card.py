@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.client.reasons import shown_verdict
 from det_jupyter.contract.messages import Cause, Verdict
 from det_jupyter.contract.messages.views import Divergence, VerdictKind
-from det_jupyter.front.verbs.experiments import trials_listing
+from det_jupyter.front.verbs.showing import trials_listing
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict_card import svg_shares
 from det_jupyter.view.model.verdict_state import VERDICT_WORDS, TimeShare

@@ -8,8 +8,8 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.connection.session import Session
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.front.notebook.capture.refusals import refusal_of
-from det_jupyter.front.notebook.handles.cluster import Shown
 from det_jupyter.front.notebook.handles.live import LiveView
+from det_jupyter.front.notebook.handles.slots_and_queue import Shown
 
 
 @pytest.mark.parametrize("handle", [Client, Experiment, Session, LiveView, Shown])

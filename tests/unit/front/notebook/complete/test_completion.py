@@ -11,7 +11,8 @@ from IPython.core.completer import CompletionContext
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRows
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.front.notebook.complete import lines, matcher
+from det_jupyter.front.notebook import extension
+from det_jupyter.front.notebook.complete import lines
 from det_jupyter.front.notebook.complete.lines import Lookups
 from tests.unit.front.verbs.finding_samples import rows_found
 
@@ -51,7 +52,7 @@ def offered(text: str, token: str | None = None) -> list[str]:
         cursor_line=len(cell) - 1,
         limit=500,
     )
-    found = matcher.match_det_experiment(context)
+    found = extension.match_det_experiment(context)
     return [each.text for each in found["completions"]]
 
 

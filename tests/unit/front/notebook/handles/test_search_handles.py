@@ -29,12 +29,12 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, NotFound, Problem
-from det_jupyter.front.notebook.complete.table import det_parser, line_parser
-from det_jupyter.front.notebook.handles import connection, experiments, progress
+from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
+from det_jupyter.front.notebook.handles import connection, experiment_handles, progress
 from det_jupyter.front.notebook.magics import run_line
-from det_jupyter.front.notebook.submit.preview import preview_shown
-from det_jupyter.front.verbs.experiments import trials_listing
+from det_jupyter.front.notebook.submit.preview_and_local import preview_shown
 from det_jupyter.front.verbs.grammar import parse
+from det_jupyter.front.verbs.showing import trials_listing
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_samples import allocation, experiment, trial
 
@@ -155,7 +155,7 @@ def test_the_line_changes_a_search(
 ) -> None:
     found, master = handle_on(searched(sample(1)))
     monkeypatch.setattr(connection, "client", lambda: master)
-    monkeypatch.setattr(experiments, "experiment", lambda experiment_id: found)
+    monkeypatch.setattr(experiment_handles, "experiment", lambda experiment_id: found)
     line = 'change 7 --max-trials 50 --max-length "{epochs: 12}" --max-concurrent 4'
     run_line(line_parser(), line)
     longer = Length("epochs", 12)

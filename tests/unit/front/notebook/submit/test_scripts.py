@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.contract.values.entrypoints import parse_entrypoint
 from det_jupyter.errors import ConfigError, UsageError
-from det_jupyter.front.notebook.submit import local
+from det_jupyter.front.notebook.submit import preview_and_local
 from det_jupyter.front.notebook.submit.contexts import (
     SCRIPTS,
     keep_script,
@@ -90,15 +90,15 @@ def test_scripts_travel_with_commands_and_contexts_and_not_with_captured_code(
 )
 def test_what_the_kernel_cannot_try_has_another_way(entrypoint: str, way: str) -> None:
     meaning = parse_entrypoint(entrypoint)
-    assert local._another_way(meaning).endswith(way)  # type: ignore[arg-type]  # none is Captured
+    assert preview_and_local._another_way(meaning).endswith(way)  # type: ignore[arg-type]  # none is Captured
 
 
 def test_a_function_is_called_as_ranks_do() -> None:
     def main(core_context: object, hparams: object) -> None: ...
     def plain() -> None: ...
 
-    assert local._call_of(plain, {}) == "call it, plain()"
-    assert local._call_of(main, {"lr": 1}) == (
+    assert preview_and_local._call_of(plain, {}) == "call it, plain()"
+    assert preview_and_local._call_of(main, {"lr": 1}) == (
         "call it, `with det_jupyter.core.init() as context: main(core_context=context, "
         "hparams={'lr': 1})`"
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.front.verbs.overrides import read_overrides
+from det_jupyter.front.verbs.yaml_input import read_overrides
 from tests.problems import said
 
 

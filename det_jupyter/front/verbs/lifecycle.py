@@ -12,9 +12,9 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages import LIFE, CheckpointView, Delete, ExperimentView
 from det_jupyter.contract.values.text import count, size
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, UsageError
-from det_jupyter.front.verbs.experiments import describe_state, title
-from det_jupyter.front.verbs.finding import known_numbers, numbers_of
+from det_jupyter.front.verbs.experiment_list import known_numbers, numbers_of
 from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.showing import describe_state, title
 
 _MOST_NAMED = 20
 

@@ -30,8 +30,8 @@ from det_jupyter.front.verbs.cluster_text import (
     summary,
 )
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.overrides import set_from_yaml
-from det_jupyter.front.verbs.tables import Listing, form_of, is_arranged, written
+from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, written
+from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
 FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
 WHOLE = 1000  # the most that the master returns of a queue

@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, Experi
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import date as date_text
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
-from det_jupyter.front.notebook.complete.table import line_parser
+from det_jupyter.front.notebook.complete.magic_parsers import line_parser
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.magics import run_line
 from tests.unit.front.verbs.finding_samples import CREATED_AT, row, rows_found

@@ -12,9 +12,9 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages import Archive, Cancel, Delete, State
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, UsageError
-from det_jupyter.front.verbs.finding import numbers_of, with_existing
+from det_jupyter.front.verbs.experiment_list import numbers_of, with_existing
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.life import archive, command, delete, is_sure
+from det_jupyter.front.verbs.lifecycle import archive, command, delete, is_sure
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.view.view_samples import checkpoint, experiment, trial
 

@@ -24,9 +24,9 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import Conflict, DetError, Problem, WaitTimeout
 from det_jupyter.front.notebook import extension
-from det_jupyter.front.notebook.complete.table import cell_parser, line_parser
-from det_jupyter.front.notebook.handles import experiments, progress
-from det_jupyter.front.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.front.notebook.complete.magic_parsers import cell_parser, line_parser
+from det_jupyter.front.notebook.handles import experiment_handles, progress
+from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.magics import DetMagics
 from det_jupyter.front.notebook.submit.checks import find_class_problems
 from det_jupyter.view.live import LiveExperiment
@@ -243,4 +243,4 @@ def test_what_is_imported_in_the_background_exists(module: str) -> None:
 
 def test_an_experiment_is_asked_for_by_its_number_or_its_name() -> None:
     with pytest.raises(DetError, match=r"got 1\.5, expected an experiment's number or its name"):
-        experiments.experiment(1.5)  # type: ignore[arg-type]
+        experiment_handles.experiment(1.5)  # type: ignore[arg-type]

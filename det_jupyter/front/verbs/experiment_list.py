@@ -15,7 +15,7 @@ from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.cluster_tables import user_name
 from det_jupyter.front.verbs.grammar import Call, reading
-from det_jupyter.front.verbs.tables import (
+from det_jupyter.front.verbs.listings import (
     MOST_ROWS,
     Cell,
     Listing,

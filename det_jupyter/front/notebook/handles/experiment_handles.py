@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
+import threading
 import uuid
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
@@ -19,11 +22,13 @@ from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.live import LiveView
 from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.front.notebook.handles.show import can_draw, front
-from det_jupyter.front.verbs.finding import found_text
-from det_jupyter.front.verbs.tables import MOST_ROWS
+from det_jupyter.front.verbs.experiment_list import found_text
+from det_jupyter.front.verbs.listings import MOST_ROWS
 from det_jupyter.view.build.results import Compared
-from det_jupyter.view.forms.notebook_output import in_place
+from det_jupyter.view.forms.notebook_output import in_place, key_id
 from det_jupyter.view.live import LiveExperiment
+
+logger = logging.getLogger(__name__)
 
 
 def experiment(which: int | str) -> NotebookExperiment:
@@ -102,6 +107,35 @@ def compare(*experiments: int | Experiment) -> Comparison:
 def live_view(experiment_id: int) -> LiveView:
     """Return the experiment's view in this kernel: one, however often it is shown."""
     return LiveView(connection.watching_client(), experiment_id)
+
+
+@functools.cache
+def open_page_door() -> object | None:
+    """Draw the experiments that the page has places for; the reader gets to them one by one.
+
+    Returns:
+        What has to be kept for as long as that is wanted, or None if nothing can be drawn.
+    """
+    if front() != "places" or not can_draw():
+        return None
+    from det_jupyter.front.notebook.handles.widget import DoorWidget
+
+    wanted: SimpleQueue[str] = SimpleQueue()
+    # One thread, so that no experiment gets two views; the kernel is not kept from its cells.
+    threading.Thread(target=_enliven_all, args=(wanted,), name="det-door", daemon=True).start()
+    return DoorWidget(wanted.put)
+
+
+def _enliven_all(wanted: SimpleQueue[str]) -> None:
+    while True:
+        key = wanted.get()
+        try:
+            connection.client()  # waits for the master
+            live_view(key_id(key)).enliven(key)
+        except DetError as error:  # such as an experiment of another master; its card stays
+            logger.info("place %s is not brought to life: %s", key, error)
+        except Exception:  # the boundary of the thread
+            logger.exception("bringing place %s to life", key)
 
 
 def experiment_of(view: ExperimentView) -> NotebookExperiment:

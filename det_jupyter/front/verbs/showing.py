@@ -24,9 +24,9 @@ from det_jupyter.contract.messages import ExperimentView, SearchChangeView, Stat
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import count, date
 from det_jupyter.errors import Conflict, NotFound, UsageError
-from det_jupyter.front.verbs.finding import numbers_of
+from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.tables import Listing, shown, written
+from det_jupyter.front.verbs.listings import Listing, shown, written
 
 
 def show(call: Call) -> Experiment:

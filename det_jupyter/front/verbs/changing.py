@@ -15,10 +15,10 @@ from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import ChangeDetails, ChangeResources, ExperimentView, KillTrial
 from det_jupyter.contract.values.text import count, length, size
 from det_jupyter.errors import UsageError
-from det_jupyter.front.verbs.experiments import title
 from det_jupyter.front.verbs.grammar import Call, reading
-from det_jupyter.front.verbs.life import is_sure
-from det_jupyter.front.verbs.overrides import read_overrides
+from det_jupyter.front.verbs.lifecycle import is_sure
+from det_jupyter.front.verbs.showing import title
+from det_jupyter.front.verbs.yaml_input import read_overrides
 
 _MOST_CHECKPOINTS = 20
 

@@ -1,17 +1,23 @@
-"""Slots and queues as HTML that needs neither script nor style sheet, in the theme's colours.
-
-A slot is a small box with its number, a word or two, and a border and pattern of its own for each
-state: colour alone has no meaning.
-"""
+"""`det_jupyter.slots()`, `queue()` and `jobs()`: the cluster as objects that show themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Generic, TypeVar
 
-from det_jupyter.contract.messages import AgentStatus, ClusterView, QueueEntry, SlotStatus
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    ClusterView,
+    JobEntry,
+    QueueEntry,
+    SlotStatus,
+)
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import count, shortened
+from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.verbs.cluster_tables import jobs_listings, user_name
 from det_jupyter.front.verbs.cluster_text import (
     MOST_AGENTS,
     MOST_LINES,
@@ -20,12 +26,15 @@ from det_jupyter.front.verbs.cluster_text import (
     folded,
     followers_title,
     idle_hints,
+    ledger_text,
     pool_line,
+    queue_text,
     signs,
     slot_text,
     summary,
 )
-from det_jupyter.front.verbs.tables import Listing, html_table
+from det_jupyter.front.verbs.cluster_verbs import FRONT, WHOLE, notes
+from det_jupyter.front.verbs.listings import MOST_ROWS, Listing, html_table
 
 _LINE = "var(--jp-border-color1, currentColor)"
 _BOX = (
@@ -42,6 +51,64 @@ _LOOKS = {
     "occupied": f"border:2px double currentColor;background:{_STRIPES}",
     "disabled": f"border:1px dotted {_LINE};opacity:.6;text-decoration:line-through",
 }
+
+View = TypeVar("View")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown(Generic[View]):
+    """An answer of the master that shows itself.
+
+    Attributes:
+        view: The answer as data.
+    """
+
+    view: View
+    _text: Callable[[View], str]
+    _page: Callable[[View], str]
+
+    def __repr__(self) -> str:
+        return self._text(self.view)
+
+    def _repr_html_(self) -> str:
+        return self._page(self.view)
+
+
+def slots(*, all: bool = False) -> Shown[ClusterView]:
+    """Return what is on each slot; it prints itself, and `.view` has it as data.
+
+    Args:
+        all: Print every slot, however many there are.
+    """
+    client = connection.client()
+    noted = notes(client)
+    return Shown(
+        client.cluster(limit=0),
+        lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *noted]),
+        lambda view: ledger_page(view, noted),
+    )
+
+
+def queue(*, limit: int = FRONT) -> Shown[ClusterView]:
+    """Return the trials that wait for slots; it prints itself, and `.view` has it as data.
+
+    Args:
+        limit: Length of the front of each pool's queue; 1000 at most.
+    """
+    view = connection.client().cluster(limit=max(0, min(limit, WHOLE)))
+    return Shown(view, queue_text, queue_page)
+
+
+def jobs() -> Shown[list[JobEntry]]:
+    """Return the experiments that are not over; it prints itself, and `.view` has it as data."""
+    client = connection.client()
+    view = client.jobs()
+    listings = jobs_listings(view, client.pools(), user_name())
+    return Shown(
+        view,
+        lambda _: "\n\n".join(listing.text() for listing in listings),
+        lambda _: tables_page(listings, MOST_ROWS),
+    )
 
 
 def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:

@@ -21,8 +21,8 @@ from det_jupyter.contract.values.text import (
     singular_unit,
 )
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.overrides import set_from_yaml
-from det_jupyter.front.verbs.tables import html_table
+from det_jupyter.front.verbs.listings import html_table
+from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
 _STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
