@@ -110,7 +110,7 @@ class Pass:
         self._rules = snapshot.rules
         self._now = now
         self._board = Board(snapshot)
-        self.kept = Kept(self._board, [one for one in snapshot.order if one.promised])
+        self.kept = Kept(self._board, snapshot.promised)
         self._is_cut = False  # ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
@@ -130,22 +130,15 @@ class Pass:
 
     def run(self) -> None:
         """Decide about all waiting requests."""
-        for request in self._snapshot.order:
+        for request in self._snapshot.in_order(self._passed):
             if self._is_cut:
                 return
-            if request.promised:
-                serve = self._serve_promised
-            elif self._is_passed(request) or self._is_capped_before(request):
-                continue
-            else:
-                serve = self._serve
             self.looking_at = request.id
             self.kept.reach(self.kept.rank(request))
-            serve(request)
-
-    def _is_passed(self, request: Request) -> bool:
-        up_to = self._passed.get(request.shape)
-        return up_to is not None and self._priority(request) <= up_to
+            if request.promised:
+                self._serve_promised(request)
+            else:
+                self._serve(request)
 
     def _serve(self, request: Request) -> None:
         if self._is_full(request) or self._start(request) or self._wait(request):
@@ -174,9 +167,6 @@ class Pass:
         """Return whether `max_slots` of its group is used up by gangs and requests ahead of it."""
         held = self._board.held(request.group) + self._wanted.get(request.group, 0)
         return self._is_capped(request, held)
-
-    def _is_capped_before(self, request: Request) -> bool:
-        return self._is_capped(request, self._snapshot.held(request.group))
 
     def _is_capped(self, request: Request, held: int) -> bool:
         most = self._board.groups[request.group].max_slots

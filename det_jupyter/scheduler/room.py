@@ -28,7 +28,7 @@ turns out not to be needed stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from det_jupyter.scheduler.board import ANY_PRIORITY, NO_PRIORITY, Board, Seats, in_sections
@@ -88,13 +88,14 @@ def cheapest_way(room: Room, priority: int) -> Way | None:
 
 def _clear_one(room: Room, priority: int) -> Way | None:
     board, now = room.board, room.now
-    if not any(_above(board, s, priority) >= room.missing(s) for s in _candidates(room)):
+    candidates = (seats for seats in board.seats.values() if room.could_use(seats))
+    if not any(_above(board, seats, priority) >= room.missing(seats) for seats in candidates):
         return None
     most = max(seats.coming for seats in board.seats.values())
     least_missing = max(1, room.shape.slots - most)
     best: tuple[Cost, str] | None = None
     seen: set[str] = set()
-    for gang in _newest(board, board.running.values(), priority):
+    for gang in _newest(board, priority):
         if best is not None and max(0.0, now - gang.since) * least_missing >= best[0][0]:
             break
         for part in gang.parts:
@@ -108,20 +109,16 @@ def _clear_one(room: Room, priority: int) -> Way | None:
     return Way(best[0][2], (best[1],)) if best else None
 
 
-def _candidates(room: Room) -> Iterator[Seats]:
-    return (seats for seats in room.board.seats.values() if room.could_use(seats))
-
-
 def _above(board: Board, seats: Seats, priority: int) -> int:
     """Return the slots of gangs that stay and have a greater priority number."""
     return board.reach(seats, priority) - seats.coming
 
 
-def _newest(board: Board, gangs: Iterable[Running], priority: int) -> list[Running]:
-    """Return those that stay, hold slots and have a greater priority number, the newest first."""
+def _newest(board: Board, priority: int) -> list[Running]:
+    """Return gangs that stay, hold slots and have a greater priority number, the newest first."""
     found = [
         gang
-        for gang in gangs
+        for gang in board.running.values()
         if gang.request.slots and not gang.is_leaving and board.priority(gang) > priority
     ]
     return sorted(found, key=lambda gang: (-gang.since, gang.request.id))
@@ -205,13 +202,14 @@ class Exchange:
     taker: int
     limit: float
     given: dict[int, int] = field(default_factory=dict)
-    staying: dict[int, int] = field(default_factory=dict)
+    staying: dict[int, list[Running]] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for gang in self.room.board.running.values():
-            if gang.request.slots and not gang.is_leaving:
-                group = gang.request.group
-                self.staying[group] = self.staying.get(group, 0) + gang.request.slots
+        for gang in _newest(self.room.board, ANY_PRIORITY):
+            group = gang.request.group
+            self.staying.setdefault(group, []).append(gang)
+            self.held[group] = self.held.get(group, 0) + gang.request.slots
 
     def find_way(self) -> Way | None:
         """Return the gangs that have to leave, or None if no way is fairer."""
@@ -220,7 +218,7 @@ class Exchange:
 
     def _level(self, group: int) -> int:
         """Return the slots of a group, without those that it is to give."""
-        return self.staying.get(group, 0) - self.given.get(group, 0)
+        return self.held.get(group, 0) - self.given.get(group, 0)
 
     def _most(self, group: int) -> float:
         """Return how many slots a group may give so that it is fairer afterwards."""
@@ -244,7 +242,7 @@ class Exchange:
         board, left = self.room.board, LOOKED_AT
         ranking = sorted(
             (-held / board.groups[group].weight, board.groups[group].position, group)
-            for group, held in self.staying.items()
+            for group, held in self.held.items()
         )
         for negative_share, _, group in ranking:
             above = -negative_share - self.limit
@@ -254,8 +252,7 @@ class Exchange:
             if most < 1 or group == self.taker:
                 left -= 1
                 continue
-            mine = (gang for gang in board.running.values() if gang.request.group == group)
-            gangs = _newest(board, mine, ANY_PRIORITY)[:left]
+            gangs = self.staying[group][:left]
             left -= len(gangs)
             yield from (gang for gang in gangs if gang.request.slots <= most)
 

@@ -13,10 +13,12 @@ belongs once the first has started, and the order does not change while requests
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from heapq import merge
+from itertools import chain
+from operator import attrgetter
 
 from det_jupyter.scheduler.model import (
     AgentSlots,
@@ -26,6 +28,7 @@ from det_jupyter.scheduler.model import (
     PoolRules,
     Request,
     Running,
+    Shape,
 )
 
 _BY_NUMBER = attrgetter("number", "id")
@@ -49,27 +52,91 @@ class Snapshot:
     waiting: Mapping[str, Request] = field(default_factory=dict)
     running: Mapping[str, Running] = field(default_factory=dict)
 
+    def in_order(
+        self, passed: Mapping[Shape, float], groups: Collection[int] | None = None
+    ) -> Iterator[Request]:
+        """Yield the waiting requests, the first one first; `max_slots` does not change a place.
+
+        Args:
+            passed: Shapes to leave out, each up to this priority number, unless a request has a
+                promise. The caller may add to it meanwhile.
+            groups: Of these groups only; None: of all.
+        """
+        chosen = [self.groups[group_id] for group_id in groups or self._by_group]
+        if self.rules.policy is Policy.PRIORITY:
+            chosen.sort(key=attrgetter("priority", "position", "id"))
+            for group in chosen:
+                for _, request in self._with_keys(group, passed):
+                    yield request
+            return
+        for _, request in merge(*(self._with_keys(group, passed) for group in chosen)):
+            if request.promised or request.shape not in passed:  # it may have waited in `merge`
+                yield request
+
+    def _with_keys(
+        self, group: Group, passed: Mapping[Shape, float]
+    ) -> Iterator[tuple[tuple[float | str, ...], Request]]:
+        """Yield a group's requests with the keys by which all are in order."""
+        policy, slots = self.rules.policy, self.held(group.id)
+        for turn, request in enumerate(self._by_group[group.id]):
+            if passed.get(request.shape, -1) < group.priority or request.promised:
+                first: tuple[float, ...] = (turn, slots)
+                if policy is Policy.FAIR_SHARE:
+                    first = (slots / group.weight,)
+                yield (*first, group.position, group.id, request.number, request.id), request
+            slots += request.slots
+
     @cached_property
     def order(self) -> list[Request]:
         """The waiting requests, the first one first; `max_slots` does not change a place."""
-        if self.rules.policy is not Policy.PRIORITY:
-            return [request for _, request in sorted(self._with_keys(), key=itemgetter(0))]
-        groups = [self.groups[group_id] for group_id in self._waiting_by_group]
-        groups.sort(key=attrgetter("priority", "position", "id"))
-        return [request for group in groups for request in self._waiting_by_group[group.id]]
+        if self.rules.policy is Policy.PRIORITY:
+            return [*self.in_order({})]
+        keyed = chain.from_iterable(self._with_keys(group_id, {}) for group_id in self._by_group)
+        return [request for _, request in sorted(keyed)]
 
-    def _with_keys(self) -> Iterator[tuple[tuple[float | str, ...], Request]]:
-        """Yield requests with keys by which they are in order, where shares or turns count."""
+    def in_order(
+        self, passed: Mapping[Shape, float], groups: Collection[int] | None = None
+    ) -> Iterator[Request]:
+        """Yield waiting requests in order, without sorting them all.
+
+        Args:
+            passed: Shapes to leave out, each up to this priority number (which counts by priority
+                only), except requests with promises. The caller may add to it meanwhile.
+            groups: Of these groups only; None: of all.
+        """
+        ids = self._by_group if groups is None else groups
+        if self.rules.policy is Policy.PRIORITY:
+            by_place = attrgetter("priority", "position", "id")
+            for group in sorted((self.groups[group_id] for group_id in ids), key=by_place):
+                for request in self._by_group[group.id]:
+                    if passed.get(request.shape, -1) < group.priority or request.promised:
+                        yield request
+            return
+        for _, request in merge(*(self._with_keys(group_id, passed) for group_id in ids)):
+            # Its shape may have been passed while it was the next one of its group.
+            if request.shape not in passed or request.promised:
+                yield request
+
+    def _with_keys(
+        self, group_id: int, passed: Container[Shape]
+    ) -> Iterator[tuple[tuple[float | str, ...], Request]]:
+        """Yield a group's requests, in order, with keys to compare them with other groups'."""
         is_fair = self.rules.policy is Policy.FAIR_SHARE
-        for group_id, mine in self._waiting_by_group.items():
-            group, slots = self.groups[group_id], self.held(group_id)
-            for turn, request in enumerate(mine):
+        group, slots = self.groups[group_id], self.held(group_id)
+        for turn, request in enumerate(self._by_group[group_id]):
+            if request.shape not in passed or request.promised:
                 first: tuple[float, ...] = (slots / group.weight,) if is_fair else (turn, slots)
                 yield (*first, group.position, group_id, request.number, request.id), request
-                slots += request.slots
+            slots += request.slots
+
+    @property
+    def promised(self) -> list[Request]:
+        """The waiting requests that have promises, in order."""
+        groups = {request.group for request in self.waiting.values() if request.promised}
+        return [request for request in self.in_order({}, groups) if request.promised]
 
     @cached_property
-    def _waiting_by_group(self) -> dict[int, list[Request]]:
+    def _by_group(self) -> dict[int, list[Request]]:
         groups: dict[int, list[Request]] = {}
         for request in self.waiting.values():
             groups.setdefault(request.group, []).append(request)
@@ -87,7 +154,7 @@ class Snapshot:
 
     def share_with(self, request: Request) -> float:
         """Return its group's share once it and the group's requests ahead of it have started."""
-        mine = self._waiting_by_group[request.group]
+        mine = self._by_group[request.group]
         slots = request.slots + sum(
             other.slots for other in mine if _BY_NUMBER(other) < _BY_NUMBER(request)
         )
@@ -107,7 +174,7 @@ class Snapshot:
     def of_group(self, group: int) -> list[str]:
         """Return the ids of all requests of a group, running ones first."""
         held = [gang.request.id for gang in self.running.values() if gang.request.group == group]
-        return held + [request.id for request in self._waiting_by_group.get(group, ())]
+        return held + [request.id for request in self._by_group.get(group, ())]
 
     @cached_property
     def _by_agent(self) -> dict[str, list[Running]]:
