@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from det_jupyter.scheduler.board import Board
 from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import (
     AgentSlots,
@@ -98,10 +99,13 @@ class Pool:
         return self.snapshot().position(request_id)
 
     def on_agent(self, agent_id: str) -> list[Running]:
-        return self.snapshot().on_agent(agent_id)
+        """Return the gangs on an agent, by id; the agent itself may be away."""
+        gangs = [self.running[name] for name in sorted(self.running)]
+        return [gang for gang in gangs if any(part.agent_id == agent_id for part in gang.parts)]
 
     def free(self, agent_id: str) -> tuple[int, ...]:
-        return self.snapshot().free(agent_id)
+        seats = Board(self.snapshot()).seats
+        return seats[agent_id].free if agent_id in seats else ()
 
     def held(self, group_id: int) -> int:
         return self.snapshot().held(group_id)

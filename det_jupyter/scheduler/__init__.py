@@ -4,6 +4,5 @@ model     the values: groups, requests, agents, rules, decisions
 snapshot  a pool at one moment: agents, groups, what waits, in order, and what runs
 decide    which requests start and which gangs leave: one function of a snapshot; it uses
           board (slots, and where a gang fits), kept (reservations), room (preemption)
-lane      places of experiments of one priority
 reasons   why a request waits, what would start it, and when that is expected
 """

@@ -137,8 +137,8 @@ class Board:
             if gang.request.slots and not gang.is_leaving and self.priority(gang) > priority
         ]
 
-    def reach(self, seats: Seats, priority: int) -> int:
-        """Return the slots that are free without what leaves and all above this priority number.
+    def free_without(self, seats: Seats, priority: int) -> int:
+        """Return the slots free without leaving gangs and those above this priority number.
 
         `NO_PRIORITY`: only without the gangs that are leaving anyway.
         """

@@ -36,7 +36,7 @@ from det_jupyter.scheduler.model import (
     Running,
     Shape,
 )
-from det_jupyter.scheduler.room import Exchange, Room, Way, cheapest_way
+from det_jupyter.scheduler.room import Exchange, Room, cheapest_way
 from det_jupyter.scheduler.snapshot import Snapshot
 
 LOOKED_AT = 32  # requests that keep agents or preempt in one pass
@@ -99,13 +99,21 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
 
 
 class Pass:
-    """One pass over the queue of a snapshot."""
+    """One pass over the queue of a snapshot.
+
+    Attributes:
+        starts: Gangs that start.
+        preemptions: Gangs that are asked to leave.
+        promises: Promises that are made or end, by request.
+        kept: The agents kept for requests that wait.
+        looking_at: The current request: the one at fault, should the pass raise.
+    """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self.starts: list[Placement] = []
         self.preemptions: list[Preemption] = []
         self.promises: dict[str, Promise] = {}
-        self.looking_at = ""  # the current request: the one at fault, should the pass raise
+        self.looking_at = ""
         self._snapshot = snapshot
         self._rules = snapshot.rules
         self._now = now
@@ -114,10 +122,7 @@ class Pass:
         self._is_cut = False  # ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
-        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
-        self._no_sight: set[Shape] = set()  # shapes that leaving gangs make no room for
-        self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
-        self._passed: dict[Shape, float] = {}  # shapes not tried again up to this priority
+        self._passed: dict[Shape, float] = {}  # shapes not tried again, up to this priority
         self._has_order = self._rules.policy is Policy.PRIORITY
         self._has_backfill = self._rules.preemption and self._has_order
 
@@ -134,57 +139,57 @@ class Pass:
             if self._is_cut:
                 return
             self.looking_at = request.id
-            self.kept.reach(self.kept.rank(request))
+            self.kept.keep_promised_to(self.kept.rank(request))
             if request.promised:
                 self._serve_promised(request)
             else:
                 self._serve(request)
 
-    def _serve(self, request: Request) -> None:
-        if self._is_full(request) or self._start(request) or self._wait(request):
-            return
-        is_loose = self._has_backfill and self.kept.least_loose is not None
-        up_to = self._priority(request) if request.slots and is_loose else math.inf
-        self._passed[request.shape] = up_to
-
     def _serve_promised(self, request: Request) -> None:
-        is_capped = self._is_capped(request, self._board.held(request.group))
-        if not is_capped and request.id in self.kept.by_request:
+        if request.id in self.kept.by_request and not self._is_capped(request):
             parts = self.kept.find_promised_parts(request)
             if parts is not None:
                 self._hold(request, parts, is_backfill=self.kept.is_lent(request))
             elif not self._start(request):
-                self.kept.settle(request)
+                self.kept.close_promised(request)
                 self._note_keeper(request)
                 return
         self.promises[request.id] = Promise(request.id, ())
         self._is_cut = True
 
+    def _serve(self, request: Request) -> None:
+        if self._is_capped(request, self._wanted.get(request.group, 0)):
+            return
+        if self._start(request) or self._wait(request):
+            return
+        is_loose = self._has_backfill and self.kept.least_loose is not None
+        up_to = self._priority(request) if request.slots and is_loose else math.inf
+        self._passed[request.shape] = up_to
+
     def _priority(self, request: Request) -> int:
         return self._board.groups[request.group].priority
 
-    def _is_full(self, request: Request) -> bool:
-        """Return whether `max_slots` of its group is used up by gangs and requests ahead of it."""
-        held = self._board.held(request.group) + self._wanted.get(request.group, 0)
-        return self._is_capped(request, held)
+    def _is_capped(self, request: Request, ahead: int = 0) -> bool:
+        """Return whether `max_slots` of its group leaves no room for it.
 
-    def _is_capped(self, request: Request, held: int) -> bool:
+        Args:
+            request: The request.
+            ahead: Slots of the group's requests that wait ahead of it.
+        """
         most = self._board.groups[request.group].max_slots
+        held = self._board.held(request.group) + ahead
         return most is not None and request.slots > 0 and held + request.slots > most
 
     def _start(self, request: Request) -> bool:
         """Start it if it fits, as backfill if it fits only there."""
         shape, kept, priority = request.shape, self.kept, self._priority(request)
-        tried = self._no_room.get(shape)
-        parts, is_backfill = None, False
-        if tried is None:
-            parts = self._board.find_parts(shape, kept.closed_to_all())
-            if parts is None and kept.behind:
-                parts = self._board.find_parts(shape, kept.agents.keys() - kept.behind)
-        if parts is None and (tried is None or priority > tried) and self._may_stand_in(priority):
+        least, is_backfill = kept.least_loose, False
+        parts = self._board.find_parts(shape, kept.closed_to_all())
+        if parts is None and kept.behind:
+            parts = self._board.find_parts(shape, kept.agents.keys() - kept.behind)
+        if parts is None and self._has_backfill and least is not None and priority > least:
             parts, is_backfill = self._board.find_parts(shape, kept.closed_to(priority)), True
         if parts is None:
-            self._no_room[shape] = priority
             return False
         self._hold(request, parts, is_backfill=is_backfill)
         if shape.slots and not kept.behind.isdisjoint(part.agent_id for part in parts):
@@ -196,30 +201,26 @@ class Pass:
         self._board.hold(gang)
         self.starts.append(Placement(request.id, parts, is_backfill))
 
-    def _may_stand_in(self, priority: int) -> bool:
-        """Return whether a request of this priority could be backfill somewhere."""
-        least = self.kept.least_loose
-        return self._has_backfill and least is not None and priority > least
-
     def _wait(self, request: Request) -> bool:
         """Keep agents for it; return whether to try the next request of its shape."""
         if not request.slots or self._num_keepers >= LOOKED_AT:
             return False
+        shape, kept = request.shape, self.kept
         may_keep = self._num_keepers < self._rules.reservation_depth
-        in_sight = self._find_room(request.shape)
-        if in_sight and not may_keep:
+        agents = kept.find_room(shape, kept.closed_to_all()) or kept.find_room(shape, kept.agents)
+        if agents and not may_keep:
             return False
-        agents = in_sight or self._make_room(request, needs_victims=not may_keep)
-        if agents is not None:
-            self.kept.keep_firmly(request, agents)
+        agents = agents or self._make_room(request, needs_victims=not may_keep)
+        if agents:
+            kept.keep_firmly(request, agents)
         elif not may_keep:
             return False
         else:
             above = self._priority(request) if self._has_backfill else NO_PRIORITY
-            agents = self.kept.find_nearest(request.shape, above)
+            agents = kept.find_nearest(shape, above)
             if agents is None:
                 return False
-            self.kept.keep_loosely(request, agents, self._priority(request))
+            kept.keep_loosely(request, agents, self._priority(request))
         self._note_keeper(request)
         return True
 
@@ -228,43 +229,20 @@ class Pass:
         wanted = self._wanted.get(request.group, 0)
         self._wanted[request.group] = wanted + request.slots
 
-    def _find_room(self, shape: Shape) -> list[str] | None:
-        """Return the agents where leaving gangs make room."""
-        if shape in self._no_sight:
-            return None
-        closed = self.kept.closed_to_all()
-        agents = self.kept.find_room(shape, closed)
-        if agents is None and closed is not self.kept.agents:
-            agents = self.kept.find_room(shape, self.kept.agents)
-        if agents is None:
-            self._no_sight.add(shape)
-        return agents
-
     def _make_room(self, request: Request, *, needs_victims: bool) -> list[str] | None:
         """Preempt gangs if that makes room, and return the agents."""
-        way = self._find_way(request) if self._rules.preemption else None
-        if way is None or (needs_victims and not way.victims):
-            return None
-        for victim in way.victims:
-            self.kept.credit(self._board.leave(victim))
-            self.preemptions.append(Preemption(victim, request.id))
-        self._no_sight.clear()
-        if way.victims:
-            self.promises[request.id] = Promise(request.id, way.agents)
-        return list(way.agents)
-
-    def _find_way(self, request: Request) -> Way | None:
-        """Return the best way to make room; do not search again where its shape had none."""
-        if self._rules.policy is Policy.ROUND_ROBIN:
-            return None
-        limit = 0.0 if self._has_order else self._snapshot.share_with(request)
-        if limit >= self._no_way.get(request.shape, math.inf):
+        if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
             return None
         room = Room(self._board, self.kept, request.shape, self._now)
         if self._has_order:
             way = cheapest_way(room, self._priority(request))
         else:
-            way = Exchange(room, request.group, limit).find_way()
-        if way is None:
-            self._no_way[request.shape] = limit
-        return way
+            way = Exchange(room, request.group, self._snapshot.share_with(request)).find_way()
+        if way is None or (needs_victims and not way.victims):
+            return None
+        for victim in way.victims:
+            self.kept.add_spare(self._board.leave(victim))
+            self.preemptions.append(Preemption(victim, request.id))
+        if way.victims:
+            self.promises[request.id] = Promise(request.id, way.agents)
+        return list(way.agents)

@@ -54,7 +54,7 @@ class Kept:
         self.behind: set[str] = set()  # kept only for requests with a promise further behind
         self.least_loose: int | None = None  # least priority that keeps an agent with free slots
         self._board = board
-        self._unreached = list(promised)  # nothing kept yet: those whose rank was not reached
+        self._to_keep = list(promised)  # their ranks come later in the pass
         self._lent: set[str] = set()  # promised agents that more urgent requests keep loosely
 
     def keep_firmly(self, request: Request, agents: Sequence[str]) -> None:
@@ -78,8 +78,11 @@ class Kept:
                 self.least_loose = priority
         self.by_request[request.id] = tuple(agents)
 
-    def credit(self, gained: Mapping[str, int]) -> None:
-        """Add slots of gangs that were just asked to leave: requests ahead do not need them."""
+    def add_spare(self, gained: Mapping[str, int]) -> None:
+        """Add slots of gangs that were just asked to leave to those that are left over.
+
+        Requests ahead do not need them.
+        """
         for agent_id, slots in gained.items():
             if agent_id in self.spare:
                 self.spare[agent_id] += slots
@@ -96,8 +99,8 @@ class Kept:
 
     def closed_to_all(self) -> Closed:
         """Return agents that are only used by requests that fit nowhere else."""
-        unreached = {agent_id for one in self._unreached for agent_id in one.promised}
-        return self.agents.keys() | unreached if unreached else self.agents
+        to_keep = {agent_id for one in self._to_keep for agent_id in one.promised}
+        return self.agents.keys() | to_keep if to_keep else self.agents
 
     def closed_to(self, priority: int) -> set[str]:
         """Return the agents where a request of this priority may not start as backfill."""
@@ -144,7 +147,7 @@ class Kept:
         """
         board = self._board
         open_seats = board.open_to(shape, self.agents.keys() - self.behind)
-        levels = [(board.reach(seats, above), seats) for seats in open_seats]
+        levels = [(board.free_without(seats, above), seats) for seats in open_seats]
         if board.spans(shape):
             ways = equal_wholes(shape, in_sections(levels))
             best = max(ways, key=lambda found: sum(level for level, _ in found), default=None)
@@ -159,10 +162,10 @@ class Kept:
         has_order = board.rules.policy is Policy.PRIORITY
         return board.groups[request.group].priority if has_order else 0
 
-    def reach(self, rank: int) -> None:
-        """Keep the agents promised to requests of this rank."""
-        while self._unreached and self.rank(self._unreached[0]) <= rank:
-            request = self._unreached.pop(0)
+    def keep_promised_to(self, rank: int) -> None:
+        """Keep the agents promised to requests of this rank and of those before it."""
+        while self._to_keep and self.rank(self._to_keep[0]) <= rank:
+            request = self._to_keep.pop(0)
             if self._is_enough(request):
                 self._keep_promised(request)
 
@@ -178,17 +181,17 @@ class Kept:
             return wholes is not None and len(wholes) == len(agents)
         if len(agents) > 1 or agents[0] not in board.seats or agents[0] in shape.blocked:
             return False
-        return self._room(agents[0]) >= request.slots
+        return self._room_for_promised(agents[0]) >= request.slots
 
-    def _room(self, agent_id: str) -> int:
-        """Return the slots that are or will be free for a request of the rank reached."""
+    def _room_for_promised(self, agent_id: str) -> int:
+        """Return the slots that are or will be free for a request with a promise."""
         if self.agents.get(agent_id) is not None:
             return self._board.seats[agent_id].coming  # the keeper can preempt it again
         return self.coming(agent_id)
 
     def _keep_promised(self, request: Request) -> None:
         for agent_id in request.promised:
-            room = self._room(agent_id)
+            room = self._room_for_promised(agent_id)
             if self.agents.get(agent_id) is not None:
                 self._lent.add(agent_id)
             elif agent_id not in self.agents:
@@ -197,8 +200,8 @@ class Kept:
             self.spare[agent_id] = max(0, room - request.slots)
         self.by_request[request.id] = request.promised
 
-    def settle(self, request: Request) -> None:
-        """Close its promised agents to requests behind it: its place is reached, and it waits."""
+    def close_promised(self, request: Request) -> None:
+        """Close its promised agents to the requests behind it; called when the pass is at it."""
         self.behind.difference_update(request.promised)
 
     def find_promised_parts(self, request: Request) -> tuple[AgentPart, ...] | None:

@@ -111,7 +111,7 @@ def _clear_one(room: Room, priority: int) -> Way | None:
 
 def _above(board: Board, seats: Seats, priority: int) -> int:
     """Return the slots of gangs that stay and have a greater priority number."""
-    return board.reach(seats, priority) - seats.coming
+    return board.free_without(seats, priority) - seats.coming
 
 
 def _newest(board: Board, priority: int) -> list[Running]:

@@ -9,11 +9,13 @@ The order of the queue depends on the policy:
 
 Within a group the lower number goes first. So fair share puts a group's second request where it
 belongs once the first has started, and the order does not change while requests start.
+
+A group's position is its number, unless it was moved: then a number between two neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import merge
@@ -51,40 +53,6 @@ class Snapshot:
     groups: Mapping[int, Group] = field(default_factory=dict)
     waiting: Mapping[str, Request] = field(default_factory=dict)
     running: Mapping[str, Running] = field(default_factory=dict)
-
-    def in_order(
-        self, passed: Mapping[Shape, float], groups: Collection[int] | None = None
-    ) -> Iterator[Request]:
-        """Yield the waiting requests, the first one first; `max_slots` does not change a place.
-
-        Args:
-            passed: Shapes to leave out, each up to this priority number, unless a request has a
-                promise. The caller may add to it meanwhile.
-            groups: Of these groups only; None: of all.
-        """
-        chosen = [self.groups[group_id] for group_id in groups or self._by_group]
-        if self.rules.policy is Policy.PRIORITY:
-            chosen.sort(key=attrgetter("priority", "position", "id"))
-            for group in chosen:
-                for _, request in self._with_keys(group, passed):
-                    yield request
-            return
-        for _, request in merge(*(self._with_keys(group, passed) for group in chosen)):
-            if request.promised or request.shape not in passed:  # it may have waited in `merge`
-                yield request
-
-    def _with_keys(
-        self, group: Group, passed: Mapping[Shape, float]
-    ) -> Iterator[tuple[tuple[float | str, ...], Request]]:
-        """Yield a group's requests with the keys by which all are in order."""
-        policy, slots = self.rules.policy, self.held(group.id)
-        for turn, request in enumerate(self._by_group[group.id]):
-            if passed.get(request.shape, -1) < group.priority or request.promised:
-                first: tuple[float, ...] = (turn, slots)
-                if policy is Policy.FAIR_SHARE:
-                    first = (slots / group.weight,)
-                yield (*first, group.position, group.id, request.number, request.id), request
-            slots += request.slots
 
     @cached_property
     def order(self) -> list[Request]:
@@ -176,26 +144,6 @@ class Snapshot:
         held = [gang.request.id for gang in self.running.values() if gang.request.group == group]
         return held + [request.id for request in self._by_group.get(group, ())]
 
-    @cached_property
-    def _by_agent(self) -> dict[str, list[Running]]:
-        found: dict[str, list[Running]] = {}
-        for request_id in sorted(self.running):
-            for part in self.running[request_id].parts:
-                found.setdefault(part.agent_id, []).append(self.running[request_id])
-        return found
-
-    def on_agent(self, agent_id: str) -> list[Running]:
-        """Return the gangs on an agent, by id; the agent itself may be away."""
-        return self._by_agent.get(agent_id, [])
-
-    def free(self, agent_id: str) -> tuple[int, ...]:
-        """Return the usable slots of an agent that no gang holds, ascending."""
-        agent = self.agents.get(agent_id)
-        if agent is None:
-            return ()
-        held = {slot for gang in self.on_agent(agent_id) for slot in gang.slots_on(agent_id)}
-        return tuple(slot for slot in sorted(agent.slots) if slot not in held)
-
     def without(self, *request_ids: str) -> Snapshot:
         """Return it without these requests, whether they wait or hold slots."""
         gone = set(request_ids)
@@ -222,3 +170,45 @@ class Snapshot:
                 request = waiting[promise.request_id]
                 waiting[request.id] = replace(request, promised=promise.agents)
         return replace(self, waiting=waiting, running=running)
+
+
+def moved_beside(
+    own: Group, anchor: Group, groups: Iterable[Group], *, is_ahead: bool, newest: int
+) -> list[Group]:
+    """Return the groups that change so that one comes right ahead of, or right behind, another.
+
+    It takes the anchor's priority. Others change where no number is left between two neighbours.
+
+    Args:
+        own: The group that moves.
+        anchor: The group beside which it comes.
+        groups: All groups, these two among them.
+        is_ahead: Whether it comes ahead of the anchor.
+        newest: The greatest number of any group so far; the next ones come behind.
+    """
+    others = sorted(
+        (one for one in groups if one.priority == anchor.priority and one.id != own.id),
+        key=attrgetter("position", "id"),
+    )
+    moved = replace(own, priority=anchor.priority)
+    place = next(place for place, one in enumerate(others) if one.id == anchor.id)
+    positions = [one.position for one in others]
+    low, high = _gap(positions, place, is_ahead=is_ahead, newest=newest)
+    middle = (low + high) / 2
+    if low < middle < high:
+        return [replace(moved, position=middle)]
+    # Halved too often: all of this priority get positions apart from one another.
+    positions = [newest + place / len(others) for place in range(len(others))]
+    low, high = _gap(positions, place, is_ahead=is_ahead, newest=newest)
+    spread = (replace(one, position=at) for one, at in zip(others, positions, strict=True))
+    return [replace(moved, position=(low + high) / 2), *spread]
+
+
+def _gap(
+    positions: list[float], place: int, *, is_ahead: bool, newest: int
+) -> tuple[float, float]:
+    """Return the positions between which a group comes that moves beside this place."""
+    if is_ahead:
+        return positions[place - 1] if place > 0 else positions[place] - 1.0, positions[place]
+    is_last = place == len(positions) - 1
+    return positions[place], newest + 1.0 if is_last else positions[place + 1]

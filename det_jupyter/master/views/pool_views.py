@@ -21,6 +21,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.state import Agent, Allocation, Experiment, Trial
 from det_jupyter.master.views.experiment_views import held_on
+from det_jupyter.scheduler.board import Board
 
 Why = Callable[[Trial], Reason]
 IsConnected = Callable[[str], bool]
@@ -103,7 +104,7 @@ def _pool_status(
             agent_status(machine, agent, is_connected) for agent in machine.state.agents_of(name)
         ],
         num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
-        num_free=sum(len(pool.free(agent_id)) for agent_id in pool.agents),
+        num_free=sum(len(seats.free) for seats in Board(pool).seats.values()),
         num_waiting=len(pool.waiting),
     )
 

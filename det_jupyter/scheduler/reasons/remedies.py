@@ -19,7 +19,6 @@ from itertools import chain, islice
 from det_jupyter.contract.messages import Remedy
 from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
-from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.grammar import about, named, shown, titled, verb
@@ -27,6 +26,7 @@ from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.snapshot import moved_beside
 
 MOST = 4
 _LEVELS = 4  # priorities that are tried

@@ -153,7 +153,7 @@ def test_an_experiment_is_moved_in_the_queue(world: World, move: MoveInQueue) ->
     assert (world.allocation_state(2), world.allocation_state(3)) == (QUEUED, STARTING)
 
 
-def test_a_move_into_another_lane_takes_the_priority_of_who_is_there(world: World) -> None:
+def test_a_move_to_another_priority_takes_the_priority_of_who_is_there(world: World) -> None:
     world.tell(submitted("usual"), urgent())
     world.tell(MoveInQueue(experiment_id=1, ahead_of=2))
 

@@ -34,7 +34,7 @@ from det_jupyter.master.machine.rules.queue_checks import (
     find_value_problems,
     queue_entry,
 )
-from det_jupyter.scheduler.lane import moved_beside
+from det_jupyter.scheduler.snapshot import moved_beside
 
 
 def on_change_resources(turn: Turn, event: ChangeResources) -> None:
@@ -72,7 +72,7 @@ def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
 def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
     if change.priority is not None and change.priority != experiment.priority:
         experiment.priority = change.priority
-        experiment.position = float(experiment.id)  # as Determined has it: a new lane, a new place
+        experiment.position = float(experiment.id)  # its place is lost, as in Determined
     if change.weight is not None:
         experiment.weight = change.weight
     if change.max_slots is not None:

@@ -1,4 +1,4 @@
-"""Moves within a lane: where one comes, and that nothing else changes its order."""
+"""Moves in the queue: where a group comes, and that nothing else changes its order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.scheduler.lane import moved_beside
 from det_jupyter.scheduler.model import Group
+from det_jupyter.scheduler.snapshot import moved_beside
 
 
 def group(number: int, priority: int = 42, position: float | None = None) -> Group:
