@@ -3,6 +3,6 @@
 model     the values: groups, requests, agents, rules, decisions
 snapshot  a pool at one moment: agents, groups, what waits, in order, and what runs
 decide    which requests start and which gangs leave: one function of a snapshot; it uses
-          board (slots, and where a gang fits), kept (reservations), room (preemption)
+          board (slots, and where a gang fits), reservations, preemption
 reasons   why a request waits, what would start it, and when that is expected
 """

@@ -16,7 +16,7 @@ not to a hash; and a gang that an agent is large enough for waits for it instead
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -62,7 +62,7 @@ class Seats:
         return not any(gang.request.slots for gang in self.gangs.values())
 
     def count(self) -> None:
-        """Count its slots after its gangs have changed."""
+        """Recompute `free` and `coming`, after its gangs have changed."""
         held: set[int] = set()
         leaving: set[int] = set()
         for gang in self.gangs.values():
@@ -71,8 +71,8 @@ class Seats:
         self.free = tuple(s for s in slots if s not in held and s not in leaving)
         self.coming = sum(slot not in held for slot in slots)
 
-    def back(self, gang: Running) -> int:
-        """Return how many slots that may be given out a gang gives back here."""
+    def freed_by(self, gang: Running) -> int:
+        """Return how many usable slots become free here when a gang ends."""
         return len(set(gang.slots_on(self.agent.id)).intersection(self.agent.slots))
 
 
@@ -144,21 +144,34 @@ class Board:
         """
         if priority == NO_PRIORITY:
             return seats.coming
-        return seats.coming + sum(seats.back(gang) for gang in self.stayers(seats, priority))
-
-    def is_clear(self, seats: Seats, priority: int) -> bool:
-        """Return whether an agent would be idle without what leaves and all above a priority."""
-        return seats.size > 0 and all(
-            gang.is_leaving or self.priority(gang) > priority
-            for gang in seats.gangs.values()
-            if gang.request.slots
-        )
+        return seats.coming + sum(seats.freed_by(gang) for gang in self.stayers(seats, priority))
 
     def open_to(self, shape: Shape, closed: Closed) -> Iterator[Seats]:
         """Yield the agents that are candidates for a gang."""
         for agent_id, seats in self.seats.items():
             if agent_id not in closed and agent_id not in shape.blocked:
                 yield seats
+
+    def clear(
+        self, shape: Shape, closed: Closed, priority: int = NO_PRIORITY
+    ) -> list[tuple[int, Seats]]:
+        """Return candidates that are idle once gangs have left, and their free slots.
+
+        Args:
+            shape: Of the gang that the agents are for.
+            closed: Agents that are no candidates.
+            priority: Gangs above this number leave too, besides those that are leaving.
+        """
+        return [
+            (len(seats.free), seats)
+            for seats in self.open_to(shape, closed)
+            if seats.size > 0
+            and all(
+                gang.is_leaving or self.priority(gang) > priority
+                for gang in seats.gangs.values()
+                if gang.request.slots
+            )
+        ]
 
     def spans(self, shape: Shape) -> bool:
         """Return whether no agent is large enough, so that the gang has to take several."""
@@ -223,11 +236,8 @@ def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
     for level, seats in levels:
         found.setdefault((-seats.size, seats.agent.kind), []).append((level, seats))
     for some in found.values():
-        some.sort(key=_highest_first)
+        some.sort(key=lambda one: (-one[0], one[1].id))
     return dict(sorted(found.items()))
-
-
-_highest_first: Callable[[tuple[int, Seats]], tuple[int, str]] = lambda one: (-one[0], one[1].id)  # noqa: E731
 
 
 def equal_wholes(shape: Shape, sections: Sections) -> Iterator[list[tuple[int, Seats]]]:

@@ -11,10 +11,10 @@ A pass goes through the waiting requests in order. For each:
        urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
        rule 3 asks it to leave as soon as that makes room.
 
-A request for which gangs were asked to leave before starts on their agents, or waits on (kept.py).
-Only the first `reservation_depth` waiting requests keep agents by rule 4; those behind may preempt
-too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests behind, one of each
-shape is tried, because the others of that shape would not fit either.
+A request for which gangs were asked to leave before starts on their agents, or waits on (see
+reservations.py). Only the first `reservation_depth` waiting requests keep agents by rule 4; those
+behind may preempt too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests
+behind, one of each shape is tried, because the others of that shape would not fit either.
 
 Nothing is kept between calls: the same snapshot gives the same decisions.
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 
 from det_jupyter.scheduler.board import NO_PRIORITY, Board
-from det_jupyter.scheduler.kept import Kept
 from det_jupyter.scheduler.model import (
     AgentPart,
     Decisions,
@@ -36,7 +35,8 @@ from det_jupyter.scheduler.model import (
     Running,
     Shape,
 )
-from det_jupyter.scheduler.room import Exchange, Room, cheapest_way
+from det_jupyter.scheduler.preemption import Exchange, Room, cheapest_way
+from det_jupyter.scheduler.reservations import Reservations
 from det_jupyter.scheduler.snapshot import Snapshot
 
 LOOKED_AT = 32  # requests that keep agents or preempt in one pass
@@ -118,7 +118,7 @@ class Pass:
         self._rules = snapshot.rules
         self._now = now
         self._board = Board(snapshot)
-        self.kept = Kept(self._board, snapshot.promised)
+        self.kept = Reservations(self._board, snapshot.promised)
         self._is_cut = False  # ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for

@@ -137,7 +137,7 @@ class _Ends:
                 continue
             orders = [here, here[::-1], [g for mine in by_group(here).values() for g in mine]]
             if nums := self._nums(*orders):
-                given = [[seats.back(gang) for gang in order] for order in orders]
+                given = [[seats.freed_by(gang) for gang in order] for order in orders]
                 enough = 1 + max(sum(g[: n - 1]) for g, n in zip(given, nums, strict=True))
                 if enough <= min(sum(g[:n]) for g, n in zip(given, nums, strict=True)):
                     yield Relief(
@@ -196,4 +196,4 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
 def _here(seats: Seats, gangs: Iterable[Running]) -> list[Running]:
     """Return those that hold slots here, the least first."""
     here = [gang for gang in gangs if gang.slots_on(seats.id)]
-    return sorted(here, key=lambda gang: (seats.back(gang), gang.request.id))
+    return sorted(here, key=lambda gang: (seats.freed_by(gang), gang.request.id))

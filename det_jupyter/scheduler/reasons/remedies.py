@@ -235,7 +235,7 @@ def _enough(
 ) -> list[int]:
     """Pause those that help most until the request starts; leave out those that need not."""
     helps = {
-        group_id: sum(seats.back(gang) for seats in place for gang in gangs)
+        group_id: sum(seats.freed_by(gang) for seats in place for gang in gangs)
         + sum(
             wait.claim(other, seats)
             for other in wait.in_the_way

@@ -28,12 +28,12 @@ turns out not to be needed stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from det_jupyter.scheduler.board import ANY_PRIORITY, NO_PRIORITY, Board, Seats, in_sections
-from det_jupyter.scheduler.kept import Kept
+from det_jupyter.scheduler.board import ANY_PRIORITY, Board, Seats, in_sections
 from det_jupyter.scheduler.model import Running, Shape
+from det_jupyter.scheduler.reservations import Reservations
 
 LOOKED_AT = 64
 ROUNDING = 1e-9  # slots
@@ -66,7 +66,7 @@ class Room:
     """
 
     board: Board
-    kept: Kept
+    kept: Reservations
     shape: Shape
     now: float
 
@@ -132,7 +132,7 @@ def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
     # cheapest[n]: the best way to get n slots or more
     cheapest: list[Cost | None] = [(0.0, 0, ()), *[None] * missing]
     for gang in room.board.stayers(seats, priority):
-        gain, cost = seats.back(gang), cost_of(gang, room.now)
+        gain, cost = seats.freed_by(gang), cost_of(gang, room.now)
         for got in range(missing, -1, -1):
             base = cheapest[got]
             if base is not None and gain:
@@ -145,11 +145,7 @@ def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
 
 def _clear_wholes(room: Room, priority: int) -> Way | None:
     board, shape = room.board, room.shape
-    clear = (
-        (len(seats.free), seats)
-        for seats in board.open_to(shape, room.kept.agents)
-        if board.is_clear(seats, priority)
-    )
+    clear = board.clear(shape, room.kept.agents, priority)
     found = [
         _cheapest_wholes(room, [seats for _, seats in some], shape.slots // -negative_size)
         for (negative_size, _), some in in_sections(clear).items()
@@ -201,48 +197,32 @@ class Exchange:
     room: Room
     taker: int
     limit: float
-    given: dict[int, int] = field(default_factory=dict)
     staying: dict[int, list[Running]] = field(default_factory=dict)
-    held: dict[int, int] = field(default_factory=dict)
+    level: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for gang in _newest(self.room.board, ANY_PRIORITY):
             group = gang.request.group
             self.staying.setdefault(group, []).append(gang)
-            self.held[group] = self.held.get(group, 0) + gang.request.slots
+            self.level[group] = self.level.get(group, 0) + gang.request.slots
 
     def find_way(self) -> Way | None:
         """Return the gangs that have to leave, or None if no way is fairer."""
         spans = self.room.board.spans(self.room.shape)
         return self._clear_wholes() if spans else self._clear_one()
 
-    def _level(self, group: int) -> int:
-        """Return the slots of a group, without those that it is to give."""
-        return self.held.get(group, 0) - self.given.get(group, 0)
-
-    def _most(self, group: int) -> float:
-        """Return how many slots a group may give so that it is fairer afterwards."""
-        if group == self.taker:
-            return 0.0
-        return self._level(group) - self.limit * self.room.board.groups[group].weight + ROUNDING
-
-    def _may_give(self, gang: Running) -> bool:
-        """Return whether it is fairer that this gang leaves."""
-        return gang.request.slots <= self._most(gang.request.group)
-
-    def _give(self, gang: Running, sign: int = 1) -> None:
-        group = gang.request.group
-        self.given[group] = self.given.get(group, 0) + sign * gang.request.slots
-
-    def _share(self, group: int) -> float:
-        return self._level(group) / self.room.board.groups[group].weight
+    def _may_give(self, gang: Running, level: Mapping[int, int]) -> bool:
+        """Return whether it is fairer that this gang leaves, at these levels of the groups."""
+        group = self.room.board.groups[gang.request.group]
+        most = level[group.id] - self.limit * group.weight + ROUNDING
+        return group.id != self.taker and gang.request.slots <= most
 
     def _able(self) -> Iterator[Running]:
         """Yield gangs that may leave: of the group with the greatest share first, newest first."""
         board, left = self.room.board, LOOKED_AT
         ranking = sorted(
-            (-held / board.groups[group].weight, board.groups[group].position, group)
-            for group, held in self.held.items()
+            (-level / board.groups[group].weight, board.groups[group].position, group)
+            for group, level in self.level.items()
         )
         for negative_share, _, group in ranking:
             above = -negative_share - self.limit
@@ -267,7 +247,6 @@ class Exchange:
                     continue
                 if gains[agent_id] >= room.missing(seats):
                     victims = self._victims_on(seats)
-                    self.given = {}
                     if victims is not None:
                         return Way(tuple(sorted(victims)), (agent_id,))
         return None
@@ -278,34 +257,36 @@ class Exchange:
         stayers = {
             gang.request.id: gang
             for gang in self.room.board.stayers(seats, ANY_PRIORITY)
-            if seats.back(gang)
+            if seats.freed_by(gang)
         }
         victims: dict[str, int] = {}
+        level, groups = dict(self.level), self.room.board.groups
+
+        def order(gang: Running) -> tuple[float, float, str]:
+            group = groups[gang.request.group]
+            cost = cost_of(gang, self.room.now)
+            return -level[group.id] / group.weight, cost, gang.request.id
+
         while sum(victims.values()) < missing:
-            able = [g for name, g in stayers.items() if name not in victims and self._may_give(g)]
-            if not able:
+            left = (gang for name, gang in stayers.items() if name not in victims)
+            chosen = min(
+                (gang for gang in left if self._may_give(gang, level)), key=order, default=None
+            )
+            if chosen is None:
                 return None
-            chosen = min(able, key=self._order)
-            self._give(chosen)
-            victims[chosen.request.id] = seats.back(chosen)
+            level[chosen.request.group] -= chosen.request.slots
+            victims[chosen.request.id] = seats.freed_by(chosen)
         for request_id, gain in sorted(victims.items()):
             if sum(victims.values()) - gain >= missing:
                 del victims[request_id]
         return victims
 
-    def _order(self, gang: Running) -> tuple[float, float, str]:
-        return (-self._share(gang.request.group), cost_of(gang, self.room.now), gang.request.id)
-
     def _clear_wholes(self) -> Way | None:
         """Clear agents one after the other until there are enough of one kind and size."""
         board, kept, shape = self.room.board, self.room.kept, self.room.shape
         victims: set[str] = set()
-        already = [
-            (len(seats.free), seats)
-            for seats in board.open_to(shape, kept.agents)
-            if board.is_clear(seats, NO_PRIORITY)
-        ]
-        clear = {key: [s for _, s in some] for key, some in in_sections(already).items()}
+        already = in_sections(board.clear(shape, kept.agents))
+        clear = {key: [seats for _, seats in some] for key, some in already.items()}
         names = dict.fromkeys(part.agent_id for gang in self._able() for part in gang.parts)
         for seats in (board.seats[name] for name in names if name in board.seats):
             is_closed = seats.id in kept.agents or seats.id in shape.blocked
@@ -317,23 +298,21 @@ class Exchange:
             cleared.append(seats)
             num = shape.slots // seats.size
             if len(cleared) >= num:
-                return self._narrowed(cleared[-num:], victims)
+                chosen = cleared[-num:]
+                stayers = (g for s in chosen for g in board.stayers(s, ANY_PRIORITY))
+                needed = victims.intersection(gang.request.id for gang in stayers)
+                return Way(tuple(sorted(needed)), tuple(sorted(seats.id for seats in chosen)))
         return None
 
     def _clear_whole(self, seats: Seats, victims: set[str]) -> bool:
         """Add all gangs that stay on an agent to the victims, or none of them."""
         stayers = self.room.board.stayers(seats, ANY_PRIORITY)
         new = [gang for gang in stayers if gang.request.id not in victims]
-        for num, gang in enumerate(new):
-            if not self._may_give(gang):
-                for other in new[:num]:
-                    self._give(other, -1)
+        level = dict(self.level)
+        for gang in new:
+            if not self._may_give(gang, level):
                 return False
-            self._give(gang)
+            level[gang.request.group] -= gang.request.slots
+        self.level = level
         victims.update(gang.request.id for gang in new)
         return True
-
-    def _narrowed(self, agents: list[Seats], victims: set[str]) -> Way:
-        stayers = (g for s in agents for g in self.room.board.stayers(s, ANY_PRIORITY))
-        needed = {gang.request.id for gang in stayers}
-        return Way(tuple(sorted(victims & needed)), tuple(sorted(seats.id for seats in agents)))

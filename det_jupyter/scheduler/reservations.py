@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from det_jupyter.scheduler.board import (
-    NO_PRIORITY,
     Board,
     Closed,
     Seats,
@@ -39,7 +38,7 @@ from det_jupyter.scheduler.board import (
 from det_jupyter.scheduler.model import AgentPart, Policy, Request, Shape
 
 
-class Kept:
+class Reservations:
     """The agents kept in one pass.
 
     Args:
@@ -116,7 +115,7 @@ class Kept:
         """
         board = self._board
         if board.spans(shape):
-            return _ids(board.find_wholes(shape, self._clear(shape, closed)))
+            return _ids(board.find_wholes(shape, board.clear(shape, closed)))
         found = [
             (room, agent_id)
             for agent_id, room in self.spare.items()
@@ -128,15 +127,6 @@ class Kept:
             if seats.coming >= shape.slots
         )
         return [min(found)[1]] if found else None
-
-    def _clear(self, shape: Shape, closed: Closed) -> list[tuple[int, Seats]]:
-        """Return agents that are idle once leaving gangs have left, by their free slots."""
-        board = self._board
-        return [
-            (len(seats.free), seats)
-            for seats in board.open_to(shape, closed)
-            if board.is_clear(seats, NO_PRIORITY)
-        ]
 
     def find_nearest(self, shape: Shape, above: int) -> list[str] | None:
         """Return the agents, not kept yet, where the fewest slots are missing; None: no fit.
@@ -176,7 +166,7 @@ class Kept:
             return False
         if board.spans(shape):
             firm = {name for name, keeper in self.agents.items() if keeper is None}
-            mine = [one for one in self._clear(shape, firm) if one[1].id in agents]
+            mine = [one for one in board.clear(shape, firm) if one[1].id in agents]
             wholes = board.find_wholes(shape, mine)
             return wholes is not None and len(wholes) == len(agents)
         if len(agents) > 1 or agents[0] not in board.seats or agents[0] in shape.blocked:
