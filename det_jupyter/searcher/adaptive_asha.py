@@ -55,12 +55,12 @@ class AdaptiveAshaSearcher(HalvingSection):
     def concurrency(
         self, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
     ) -> list[int]:
-        """Return how many trials each bracket has at work at a time."""
+        """Return the concurrent trials of each bracket."""
         return bracket_max_concurrent(limit, self.divisor, max_trials)
 
     @classmethod
     def most_rungs_of(cls, searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
-        """Return the rungs of the bracket that has most, None if what decides on it is wrong."""
+        """Return the most rungs of a bracket; None if the fields that determine it are invalid."""
         given = searcher.get("bracket_rungs") or []
         if isinstance(given, list) and given:
             counts = [count for item in given if (count := whole(item)) is not None]
@@ -89,7 +89,7 @@ def bracket_max_trials(max_trials: int, divisor: float, num_rungs: Sequence[int]
 
 
 def bracket_max_concurrent(limit: int, divisor: float, max_trials: Sequence[int]) -> list[int]:
-    """Return how many trials each bracket has at work at a time.
+    """Return the concurrent trials of each bracket.
 
     >>> bracket_max_concurrent(0, 3, [9, 3, 1]), bracket_max_concurrent(11, 3, [9, 3, 1])
     ([3, 3, 3], [4, 4, 3])

@@ -27,7 +27,7 @@ class AsyncHalvingSearcher(HalvingSection):
     def concurrency(
         self, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
     ) -> list[int]:
-        """Return how many trials are at work; `limit` 0: as many as one trial at the top needs."""
+        """Return the concurrent trials; `limit` 0: as many as one trial at the top rung needs."""
         if limit > 0:
             return [min(limit, max_trials[0])]
         suitable = self.divisor ** (num_rungs[0] - 1)
@@ -35,6 +35,6 @@ class AsyncHalvingSearcher(HalvingSection):
 
     @classmethod
     def most_rungs_of(cls, searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
-        """Return the rungs of the bracket."""
+        """Return the rungs of the bracket; None if `num_rungs` is invalid."""
         found = whole(searcher.get("num_rungs"))
         return found if found is not None and found >= 1 else None

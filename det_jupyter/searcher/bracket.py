@@ -16,14 +16,14 @@ A free place in the bracket goes to the trial that is best at that moment. After
     time      As stop, but trials train by themselves: every validation is looked at, and one that
               is late counts for all the rungs that it has passed, one after another.
 
-All keep `max_concurrent_trials` at work as long as there are trials to create. A trial that left
-by itself counts as the worst at the rung that it was on the way to; if it is promoted none the
-less, because there is no better one, that promotion is lost and it is the worst of the next rung
+In all forms `max_concurrent_trials` train as long as there are trials to create. A trial that
+ended by itself counts as the worst at the rung that it was on the way to; if it is promoted even
+so, because there is no better one, that promotion is lost and it is the worst of the next rung
 too. A trial that is killed while it rests keeps its results. One with invalid hyperparameters is
 taken out of all rungs and replaced.
 
 When no more trials come and none is on the way to the lowest rungs, nothing can be promoted from
-there any more: trials that rest there are closed. Each rung is walked once for that.
+there any more: trials that rest there are closed. Each rung is looked through once for that.
 
 After Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), as
 Determined did it up to version 0.37 (promote, stop) and from 0.38 (time). Deviations: rungs of
@@ -45,16 +45,16 @@ from det_jupyter.searcher.rung_lengths import rung_lengths
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
 
-_SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
+_SHARE_OF_LOWEST_RUNG = 1.2  # the rest of the progress is for the rungs above it
 
 
 class Bracket:
-    """A set of rungs and the trials that climb them.
+    """A set of rungs and the trials that are promoted through them.
 
     Args:
         trials: Those of the whole search.
-        number: The bracket's among the brackets.
-        most_at_work: As many trials at a time at most, whatever the plan says.
+        number: Index of the bracket in its search.
+        most_at_work: Most trials that train at a time, whatever the plan allows.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class Bracket:
         return actions + self._settle()
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Count a trial that is over; one that left by itself is the worst, or replaced."""
+        """Count a trial that is over; one that was not closed is the worst, or replaced."""
         self.num_over += 1
         if not self._trials.is_open(index):
             return self._settle()
         was_training = self._trials.status[index] == TRAINING
         is_invalid = reason is ExitReason.INVALID_HP
         if is_invalid and self._trials.replace(index, self.max_trials):
-            self._take_back(index, was_training=was_training)
+            self._remove_results(index, was_training=was_training)
             return self._settle()
         self._trials.status[index] = EXITED
         return (self._judge(index, inf) if was_training else []) + self._settle()
@@ -188,14 +188,14 @@ class Bracket:
         self._rungs[place].num_training += change
         self._num_training += change
 
-    def _take_back(self, index: int, *, was_training: bool) -> None:
+    def _remove_results(self, index: int, *, was_training: bool) -> None:
         place = self._trials.rung[index]
         self.num_invalid += 1
         if was_training:
             self._count_training(place, -1)
         for rung in self._rungs[: place + 1]:
             if index in rung.entries:
-                rung.take_back(index)
+                rung.remove(index)
         for rung in self._rungs[:place]:
             rung.num_promoted -= 1
 
@@ -207,7 +207,7 @@ class Bracket:
         return self.num_created - self.num_invalid < self.max_trials
 
     def _fill(self) -> list[Action]:
-        """Make trials for the places that are free."""
+        """Create trials until `max_concurrent_trials` train."""
         actions: list[Action] = []
         limit = min(self.max_concurrent_trials, self._most_at_work)
         while self._num_training < limit and self._has_more_to_create():
@@ -266,7 +266,7 @@ class Bracket:
         return [rung.metric_of(index) for rung in rungs if index in rung.entries]
 
     def view(self) -> BracketView:
-        """Return how it stands."""
+        """Return the state of its rungs."""
         if self._view is None:
             self._view = BracketView(
                 rungs=[rung.view(self._rules.unit) for rung in self._rungs],
@@ -288,7 +288,7 @@ class Bracket:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Become the bracket that `snapshot` was taken of."""
+        """Restore what `snapshot` returned."""
         self.max_trials = snapshot["max_trials"]
         self.max_concurrent_trials = snapshot["max_concurrent_trials"]
         self.num_created = snapshot["num_created"]

@@ -1,8 +1,8 @@
 """`single` and `random`: every trial trains to its full length, whatever its metric is.
 
 A new trial is made when one is over, so that no more than `max_concurrent_trials` are there at a
-time. A random trial whose hyperparameters are invalid is replaced; a single one would be drawn for
-nothing, since a user wants to see why it cannot work, and a point of a grid has no replacement.
+time. A random trial whose hyperparameters are invalid is replaced. A single one is not, so that
+its error is shown, and a point of a grid has no replacement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from det_jupyter.contract.messages import BracketView, SearchChange
 from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.errors import Problem
-from det_jupyter.searcher.change import find_shorter
+from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
 from det_jupyter.searcher.sections import OfLength, OfTrials
@@ -59,10 +59,10 @@ class RandomSearcher(OfTrials):
 
 
 class FullLength:
-    """Makes trials one after another.
+    """Creates trials one after another and trains each to its full length.
 
     Args:
-        max_concurrent_trials: So many at a time at most; 0: all.
+        max_concurrent_trials: Most trials at a time; 0: all.
         replaces_invalid: Whether another trial takes the place of one with invalid
             hyperparameters.
         hparams_of: Returns the hyperparameters of the trial with an index; by default they are
@@ -92,7 +92,7 @@ class FullLength:
         return self._trials.share_over(self.max_trials)
 
     def start(self) -> list[Action]:
-        """Make as many trials as may be there at a time."""
+        """Create as many trials as may train at a time."""
         actions: list[Action] = []
         while self._trials.has_room(self.max_trials, self._max_concurrent_trials):
             given = self._hparams_of and self._hparams_of(self._trials.num_created)
@@ -109,11 +109,11 @@ class FullLength:
         return [Close(index)]
 
     def on_report(self, index: int, time: float | None, metric: float) -> list[Action]:
-        """Let the trial go on, however it does."""
+        """Return no actions: trials are not judged before their full length."""
         return []
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Make another trial, if there are any to come."""
+        """Create another trial, if there are any left."""
         if self._trials.is_open(index):
             is_invalid = reason is ExitReason.INVALID_HP and self._replaces_invalid
             if not (is_invalid and self._trials.replace(index, self.max_trials)):
@@ -125,7 +125,7 @@ class FullLength:
         return find_shorter(change.max_length, self._max_length.unit, self._max_length.amount)
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Make room for more trials; let those that still train go farther."""
+        """Apply the new limits; trials that still train get the new length."""
         actions: list[Action] = []
         if change.max_trials is not None:
             self.max_trials = change.max_trials
@@ -154,7 +154,7 @@ class FullLength:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go back to where `snapshot` was taken."""
+        """Restore what `snapshot` returned."""
         self.max_trials = snapshot["max_trials"]
         self._max_concurrent_trials = snapshot["max_concurrent_trials"]
         self._max_length = parse_length(snapshot["max_length"])

@@ -25,7 +25,7 @@ from det_jupyter.searcher.sections import OfLength
 from det_jupyter.searcher.trials import Trials
 
 MAX_GRID = 100_000
-_COUNTED = ("int", "double", "log")  # ranges that a grid needs the number of values of
+_COUNTED = ("int", "double", "log")  # kinds of ranges that need a `count` in a grid
 
 
 class GridSearcher(OfLength):

@@ -1,7 +1,7 @@
-"""What `async_halving` and `adaptive_asha` have in common: a tournament of brackets.
+"""What `async_halving` and `adaptive_asha` have in common: a search made of brackets (bracket.py).
 
-Brackets share nothing but the generator: each trial belongs to one, and the places that are free
-in a bracket are its own. bracket.py says what they do, the two searchers how many there are.
+Brackets share nothing but the generator of random numbers: each trial belongs to one of them, and
+each has a limit of concurrent trials of its own. The two searchers differ in their brackets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from det_jupyter.contract.schema.key_paths import shown
 from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
-from det_jupyter.searcher.change import find_shorter
+from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
 from det_jupyter.searcher.planning import BracketPlan, Form, PlannedBracket, Rules, plan_rungs
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS, divisor_of, rung_lengths
@@ -59,12 +59,12 @@ class HalvingSection(SearcherSection):
     def concurrency(
         self, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
     ) -> list[int]:
-        """Return how many trials each bracket has at work; `limit` 0: as many as suit it."""
+        """Return the concurrent trials of each bracket; `limit` 0: as many as suit it."""
         raise NotImplementedError
 
     @classmethod
     def most_rungs_of(cls, searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
-        """Return the rungs of the bracket that has most, None if what decides on it is wrong."""
+        """Return the most rungs of a bracket; None if the fields that determine it are invalid."""
         raise NotImplementedError
 
     @property
@@ -106,13 +106,13 @@ class HalvingSection(SearcherSection):
 
     @classmethod
     def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
-        """Return whether it ends where a metric does that is no unit of training."""
+        """Return whether it ends by a metric that is no unit of training, without a length."""
         is_open = searcher.get("max_time") and searcher.get("time_metric") not in (None, *UNITS)
         return bool(is_open) and searcher.get("max_length") is None
 
     @classmethod
     def lowest_rung(cls, searcher: Mapping[str, Any]) -> Length | None:
-        """Return the lowest rung of a search by `time_metric`, if that is a unit of training."""
+        """Return the lowest rung of a search by a `time_metric` that is a unit of training."""
         unit = searcher.get("time_metric")
         time, divisor = whole(searcher.get("max_time")), divisor_of(searcher)
         if unit not in UNITS or time is None or time < 1 or divisor is None:
@@ -125,7 +125,7 @@ class HalvingSection(SearcherSection):
     def find_contradictions(
         cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Training is measured by `max_length`, or by `time_metric` up to `max_time`."""
+        """Yield problems: training is measured by `max_length`, or `time_metric` to `max_time`."""
         metric, time = searcher.get("time_metric"), searcher.get("max_time")
         if metric is None and time is None:
             if "max_length" not in searcher:
@@ -151,7 +151,7 @@ class HalvingSection(SearcherSection):
 
 
 def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
-    """A bound below the top rung would end all trials before it."""
+    """Yield a problem with a bound below the top rung, which would end all trials before it."""
     metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
     try:
         bound = parse_length(searcher.get("max_length"))
@@ -213,7 +213,7 @@ class Halving:
         return self._bracket(index).on_exited(index, reason)
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
-        """Return why the length cannot be changed; the rest can."""
+        """Return the problems with a new length; the other limits can be changed freely."""
         new = change.max_length
         if new is None:
             return []
@@ -257,7 +257,7 @@ class Halving:
         return [trials + share for trials, share in zip(present, more_of, strict=True)]
 
     def brackets(self) -> list[BracketView]:
-        """Return how the brackets stand."""
+        """Return the state of each bracket."""
         return [bracket.view() for bracket in self._brackets]
 
     def rung_metrics(self, index: int) -> list[float]:
@@ -273,7 +273,7 @@ class Halving:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go back to where `snapshot` was taken."""
+        """Restore what `snapshot` returned."""
         self._full = snapshot["full"]
         self._max_concurrent_trials = snapshot["max_concurrent_trials"]
         # A changed search has other brackets than its configuration would give it now.

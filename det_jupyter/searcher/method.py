@@ -1,8 +1,9 @@
 """The contract between `Search` and the search methods, and what a search may ask for.
 
-A method tells which trials to make (through `Trials`) and how far they train. It knows nothing of
-hyperparameters, signs and seeds: metrics come as floats of which the smaller is the better, and
-infinity is the worst, whatever was reported. Trials are named by their index in the experiment.
+A method decides which trials are made (through `Trials`) and how far they train. Hyperparameters,
+seeds and the sign of the metric are left to `Search`, which passes metrics as floats: smaller is
+better, and infinity stands for what is no number. Trials are named by their index in the
+experiment.
 """
 
 from __future__ import annotations
@@ -35,31 +36,34 @@ class TrainTo:
 
     index: int  # the trial
     length: Length  # counted from the trial's beginning
-    is_last: bool  # it will be closed there, however it does: it need not wait for the decision
+    is_last: bool  # it will be closed there, whatever its metric: it need not wait for a decision
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Let the trial end: it has trained enough to be judged."""
+    """End the trial: the search needs no more training of it."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """No more trials will come; the last one is over or was told to end."""
+    """The search is over: every trial has exited, and no more will come."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskSampler:
-    """Have the sampler choose hyperparameters; `Search.on_sampled` takes the answer."""
+    """Request hyperparameters from the sampler; `Search.on_sampled` takes the answer."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskPruner:
-    """Have the pruner judge a trial as it is after its last validation: `Search.on_judged`."""
+    """Have the pruner judge a trial by its validations so far.
+
+    `Search.on_judged` takes the answer.
+    """
 
     index: int
 
@@ -70,7 +74,7 @@ Action = Create | TrainTo | Close | Shutdown | AskSampler | AskPruner
 class ExitReason(StrEnum):
     """How a trial ended."""
 
-    COMPLETED = "completed"  # trained as far as it was told, or was closed
+    COMPLETED = "completed"  # reached its last target, or was closed
     STOPPED = "stopped"  # its own code asked to
     CANCELED = "canceled"  # a user ended this trial
     INVALID_HP = "invalid_hp"
@@ -80,8 +84,8 @@ class ExitReason(StrEnum):
 class SearchMethod(Protocol):
     """Decides which trials there are, and how long each trains.
 
-    Pure: no clock, no I/O, no randomness of its own. Of a trial that is not open any more
-    (`Trials.is_open`) it hears only that it is over. `Search` says when all is.
+    Pure: no clock, no I/O, no randomness of its own. For a trial that is not open any more
+    (`Trials.is_open`) only `on_exited` is called. `Search` decides when the search is over.
     """
 
     @property
@@ -105,36 +109,36 @@ class SearchMethod(Protocol):
         """A trial is over; called once for each."""
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
-        """Return why the change cannot be made, but for the hyperparameters: one line each."""
+        """Return the problems with a change, except with hyperparameters (`Search` has those)."""
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Make a change in which `find_problems` found none."""
+        """Carry out a change with which `find_problems` found no problem."""
 
     def brackets(self) -> list[BracketView]:
-        """Return how its brackets stand; empty if it has none."""
+        """Return the state of its brackets; empty if it has none."""
 
     def rung_metrics(self, index: int) -> list[float]:
         """Return the trial's metric at each rung that it has reached, lowest rung first."""
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as JSON-ready data, but for what `Trials` holds."""
+        """Return the state as JSON-ready data, without what `Trials` stores."""
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go back to where `snapshot` was taken; called instead of `start`."""
+        """Restore what `snapshot` returned; called instead of `start`."""
 
 
 @runtime_checkable
 class ConsultingMethod(Protocol):
-    """What a method has besides, if others choose hyperparameters or judge trials for it.
+    """What a method has besides if a sampler chooses hyperparameters, or a pruner judges trials.
 
-    It asks with `Trials.ask` (for a new trial) and with `AskPruner`.
+    It queries them by `Trials.ask` (for a new trial) and `AskPruner`.
     """
 
     def on_created(self, index: int) -> list[Action]:
-        """A trial that was asked for has been made."""
+        """A trial that was requested by `Trials.ask` has been made."""
 
     def on_judged(self, index: int, is_pruned: bool) -> list[Action]:
-        """The pruner has answered; an answer that was not asked for changes nothing."""
+        """The pruner has answered; an answer without a question changes nothing."""
 
     def unanswered(self) -> list[AskPruner]:
         """Return the questions to the pruner that are open."""

@@ -1,19 +1,19 @@
 """`optuna`: hyperparameters come from a sampler, and trials that do badly are ended early.
 
-This is the part of it that decides how many trials there are and how far each trains; it does not
-know Optuna. What it wants to hear from there it asks for, and the answer may take a while:
+This is the part that decides how many trials there are and how far each trains; it does not import
+Optuna. It queries Optuna by actions, and the answers come later as events:
 
-    AskSampler ──► on_created         one question for each trial, so many at first as may be at
-                                      work at a time, another one when a trial is over: only then
-                                      the sampler can learn from it
+    AskSampler ──► on_created         one question for each trial: at first as many as may train
+                                      at a time, another one when a trial is over, because only
+                                      then can the sampler use its result
     AskPruner ──► on_judged           after a validation
 
-The rest is a bracket in the form `stop` (bracket.py). Who ends a trial early is the `pruner`:
+The rest is a bracket in the form `stop` (bracket.py). The `pruner` ends trials early:
 
     asha     the rungs
     none     no trial ends early: there is one rung, the full length
-    others   a pruner of Optuna's; one rung, too. A trial has one question open at most: a report
-             that comes meanwhile is asked about when the answer is there.
+    others   a pruner of Optuna; one rung, too. A trial has at most one open question: if it
+             validates meanwhile, the pruner is queried again after its answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from det_jupyter.contract.messages import BracketView, SearchChange
 from det_jupyter.contract.schema.fields import Text
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
-from det_jupyter.searcher.change import find_shorter
+from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
 from det_jupyter.searcher.planning import (
     BracketPlan,
@@ -76,7 +76,7 @@ class OptunaSearcher(OfTrials):
         if self.pruner == "asha":
             plan = BracketPlan(self.num_rungs, number, limit)
             return [plan_rungs(plan, full, self.divisor, Form.STOP)]
-        # A pruner of Optuna's may end any trial at its first validation, or none.
+        # A pruner of Optuna may end any trial at its first validation, or none.
         least = None if self.pruner == "none" else 1
         return [plan_full_length(number, limit, full, least=least)]
 
@@ -95,12 +95,14 @@ class OptunaSearcher(OfTrials):
 
 
 class Optuna(Bracket):
-    """A bracket that asks for its trials one after another, and has them judged."""
+    """A bracket whose trials a sampler chooses and a pruner may end."""
 
     def __init__(self, searcher: OptunaSearcher, trials: Trials) -> None:
         self._has_rungs = searcher.pruner == "asha"
         self._asks_pruner = searcher.pruner not in ("asha", "none")
-        self._asked: dict[int, bool] = {}  # the pruner, about whom; whether there is newer news
+        self._asked: dict[
+            int, bool
+        ] = {}  # open questions to the pruner: by trial, whether it validated since
         super().__init__(
             trials,
             0,
@@ -120,7 +122,7 @@ class Optuna(Bracket):
         return self._trials.share_over(self.max_trials)
 
     def _fill(self) -> list[Action]:
-        """Ask for as many trials as may be there at a time."""
+        """Request as many trials from the sampler as may train at a time."""
         actions: list[Action] = []
         while self._trials.has_room(self.max_trials, self.max_concurrent_trials):
             actions.append(self._trials.ask())
@@ -134,20 +136,20 @@ class Optuna(Bracket):
         return [self._train_to(index)]
 
     def on_report(self, index: int, time: float | None, metric: float) -> list[Action]:
-        """Ask the pruner, unless it is thinking about this trial already."""
+        """Query the pruner, unless a question about this trial is open already."""
         if not self._asks_pruner or not self._trials.is_open(index):
             return []
-        is_thinking = index in self._asked
-        self._asked[index] = is_thinking
-        return [] if is_thinking else [AskPruner(index)]
+        is_asked = index in self._asked
+        self._asked[index] = is_asked
+        return [] if is_asked else [AskPruner(index)]
 
     def on_judged(self, index: int, is_pruned: bool) -> list[Action]:
-        """Close a trial that was pruned; ask again if it has validated since."""
-        has_news = self._asked.pop(index, None)
-        if has_news is None or not self._trials.is_open(index):
+        """Close a trial that was pruned; query again if it has validated since."""
+        has_validated = self._asked.pop(index, None)
+        if has_validated is None or not self._trials.is_open(index):
             return []
         if not is_pruned:
-            return self.on_report(index, None, inf) if has_news else []
+            return self.on_report(index, None, inf) if has_validated else []
         self._count_training(self._trials.rung[index], -1)
         return self._close(index, STOPPED)
 
@@ -156,7 +158,7 @@ class Optuna(Bracket):
         return [AskPruner(index) for index in self._asked]
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Ask for another trial, if there are any to come."""
+        """Request another trial, if there are any left."""
         self._asked.pop(index, None)
         return super().on_exited(index, reason)
 
@@ -165,11 +167,11 @@ class Optuna(Bracket):
         return super()._close(index, status)
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
-        """Return why the length cannot be changed; the rest can."""
+        """Return the problems with a new length; the other limits can be changed freely."""
         return find_shorter(change.max_length, self._rules.unit, self._rungs[-1].length)
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Take the new limits; trials on the way to the full length hear of a longer one."""
+        """Apply the new limits; trials on the way to the full length get a longer one."""
         limit, length = change.max_concurrent_trials, change.max_length
         is_longer = length is not None and length.amount > self._rungs[-1].length
         return self.set_limits(
@@ -185,7 +187,7 @@ class Optuna(Bracket):
             self._rungs[0].length = full
 
     def brackets(self) -> list[BracketView]:
-        """Return how the rungs stand; nothing if there is only the full length."""
+        """Return the state of the rungs; nothing if there is only the full length."""
         return [self.view()] if self._has_rungs else []
 
     def rung_metrics(self, index: int) -> list[float]:
@@ -198,13 +200,13 @@ class Optuna(Bracket):
             "max_trials": self.max_trials,
             "max_concurrent_trials": self.max_concurrent_trials,
             "rungs": [rung.snapshot() for rung in self._rungs],
-            "asked": [[index, has_news] for index, has_news in self._asked.items()],
+            "asked": [[index, has_validated] for index, has_validated in self._asked.items()],
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go back to where `snapshot` was taken."""
+        """Restore what `snapshot` returned."""
         self.max_trials = snapshot["max_trials"]
         self.max_concurrent_trials = snapshot["max_concurrent_trials"]
         self.num_created = self._trials.num_created
         self._restore_rungs(snapshot["rungs"])
-        self._asked = {index: has_news for index, has_news in snapshot["asked"]}
+        self._asked = {index: has_validated for index, has_validated in snapshot["asked"]}

@@ -1,4 +1,4 @@
-r"""Hyperparameters as a sampler sees them: flat, and each of them a number.
+r"""Hyperparameters in the form that samplers work on: flat, and each of them a number.
 
     lr: {type: log, base: 10, minval: -4, maxval: -1}       lr          1e-4 ... 1e-1, log scale
     net: {depth: {type: int, minval: 2, maxval: 8}}         net.depth   2 ... 8
@@ -7,7 +7,7 @@ r"""Hyperparameters as a sampler sees them: flat, and each of them a number.
     width: 64                                               not there
 
 Values of a categorical are represented by their index in vals, since they may be anything that
-JSON can hold. The way back puts constants and values where they belong.
+JSON can hold. `to_hparams` is the way back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, leaves
-from det_jupyter.searcher.change import same_value
+from det_jupyter.searcher.change_checks import same_value
 
 _OUTSIDE = object()
 
@@ -48,7 +48,7 @@ class Dimension:
 
 
 def find_dimensions(hyperparameters: Mapping[str, Any]) -> Iterator[Dimension]:
-    """Yield what there is to choose, sorted by name at every level.
+    """Yield the hyperparameters that are not constant, sorted by name at every level.
 
     >>> space = {"b": {"c": {"type": "int", "minval": 1, "maxval": 2}}, "a": 3}
     >>> [(dimension.name, dimension.bounds) for dimension in find_dimensions(space)]
@@ -62,7 +62,7 @@ def find_dimensions(hyperparameters: Mapping[str, Any]) -> Iterator[Dimension]:
 def to_hparams(
     hyperparameters: Mapping[str, Any], params: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the sample that a trial gets for the numbers that were chosen."""
+    """Return the hyperparameters of a trial for the numbers that a sampler chose."""
     hparams: dict[str, Any] = {}
     for key, spec in hyperparameters.items():
         name = prefix + _escaped(key)
@@ -84,7 +84,7 @@ def to_hparams(
 def to_params(
     hyperparameters: Mapping[str, Any], hparams: Mapping[str, Any]
 ) -> dict[str, float] | None:
-    """Return the numbers of a sample; None if it is not in the space (narrower now)."""
+    """Return the numbers of a trial's hyperparameters; None if they lie outside of the space."""
     found = dict(_find_params(hyperparameters, hparams, ""))
     return None if _OUTSIDE in found.values() else found
 
@@ -117,7 +117,7 @@ def _to_number(dimension: Dimension, value: Any) -> Any:
 
 
 def _place_of(value: Any, values: list[Any]) -> int | None:
-    """Return where the value is: 1 and true are not the same, and nan is like itself."""
+    """Return the index of a value; 1 and true differ, and NaN equals itself."""
     texts = [_text(known) for known in values]
     if (text := _text(value)) in texts:
         return texts.index(text)

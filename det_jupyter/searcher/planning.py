@@ -36,7 +36,7 @@ class Rules:
     """What all brackets of a search have in common."""
 
     form: Form  # how trials are judged
-    divisor: float  # one of so many goes on
+    divisor: float  # the best 1/divisor of the trials continue
     unit: str  # of the rungs' lengths: a unit of training, or the time metric
     bound: Length | None = None  # where trials end at the latest; with `Form.TIME` only
 
@@ -54,9 +54,9 @@ class BracketPlan:
 class PlannedBracket:
     """What a bracket would train; a search without brackets is one with one length."""
 
-    trials: Ends  # where how many are expected to end
-    least_trials: Ends  # the same, if as few as possible go on
-    most_trials: Ends  # the same, if as many as possible do
+    trials: Ends  # expected
+    least_trials: Ends  # if as few as possible continue
+    most_trials: Ends  # if as many as possible do
     max_concurrent_trials: int  # at most so many are at work at a time
 
 
@@ -67,7 +67,7 @@ def plan_full_length(
 
     Args:
         max_concurrent_trials: 0: all at once.
-        least: Where they may end already; by default none ends before its full length.
+        least: Length at which they may end already; None: none ends before its full length.
     """
     trials = {full: max_trials}
     return PlannedBracket(

@@ -1,6 +1,6 @@
 """What a search would train, before it does, and what its trials may draw.
 
-How many trials end where is said by the search method (planning.py); here it is summed up.
+The search method computes how many trials end at each length (planning.py); here that is added up.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
 from det_jupyter.searcher.sections import SearcherSection
 
-_MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
+_MOST_SCHEDULED = 10_000  # trials; with more, the wait for the last ones is negligible
 NUM_SAMPLES = 5
-_MOST_VALUES = 8  # that are named one by one
+_MOST_VALUES = 8  # that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +40,27 @@ class Preview:
 
     @property
     def trials(self) -> Ends:
-        """Where how many are expected to end, all brackets together."""
+        """Expected number of trials that end at each length, all brackets together."""
         return _together(bracket.trials for bracket in self.brackets)
 
     @property
     def max_concurrent_trials(self) -> int:
-        """How many trials are at work at a time, however many slots there are."""
+        """How many trials train at a time if there are enough slots."""
         return sum(bracket.max_concurrent_trials for bracket in self.brackets)
 
     @property
     def expected(self) -> int:
-        """How much training that is, all trials together."""
+        """Expected training of all trials together."""
         return _training(self.trials)
 
     @property
     def least(self) -> int:
-        """The same, if as few trials as possible are trained on."""
+        """The same, if as few trials as possible continue at each rung."""
         return _training(_together(bracket.least_trials for bracket in self.brackets))
 
     @property
     def most(self) -> int:
-        """The same, if as many trials as possible are trained on."""
+        """The same, if as many trials as possible do."""
         return _training(_together(bracket.most_trials for bracket in self.brackets))
 
     @property
@@ -71,11 +71,11 @@ class Preview:
     def seconds(self, seconds_per_unit: float, concurrent: int) -> tuple[float, float]:
         """Return how long the search takes, (at best, as expected).
 
-        At best as few trials as possible are trained on.
+        At best as few trials as possible continue at each rung.
 
         Args:
             seconds_per_unit: How long a trial takes for one unit of training.
-            concurrent: So many trials have room at a time.
+            concurrent: Number of trials that can train at a time.
         """
         if concurrent < 1:
             raise ValueError(f"concurrent: got {concurrent}, expected at least 1")
@@ -145,7 +145,7 @@ def sample_ranges(
     return [
         Range(
             ".".join(path),
-            _words(spec, is_listed=searcher.is_exhaustive),
+            _describe(spec, is_listed=searcher.is_exhaustive),
             tuple(reduce(getitem, path, sample) for sample in samples),
         )
         for path, spec in leaves(hyperparameters)
@@ -153,10 +153,10 @@ def sample_ranges(
     ]
 
 
-def _words(spec: Mapping[str, Any], *, is_listed: bool) -> str:
-    """Return a range in words; `is_listed`: by the values of which each is tried.
+def _describe(spec: Mapping[str, Any], *, is_listed: bool) -> str:
+    """Return a range in words; `is_listed`: as the list of values that are tried.
 
-    >>> _words({"type": "log", "base": 10, "minval": -4, "maxval": -1}, is_listed=False)
+    >>> _describe({"type": "log", "base": 10, "minval": -4, "maxval": -1}, is_listed=False)
     '0.0001 to 0.1, even in the exponent'
     """
     if spec["type"] == "categorical" or is_listed:

@@ -51,7 +51,7 @@ def most_rungs(amount: int, divisor: float) -> int:
 
 
 def full_amount(searcher: Mapping[str, Any]) -> int | None:
-    """Return how far the best trials train, in the unit that they are judged in."""
+    """Return the length of the top rung in the rungs' unit; None if it is missing or wrong."""
     if (time := whole(searcher.get("max_time"))) is not None:
         return time if time >= 1 else None
     try:
@@ -61,6 +61,6 @@ def full_amount(searcher: Mapping[str, Any]) -> int | None:
 
 
 def divisor_of(searcher: Mapping[str, Any]) -> float | None:
-    """Return the searcher's divisor, None if it is none."""
+    """Return the searcher's divisor; None if it is no number above 1."""
     divisor = number(searcher.get("divisor", DEFAULT_DIVISOR))
     return divisor if divisor is not None and divisor > 1 else None

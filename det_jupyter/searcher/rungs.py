@@ -9,8 +9,8 @@ A rung keeps its results in two heaps, so that a result costs O(log n) however m
     best   the int(n / divisor) best results, the worst of them on top
     rest   all others, the best of them on top
 
-Nothing else of the order is ever asked for. Which of two equal results is the better one: the
-older (promotion), or the newer (stopping). A result that is taken back, because its trial's
+The rest of the order is not needed. Of two equal results the better one is the older (promotion)
+or the newer (stopping). A result that is removed, because its trial's
 hyperparameters were invalid, stays in its heap until it comes to the top.
 """
 
@@ -31,7 +31,7 @@ Entry = tuple[float, int, int]  # metric, order among equals, trial
 class Verdict:
     """What a result changed."""
 
-    is_best: bool  # it is among the best
+    is_best: bool  # it is among the best 1/divisor
     # The trial that came to be among the best by it: itself, or the best of the rest if there is
     # room for one more; None if there is neither.
     candidate: int | None
@@ -41,7 +41,7 @@ class Rung:
     """The results at one amount of training.
 
     Args:
-        divisor: One of so many is among the best.
+        divisor: The best 1/divisor of the results continue.
         is_stopping: Newer results win ties, and the first is always among the best.
     """
 
@@ -55,13 +55,13 @@ class Rung:
         self._num_ever = 0
         self._best: list[Entry] = []  # all three numbers negated
         self._rest: list[Entry] = []
-        self._num_best = 0  # without those that were taken back
+        self._num_best = 0  # without those that were removed
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def add(self, trial: int, metric: float) -> Verdict:
-        """Take a result. A trial has one in each rung."""
+        """Record a result. A trial has at most one in each rung."""
         self._num_ever += 1
         entry = (metric, -self._num_ever if self._is_stopping else self._num_ever, trial)
         self.entries[trial] = entry
@@ -79,8 +79,8 @@ class Rung:
         has_grown = self._num_best > num_before and worst is not None
         return Verdict(False, worst[2] if has_grown and worst is not None else None)
 
-    def take_back(self, trial: int) -> None:
-        """Forget a trial's result."""
+    def remove(self, trial: int) -> None:
+        """Remove a trial's result."""
         worst = self._worst_of_best()
         entry = self.entries.pop(trial)
         if worst is not None and entry <= worst:
@@ -121,7 +121,7 @@ class Rung:
         return None
 
     def view(self, unit: str) -> RungView:
-        """Return how it stands."""
+        """Return its length and its counts."""
         return RungView(
             length={unit: self.length},
             num_results=len(self.entries),
@@ -139,7 +139,7 @@ class Rung:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Become the rung that `snapshot` was taken of."""
+        """Restore what `snapshot` returned."""
         self.num_training = snapshot["num_training"]
         self.num_promoted = snapshot["num_promoted"]
         self._num_ever = len(snapshot["trials"])

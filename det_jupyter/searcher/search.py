@@ -1,16 +1,16 @@
-"""`Search`: the one door between the machine and all search methods.
+"""`Search`: the only interface between the machine and the search methods.
 
     Machine ── results, exits, answers ──► Search ── metrics, smaller is better ──► SearchMethod
             ◄── Create, TrainTo, Close, Ask…, Shutdown ◄── which trial, how far ──
 
 Here is what all methods have in common: the trials and the generator that they are drawn with, the
 sign of the metric (None, NaN and infinities are the worst metric there is), the order in which the
-sampler's answers become trials, progress that never goes back, and the end. A search is over when
-every trial that was asked for is over: a method that wants another asks for it before that.
+sampler's answers become trials, progress that never decreases, and the end. A search is over when
+all its trials are: a method that needs another creates or requests it before the last one is over.
 
-Invariants: indices count up from 0 without a gap; nothing is said of a trial that was closed or is
-over; `Shutdown` comes once and is the last word; the same events give the same actions, whether or
-not the search was made anew from a snapshot in between.
+Invariants: indices count up from 0 without a gap; no action is about a trial that was closed or is
+over; `Shutdown` comes once and is the last action; the same events give the same actions, whether
+or not the search was restored from a snapshot in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from det_jupyter.contract.messages import SearchChange, SearchView
 from det_jupyter.contract.schema.key_paths import in_order
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.searcher.change import find_wider
+from det_jupyter.searcher.change_checks import find_wider
 from det_jupyter.searcher.method import (
     Action,
     AskSampler,
@@ -39,7 +39,7 @@ class Search:
     """An experiment's search.
 
     Args:
-        searcher: The section that says which method, and its fields.
+        searcher: The section of the configuration that names the method, with its fields.
         seed: Of the experiment.
         snapshot: What `snapshot` returned, to go on from there; None: a new search.
     """
@@ -55,7 +55,9 @@ class Search:
         self._direction = Direction.of(smaller_is_better=searcher.smaller_is_better)
         self._trials = Trials(hyperparameters, seed)
         self._method = searcher.make(self._trials)
-        self._answers: dict[int, dict[str, Any]] = {}  # of the sampler, out of turn
+        self._answers: dict[
+            int, dict[str, Any]
+        ] = {}  # of the sampler that came before earlier ones
         self._progress = 0.0
         self._is_over = False
         if snapshot is not None:
@@ -131,11 +133,11 @@ class Search:
 
     @property
     def progress(self) -> float:
-        """How much of the search is done: begins at 0, never goes back, ends at 1."""
+        """How much of the search is done: begins at 0, never decreases, ends at 1."""
         return self._progress
 
     def pending(self) -> list[Action]:
-        """Return the questions that are open, to ask them again."""
+        """Return the open questions to sampler and pruner, to repeat them."""
         asked = range(self._trials.num_created, self._trials.num_requested)
         questions: list[Action] = [AskSampler(i) for i in asked if i not in self._answers]
         if isinstance(self._method, ConsultingMethod):
@@ -143,7 +145,7 @@ class Search:
         return [] if self._is_over else questions
 
     def view(self) -> SearchView:
-        """Return how the search stands."""
+        """Return the state of the search for the live view."""
         brackets = self._method.brackets()
         return SearchView(
             name=self._searcher.name,
@@ -161,7 +163,7 @@ class Search:
     def rung_metrics(self, index: int) -> list[float | None]:
         """Return the trial's metrics at the rungs that it has reached, lowest first.
 
-        They are as reported; None where that was nothing, or no number.
+        They are as reported; None where nothing or no finite number was.
         """
         losses = self._method.rung_metrics(index)
         return [self._direction.sign * loss if isfinite(loss) else None for loss in losses]
@@ -193,7 +195,7 @@ class Search:
         return index < self._trials.num_created and self._trials.is_open(index)
 
     def _concluded(self, actions: list[Action]) -> list[Action]:
-        """Add the end, if it has come; note the progress."""
+        """Append `Shutdown` if every trial is over, and update the progress."""
         if not self._is_over and self._trials.num_over == self._trials.num_requested:
             self._is_over = True
             actions = [*actions, Shutdown()]

@@ -1,9 +1,9 @@
 """The section `searcher` of a configuration, as far as all search methods have it.
 
 A method is one file here: a section with its fields, and the method itself (method.py). It is
-entered in methods.py. What the rest of the program asks of a method before it runs is asked of
-its section, as it was written (a mapping; the nulls are away, what is wrong is still in it) or
-as it was checked (an instance).
+entered in methods.py. What the rest of the program needs of a method before it runs, it gets from
+the section: from class methods for a section as it was written (a mapping without nulls, not
+checked yet), else from a checked instance.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SearcherSection(Section):
         raise NotImplementedError
 
     def make(self, trials: Trials) -> SearchMethod:
-        """Return the method, to make and direct these trials."""
+        """Return the method, which creates and directs these trials."""
         raise NotImplementedError
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
@@ -74,7 +74,7 @@ class SearcherSection(Section):
     def sample(
         self, hyperparameters: Mapping[str, Any], seed: int, number: int
     ) -> list[dict[str, Any]]:
-        """Return the hyperparameters of the first trials, or such as they may have."""
+        """Return the hyperparameters of the first trials, or examples of them."""
         trials = Trials(hyperparameters, seed)
         return [trials.create().hparams for _ in range(number)]
 
@@ -92,12 +92,12 @@ class SearcherSection(Section):
 
     @classmethod
     def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
-        """Return whether it sets no end to the training, which is for commands to do then."""
+        """Return whether it sets no end to the training."""
         return False
 
     @classmethod
     def lowest_rung(cls, searcher: Mapping[str, Any]) -> Length | None:
-        """Return how far trials train until they are first judged, if they have to report that."""
+        """Return the length at which trials that report by themselves are first judged."""
         return None
 
 
@@ -119,7 +119,7 @@ class OfLength(SearcherSection):
 
 
 class OfTrials(OfLength):
-    """What they have if they are given a number of trials."""
+    """What searchers have that are given a length and a number of trials."""
 
     max_trials: TrialCount
     """How many trials there are in all."""

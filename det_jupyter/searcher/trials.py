@@ -3,11 +3,11 @@
     drawn here, from the experiment's one generator, in this order for each trial that is made:
     its hyperparameters, then the five words that its seed takes (schema/seeds.py).
 
-    status     t ──► r ──► t     told to train; rests at a rung; told to train on
-               t, r ──► c        closed: it trained its full length, or was measured to the end
+    status     t ──► r ──► t     trains; rests at a rung; trains on
+               t, r ──► c        closed: it trained its full length, or passed the top rung
                t, r ──► s        stopped: closed before that
-               t, r ──► x        left by itself: failed, was killed, or its code asked to
-               t, r ──► i        left with InvalidHP, and was replaced
+               t, r ──► x        ended by itself: failed, was killed, or its code stopped it
+               t, r ──► i        ended with InvalidHP, and was replaced
 
 A trial is over when it has exited; a closed one takes a while until it does.
 """
@@ -31,12 +31,12 @@ _MOST_INVALID_PER_TRIAL = 10
 
 
 class Trials:
-    """Makes trials, counts them, and knows of each its bracket, rung and status."""
+    """Creates trials, counts them, and stores the bracket, rung and status of each."""
 
     def __init__(self, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self.hyperparameters = hyperparameters
         self.generator = make_generator(seed)
-        self.num_created = 0  # the rest of the rows was asked for
+        self.num_created = 0  # further rows: requested from the sampler
         self.num_over = 0
         self.num_invalid = 0
         self.bracket = array("i")
@@ -46,7 +46,7 @@ class Trials:
 
     @property
     def num_requested(self) -> int:
-        """How many there are, those that the sampler was asked for included."""
+        """Number of trials, including those requested from the sampler."""
         return len(self.status)
 
     def has_room(self, max_trials: int, max_concurrent_trials: int) -> bool:
@@ -60,17 +60,17 @@ class Trials:
         return (self.num_over - self.num_invalid) / max_trials
 
     def create(self, bracket: int = 0, hparams: dict[str, Any] | None = None) -> Create:
-        """Make the next trial, with drawn hyperparameters or these."""
+        """Create the next trial, with `hparams` or drawn hyperparameters."""
         self._add_row(bracket, TRAINING)
         return self._create(hparams)
 
     def ask(self) -> AskSampler:
-        """Ask the sampler for the next trial; `create_asked` makes it."""
+        """Request the next trial from the sampler; `create_asked` creates it."""
         self._add_row(0, ASKED)
         return AskSampler(self.num_requested - 1)
 
     def create_asked(self, hparams: dict[str, Any]) -> Create:
-        """Make the first of the trials that were asked for."""
+        """Create the first of the requested trials."""
         self.status[self.num_created] = TRAINING
         return self._create(hparams)
 
@@ -88,11 +88,11 @@ class Trials:
         self._is_over.append(False)
 
     def is_open(self, index: int) -> bool:
-        """Return whether the trial trains or rests: nothing has ended it, or was told to."""
+        """Return whether the trial trains or rests: it was not closed and has not exited."""
         return self.status[index] in _OPEN
 
     def note_exit(self, index: int) -> bool:
-        """Note that a trial is over; return False if that was known, or there is no such trial."""
+        """Record that a trial is over; return False if it was already, or does not exist."""
         if index >= self.num_created or self._is_over[index]:
             return False
         self._is_over[index] = True
@@ -100,7 +100,7 @@ class Trials:
         return True
 
     def replace(self, index: int, max_trials: int) -> bool:
-        """Take note of a trial's InvalidHP; return False if there were too many to go on so."""
+        """Mark a trial as replaced for its InvalidHP; return False if too many were before."""
         limit = max(_MOST_INVALID, _MOST_INVALID_PER_TRIAL * max_trials)
         if self.num_invalid >= limit:
             return False

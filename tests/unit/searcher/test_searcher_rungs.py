@@ -60,7 +60,7 @@ class PlainRung:
             return True, trial
         return False, self.results[old][2] if new != old else None
 
-    def take_back(self, trial: int) -> None:
+    def remove(self, trial: int) -> None:
         self.results = [result for result in self.results if result[2] != trial]
 
 
@@ -83,8 +83,8 @@ def test_the_best_are_those_of_a_sorted_list(
             assert verdict.candidate == candidate
         if data.draw(st.integers(0, 5)) == 0:
             gone = data.draw(st.sampled_from([result[2] for result in plain.results]))
-            plain.take_back(gone)
-            rung.take_back(gone)
+            plain.remove(gone)
+            rung.remove(gone)
         if data.draw(st.booleans()):
             snapshot = json.loads(json.dumps(rung.snapshot(), allow_nan=False))
             rung = Rung(1, divisor, is_stopping=is_stopping)

@@ -13,7 +13,7 @@ from det_jupyter.errors import Problem
 def find_wider(
     new: Mapping[str, Any], old: Mapping[str, Any], path: str = "hyperparameters"
 ) -> Iterator[Problem]:
-    """Yield one line for everything in `new` that `old` does not hold, or that is wrong."""
+    """Yield a problem for every part of `new` that is wrong or outside of `old`."""
     problems = list(find_problems(new, path))
     yield from problems or _find_wider(new, old, path)
 
