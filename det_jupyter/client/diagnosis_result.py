@@ -10,7 +10,7 @@ from det_jupyter.client.tables import Rows, plain_table
 from det_jupyter.contract.messages.views import Verdict
 from det_jupyter.contract.values.text import count, date, experiment_title, number
 from det_jupyter.diagnosis.gains import Sign
-from det_jupyter.diagnosis.outcome import Row, yaml_lines
+from det_jupyter.diagnosis.recipe_results import Row, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.html_parts import CARD, PRE, QUIET, block, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image

@@ -20,7 +20,7 @@ from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.contract.values.text import count, length, shortened
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.gains import in_turns
-from det_jupyter.diagnosis.outcome import Found, build_rows, not_worth_it
+from det_jupyter.diagnosis.recipe_results import Measured, build_rows, skipped_remedy
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
 from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
 from det_jupyter.view import WaitingNews
@@ -54,8 +54,8 @@ class Diagnosing:
         self._handle_of = handle_of
         self._deadline = deadline
         self._keep = keep
-        self._found = Found()
-        self._found.note_live(plan.trial.verdict)
+        self._found = Measured()
+        self._found.add_stragglers(plan.trial.verdict)
         self._line = ProgressLine()
         self._news = WaitingNews()
         self._runs = self._planned = 0
@@ -69,7 +69,7 @@ class Diagnosing:
             self._run_rounds(first, range(plan.rounds))
             remedies = []
             for recipe in (r for r in plan.recipes if r not in first):
-                if why := not_worth_it(recipe, found):
+                if why := skipped_remedy(recipe, found):
                     left_out.append(why)
                 else:
                     remedies.append(recipe)
@@ -145,7 +145,7 @@ class Diagnosing:
             if recipe.name == AS_IS and "seconds" in curves:
                 self._note_shares(curves["seconds"])
                 for trial in experiment.view.trials:
-                    self._found.note_live(trial.verdict)
+                    self._found.add_stragglers(trial.verdict)
         except RankFailed:
             is_over = True
             raise

@@ -1,14 +1,15 @@
-"""Says what limits a trial, from the times of its ranks and the samples of its machines.
+"""Finds what limits a trial's speed, from timings of its ranks and samples of its machines.
 
-    StepTimes, SystemSamples ──► Window ──► Facts ──► rules ──► sentences ──► Verdict
+    StepTimes, SystemSamples ──► Window ──► Facts ──► verdict_rules ──► sentences ──► Verdict
 
-Pure: the master feeds it. rules.py has its theory. What the runs of a bottleneck experiment say
-(client/diagnosis_runs.py) is in recipes.py, gains.py and outcome.py.
+Pure; the master calls it. verdict_rules.py has the theory. The results of a bottleneck experiment
+(client/diagnosis_runs.py) are evaluated in recipes.py, gains.py, recipe_results.py and
+conclusion.py.
 """
 
 from __future__ import annotations
 
-from det_jupyter.diagnosis.facts import RankSite, Setting
+from det_jupyter.diagnosis.run_facts import RankSite, Setting
 from det_jupyter.diagnosis.run_verdict import RunVerdict
 
 __all__ = ["RankSite", "RunVerdict", "Setting"]

@@ -1,4 +1,4 @@
-"""What speaks for a cause, and what to try about it, in terms of the configuration and the API."""
+"""Evidence and advice for each kind of cause, in terms of the configuration and the API."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from statistics import median
 from det_jupyter.contract.messages.views import Cause, CauseKind
 from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.contract.values.text import rough_duration, size
-from det_jupyter.diagnosis.facts import Facts, Setting, mean_of
 from det_jupyter.diagnosis.memory import Creep
-from det_jupyter.diagnosis.waiting import CPU_FULL, THROTTLED, Straggler
+from det_jupyter.diagnosis.run_facts import Facts, Setting, mean_of
+from det_jupyter.diagnosis.stragglers import CPU_FULL, THROTTLED, Straggler
 
-IDLE_GPU = 60.0  # %: below, a GPU that computes all the time has too little to do at once
-READS_DISK = 20e6  # bytes/s of a rank and its workers
-IDLE_LOADERS = 50.0  # % of a core: the processes that load data wait, rather than compute
-WAITING_LOADERS = 25.0  # below, even on a full CPU they wait for something else
+IDLE_GPU = 60.0  # % utilization; below, the kernels of a compute-bound rank are too small
+READS_DISK = 20e6  # bytes/s of all ranks and their workers
+IDLE_LOADERS = 50.0  # % of a core; below, loaders mostly wait
+WAITING_LOADERS = 25.0  # % of a core; below, they do not wait for the CPU even if it is full
 SMALL_LOAD_S = 0.001
-SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
-NOTABLE_WAIT = 0.15  # of the time: that a rank which computes is kept off the CPU
-NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
+SMALL_BATCH_S = 0.005  # below, the fixed cost of a batch matters
+NOTABLE_WAIT = 0.15  # of the time, in which a compute-bound rank waits for a core
+NOTABLE_PART = 0.05  # of the time; smaller parts of a kind are not named
 CPU_IS_FULL = "The CPU is full. Close other programs or use fewer slots."
 
 Advised = tuple[list[str], list[str]]  # evidence, advice
@@ -32,6 +32,7 @@ def advise(
     setting: Setting,
     straggler: Straggler | None = None,
 ) -> Cause:
+    """Return a cause of this kind with its evidence and advice."""
     rank, because = None, None
     if kind == "straggler" and straggler is not None:
         rank, because = straggler.ranks[0], straggler.because
@@ -49,7 +50,7 @@ def advise(
 
 
 def compute_gains(facts: Facts, setting: Setting) -> Advised:
-    """Return what could be gained although ranks compute all the time; no advice: nothing."""
+    """Return evidence and advice for a compute-bound run; no advice if nothing can be gained."""
     evidence = [f"{_ms(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
     if not setting.is_on_gpus:
         more, advice = _core_waits(facts, setting)
@@ -66,16 +67,16 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     if hot is not None and hot > THROTTLED:
         evidence.append(f"GPU clocks are lowered {hot:.0%} of the time, because of heat")
         advice.append("cool the machine better")
-    strangers = [name for place in setting.places for name in place.strangers]
-    if strangers:
-        evidence.append(f"other processes use its GPUs: {', '.join(strangers[:3])}")
+    other_processes = [name for place in setting.places for name in place.other_processes]
+    if other_processes:
+        evidence.append(f"other processes use its GPUs: {', '.join(other_processes[:3])}")
     if not setting.mixed_precision:
         advice.append("set optimizations.mixed_precision: bf16, unless the trial casts by itself")
     return evidence, advice
 
 
 def _core_waits(facts: Facts, setting: Setting) -> Advised:
-    """Return what to do where other programs, or too many ranks, share the CPU with a rank."""
+    """Return evidence and advice if a rank without a GPU waits for a core."""
     waits = {
         rank: wait
         for rank in range(setting.world_size)
@@ -108,7 +109,7 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     )
     read = sum(filter(None, reads))
     each = None if busy is None else busy / (workers or 1)
-    if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # less than a worker's queue takes
+    if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # the overhead of a worker's queue
         return evidence, [
             "raise hyperparameters.global_batch_size, or load whole batches at once: a "
             "TensorDataset of tensors"
@@ -255,7 +256,7 @@ def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advis
 
 
 def advise_memory(creep: Creep) -> Cause:
-    """Return memory that grows as a cause, which takes no time."""
+    """Return growing memory as a cause, whose share of the time is 0."""
     growth, evidence = creep.growth, [creep.sentence]
     if growth.free_bytes is not None:
         evidence.append(f"{size(growth.free_bytes)} are left")
@@ -284,7 +285,7 @@ def _part_line(facts: Facts, name: str) -> str:
 
 
 def _ms(seconds: float) -> str:
-    """Return a short time.
+    """Format a short time.
 
     >>> [_ms(value) for value in (0.000_123, 0.0123, 1, 1.234, 90)]
     ['0.123 ms', '12.3 ms', '1.0 s', '1.2 s', '1.5 min']

@@ -1,11 +1,11 @@
-"""What limits a trial, as far as the runs of a bottleneck experiment can tell.
+"""Concludes from the runs of a bottleneck experiment what limits a trial.
 
-    a diagnostic gains                  its cost is a cause; with what the remedies gained
-    a straggler was named live          it is one too
-    none, and all were measured         its own computation, or what ranks on one machine share
-    none, and one is unclear or failed  unknown, with what is known of each
+    a diagnostic gains                    its cost is a cause, with the gains of remedies
+    a straggler was named while training  it is a cause too
+    none, and all were measured           the trial's computation, or resources that ranks share
+    none, and one is unclear or failed    unknown, with the result of each
 
-That a run was not measured, or not well enough, is never said to be no gain.
+A run that failed or is unclear never counts as "no gain".
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ from math import ceil
 
 from det_jupyter.contract.messages.views import Cause, Verdict
 from det_jupyter.diagnosis.gains import LEAST_GAIN, Ratio, Sign
-from det_jupyter.diagnosis.outcome import KINDS, OPTIMIZER, Found, Row, best_first, percent
+from det_jupyter.diagnosis.recipe_results import (
+    KINDS,
+    OPTIMIZER,
+    Measured,
+    Row,
+    best_first,
+    percent,
+)
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, REPLAY
 from det_jupyter.diagnosis.sentences import about
 
-_POOR = 0.85  # scaling efficiency below which something must be the cause
+_POOR_EFFICIENCY = 0.85  # of scaling; a lower one has a cause besides compute
 _PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange_transfer")}
 _QUIETER = "wait until the computer does less else, or give more rounds and seconds"
 
 
-def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Verdict:
-    """Return what limits the trial, as far as the recipes can tell."""
+def conclude(rows: Sequence[Row], found: Measured, slots: int, *, at: float) -> Verdict:
+    """Return the verdict of a bottleneck experiment on a trial with `slots` slots."""
     by_name = {row.recipe.name: row for row in rows}
     signs = {
         name: by_name[name].sign if name in by_name else None
@@ -37,7 +44,7 @@ def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Ver
     causes += map(_straggler, found.stragglers.values())
     if not causes and not is_open:
         efficiency = by_name[AS_IS].efficiency
-        is_poor = efficiency is not None and efficiency.middle < _POOR and slots > 1
+        is_poor = efficiency is not None and efficiency.middle < _POOR_EFFICIENCY and slots > 1
         causes = [
             _residual(efficiency, slots) if is_poor and efficiency else _compute(found, signs)
         ]
@@ -52,19 +59,19 @@ def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Ver
     )
 
 
-def _open_questions(found: Found, signs: Mapping[str, Sign | None]) -> Iterator[str]:
-    """Yield what is known of each cost, and why not more."""
+def _open_questions(found: Measured, signs: Mapping[str, Sign | None]) -> Iterator[str]:
+    """Yield sentences on the cost of each diagnostic, or why it is not known."""
     if not any(signs.values()):
         yield "Nothing was measured that shows what limits it."
         return
     for name, sign in signs.items():
         if sign is None:
-            yield f"{_capital(found.what(name))} was not measured."
+            yield f"{_capital(found.cost_name(name))} was not measured."
         elif sign != "unclear":
-            yield f"{_capital(found.what(name))} takes {_bound(found, name)} of the time."
+            yield f"{_capital(found.cost_name(name))} takes {_bound(found, name)} of the time."
     ratios = {name: found.ratio(name) for name, sign in signs.items() if sign == "unclear"}
     if ratios:
-        costs = " or ".join(map(found.what, ratios))
+        costs = " or ".join(map(found.cost_name, ratios))
         varied = _variation(ratios.values())
         yield f"Whether {costs} costs time is unclear, as runs vary by {varied}: {_QUIETER}."
 
@@ -73,19 +80,19 @@ def _variation(ratios: Iterable[Ratio | None]) -> str:
     return percent(max(ratio.variation for ratio in ratios if ratio))
 
 
-def _bound(found: Found, name: str) -> str:
-    """Return what a diagnostic's cost takes at most, as a share of the time."""
+def _bound(found: Measured, name: str) -> str:
+    """Return the upper bound of a diagnostic's cost, as a share of the time."""
     ratio = found.ratio(name)
     assert ratio is not None
     share = max(LEAST_GAIN, found.cost(name, ratio.at_most))
     return f"at most {ceil(round(100 * share, 6))} %"
 
 
-def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
+def _cause(row: Row, rows: Sequence[Row], found: Measured) -> Cause:
     assert row.ratio is not None
     name, share = row.recipe.name, found.cost(row.recipe.name, row.ratio.middle)
     evidence = [
-        f"{found.what(name)} takes {percent(share)} of the time: "
+        f"{found.cost_name(name)} takes {percent(share)} of the time: "
         f"with {row.recipe.title} it trains {row.ratio} as fast"
     ]
     if name == NO_EXCHANGE and OPTIMIZER in found.shares:
@@ -101,7 +108,7 @@ def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
 
 
 def _advice(tried: Sequence[Row]) -> list[str]:
-    """Return which remedies gained; if none did, whether that is certain."""
+    """Return the gains of remedies; without any, which are unclear or failed."""
     gained = [
         f"try {row.detail or row.recipe.title}: {row.ratio} as fast here ({row.recipe.effect})"
         for row in best_first(tried)
@@ -110,42 +117,42 @@ def _advice(tried: Sequence[Row]) -> list[str]:
         return gained
     unclear = [row for row in tried if row.sign == "unclear"]
     failed = [row.recipe.title for row in tried if row.sign is None]
-    said = []
+    lines = []
     if unclear:
         titles = " or ".join(row.recipe.title for row in unclear)
         varied = _variation(row.ratio for row in unclear)
-        said.append(
+        lines.append(
             f"whether {titles} gains anything is unclear, as runs vary by {varied}: {_QUIETER}"
         )
     if failed:
-        said.append(f"these could not be measured: {', '.join(failed)}")
-    return said or ["no remedy that was tried gained anything"]
+        lines.append(f"these could not be measured: {', '.join(failed)}")
+    return lines or ["no remedy that was tried gained anything"]
 
 
 def _straggler(named: Cause) -> Cause:
-    """Return a straggler that was named while the trial trained."""
-    said = (
+    """Return the cause of a live verdict, with a sentence on when it was found."""
+    line = (
         f"while it trained, rank {named.rank} was a straggler because of its {named.because}: the "
         f"others waited for it {about(named.share)} of the time"
     )
-    return named.model_copy(update={"evidence": [said, *named.evidence]})
+    return named.model_copy(update={"evidence": [line, *named.evidence]})
 
 
 def _residual(efficiency: Ratio, slots: int) -> Cause:
-    said = (
+    line = (
         f"{slots} slots reach {percent(efficiency.middle)} of {slots} times the throughput of "
         "1, though neither input nor the exchange costs anything: the ranks compete for something "
         "else, such as processor cores, memory bandwidth or a disk, or wait for a slow one"
     )
-    return Cause(kind="residual", share=1 - efficiency.middle, evidence=[said])
+    return Cause(kind="residual", share=1 - efficiency.middle, evidence=[line])
 
 
-def _compute(found: Found, names: Iterable[str]) -> Cause:
+def _compute(found: Measured, names: Iterable[str]) -> Cause:
     others = " and ".join(
-        f"{found.what(name)} takes {_bound(found, name)} of it" for name in names
+        f"{found.cost_name(name)} takes {_bound(found, name)} of it" for name in names
     )
-    said = f"its own computation takes the time: {others}"
-    return Cause(kind="compute", share=1.0, evidence=[said])
+    line = f"its own computation takes the time: {others}"
+    return Cause(kind="compute", share=1.0, evidence=[line])
 
 
 def _sentence(cause: Cause) -> str:

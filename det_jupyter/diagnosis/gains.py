@@ -1,20 +1,20 @@
-"""What a change gains: throughput beside that of the trial as it is, and how far to trust it.
+"""Compares the throughput of a changed trial with that of the unchanged one, with an interval.
 
-Recipes run in rounds, every other one backwards, and each has the trial as it is in its round:
+Recipes run in rounds, every other one backwards; each round includes the unchanged trial A:
 
     A B C  C B A  A B C        ratios of B: b1/a1, b2/a2, b3/a3
 
-A machine that is slower in one round is so for both runs of a pair: it cancels out of the ratio.
-One that becomes slower from run to run makes the second run of each pair the slower one, which
-each time is the other one. So the noise is what the ratios differ by, not what rates do over time.
+A machine that is slower in one round is slower for both runs of a pair, which cancels out in the
+ratio. One that becomes slower from run to run slows the second run of each pair, which alternates.
+So the noise is the variation of ratios, not that of rates.
 
     interval   t-interval of the ratios' logarithms, 90 %
-    gain       all of it is above 1, and the ratios' median exceeds 3 %; loss: below
-    unclear    neither, and it reaches further than 20 % from 1: such a gain may be there
-    none       else
+    gain       the interval is above 1, and the median ratio above 1.03; loss: the inverse
+    unclear    neither, and the interval contains gains or losses of more than 20 %
+    none       otherwise
 
-Of changes that change nothing, 5 % at most are called a gain, and 5 % a loss, however loud the
-machine is (tests/unit/diagnosis/test_gains.py has the simulation, and the power).
+Of changes without effect, at most 5 % are called a gain and 5 % a loss, however noisy the machine
+is (tests/unit/diagnosis/test_gains.py has the simulation, and the power).
 
 Prior art: the t-interval for few runs of Georges et al., "Statistically rigorous Java performance
 evaluation" (OOPSLA 2007), of the ratio itself as in Kalibera and Jones, "Rigorous benchmarking in
@@ -30,7 +30,7 @@ from statistics import fmean, median, stdev
 from typing import Literal, TypeVar
 
 LEAST_GAIN = 0.03
-HIDDEN = 0.2  # a gain that an interval may reach to, and still be "none"
+HIDDEN = 0.2  # the largest gain or loss in an interval that counts as "none"
 
 # The 95th percentile of Student's t, by degrees of freedom from 1 on; the last one for all above.
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 def in_turns(each: Sequence[_T], rounds: range) -> Iterator[tuple[int, _T]]:
-    """Yield what runs in each round: in this order, backwards in every other one.
+    """Yield round and item of all runs: in this order, backwards in every other round.
 
     >>> "".join(one for _, one in in_turns("ABC", range(3, 6)))
     'ABCCBAABC'
@@ -52,7 +52,7 @@ def in_turns(each: Sequence[_T], rounds: range) -> Iterator[tuple[int, _T]]:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of the rounds' ratios, the lowest and highest, and the interval of the truth."""
+    """The median, lowest and highest ratio of the rounds, and their confidence interval."""
 
     middle: float
     low: float
@@ -62,12 +62,12 @@ class Ratio:
 
     @property
     def text(self) -> str:
-        """The numbers, for a cell of a table."""
+        """The numbers alone, for a cell of a table."""
         return str(self).replace(" times", "")
 
     @property
     def variation(self) -> float:
-        """By what fraction the rounds differ.
+        """The relative difference of the highest and the lowest round.
 
         >>> ratio_of({0: 20.0, 1: 30.0}, {0: 10.0, 1: 10.0}).variation
         0.5
@@ -76,7 +76,7 @@ class Ratio:
 
     @property
     def sign(self) -> Sign:
-        """Whether it is a gain."""
+        """Whether the interval is a gain, a loss, none of both, or unclear."""
         if self.at_least > 1 and self.middle > 1 + LEAST_GAIN:
             return "gain"
         if self.at_most < 1 and self.middle < 1 / (1 + LEAST_GAIN):
@@ -90,7 +90,7 @@ class Ratio:
 
 
 def ratio_of(one: Rates, other: Rates, times: float = 1.0) -> Ratio | None:
-    """Return `one / (times * other)` over the rounds that both have; None if there are none.
+    """Return `one / (times * other)` over the rounds that both have; None without any.
 
     >>> print(ratio_of({0: 20.0, 1: 22.0, 2: 30.0}, {0: 10.0, 1: 10.0}))
     2.10 times (2.00 to 2.20)
@@ -111,7 +111,7 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def variation_of(rates: Rates) -> float:
-    """Return by how much one thing differs from itself over time, as a fraction.
+    """Return the relative difference of the highest and the lowest rate of one recipe.
 
     >>> variation_of({0: 100.0, 1: 110.0})
     0.1

@@ -1,22 +1,23 @@
-"""Memory that creeps: it grows steadily, and will be full.
+"""Finds memory that creeps: that grows steadily, until none is free.
 
-Medians of the quarters of the time after the start (a minute, or a quarter of a shorter time:
-caches fill, allocators settle): each is larger than the one before, and the second half grew at
-least half as much as the first one. What levels off is no creep. Growth counts from 32 MiB on, and
-from 1 % of what there was. Of workers that come and go with each epoch the quarters go up and
-down. Named is what grew so for three minutes; sooner, what did for as long as it has left:
+The start is ignored (a minute, or a quarter of a shorter time), in which caches fill and
+allocators settle. The rest is divided into quarters. Each must have a larger median than the one
+before, and the second half must have grown at least half as much as the first: memory that levels
+off does not creep. The growth must be at least 32 MiB and 1 %. The memory of workers that are
+restarted in each epoch rises and falls, and does not count. Growth is reported after three
+minutes, or sooner if it has lasted for as long as the free memory will last:
 
     memory    .             left         at t it has grown by as much as is left, which has
-              |         .                become less by that: it will be full at 2 t
+              |         .                shrunk by that: it will be full at 2 t
     free      |     .
               | .  grown
               +---------+---------+      time
               0         t         2 t
 
-That takes an even growth (EVEN): a cache that fills like 1 - exp(-t / T) is even for 0.5 T, and
-still takes 0.8 T times its rate, which is more than is left; few large steps are not even. What is
-free must have become less, too: pages of a file that are mapped count as memory, and are no loss.
-No growth is named so before 3/7 of what was free is taken.
+The latter requires even growth (EVEN). A cache that fills like 1 - exp(-t / T) is even for 0.5 T
+and will take 0.8 T times its rate, which is more than is left; few large steps are not even. The
+free memory must have shrunk too: mapped pages of files count as memory of a process, but can be
+reclaimed. No growth is reported so early before 3/7 of the free memory is taken.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from det_jupyter.contract.values.text import size
-from det_jupyter.diagnosis.facts import Growth
+from det_jupyter.diagnosis.run_facts import Growth
 
 WARM_UP_S = 60.0
-WARM_UP = 0.25  # of the time, if that is less
+WARM_UP = 0.25  # of the time, if that is shorter
 MIN_S = 180.0
 MIN_POINTS = 16
-SOON_S = 30.0  # of memory that is full after another such time
+SOON_S = 30.0  # least time for an early report
 SOON_POINTS = 8
-EVEN = 0.04  # of the growth, by which points are off a straight line in the mean
-SOON_TAKEN = 0.5  # of the growth: by so much at least what is free has become less
+EVEN = 0.04  # largest mean deviation from a straight line, as a share of the growth
+SOON_TAKEN = 0.5  # least decrease of free memory, as a share of the growth
 MIN_GROWTH_BYTES = 32 * 2**20
 MIN_GROWTH = 0.01
-STEADY = 0.5  # growth of the second half, of the first half's
+STEADY = 0.5  # least growth of the second half, as a share of the first half's
 
 
 @dataclass(frozen=True, slots=True)
 class Creep:
-    """Memory that grows, how fast, and when the rest is used up."""
+    """Growing memory, its rate, and the time until no memory is free."""
 
     growth: Growth
     bytes_per_s: float
-    full_in_s: float | None  # not known without a sample of what is free
+    full_in_s: float | None  # None if free memory was not sampled
 
     @property
     def sentence(self) -> str:
-        """Whose memory grows, and how fast."""
+        """The rank or its workers, and the rate, as a clause."""
         what = "GPU memory" if self.growth.name == "gpu_memory" else "memory"
         whose = "the loader workers of rank" if self.growth.of == "workers" else "rank"
         rate = f"{size(self.bytes_per_s * 3600)} an hour"
@@ -67,12 +68,12 @@ class _Trend:
     bytes_per_s: float
     seconds: float
     points: int
-    unevenness: float  # by how much points are off a straight line, of the growth
-    taken_per_s: float | None  # by how much what is free has become less
+    unevenness: float  # mean deviation from a straight line, as a share of the growth
+    taken_per_s: float | None  # decrease of free memory
 
 
 def find_creep(growths: Iterable[Growth]) -> Creep | None:
-    """Return the memory that grows fastest, if some creeps."""
+    """Return the memory that creeps fastest; None if none creeps."""
     trends = [trend for growth in growths if (trend := _trend_of(growth))]
     found = []
     for trend in trends:
@@ -84,8 +85,10 @@ def find_creep(growths: Iterable[Growth]) -> Creep | None:
 
 
 def _rate_of(memory: str, trends: Iterable[_Trend]) -> float:
-    """Return how fast all of the run's processes together fill a memory."""
-    rates: dict[tuple[int, str], float] = {}  # of one process it may be measured in two ways
+    """Return the rate at which all processes of the run together fill a memory."""
+    rates: dict[
+        tuple[int, str], float
+    ] = {}  # a process may have several measures; the largest counts
     for trend in trends:
         if trend.growth.memory == memory:
             whose = (trend.growth.rank, trend.growth.of)
@@ -106,7 +109,7 @@ def _is_certain(trend: _Trend, left_s: float | None) -> bool:
 
 
 def _trend_of(growth: Growth) -> _Trend | None:
-    """Return how memory grows, if it does so steadily."""
+    """Return the trend of a series; None if it does not grow steadily."""
     start_s = min(WARM_UP_S, WARM_UP * (growth.at[-1] - growth.at[0]))
     first = next(i for i, at in enumerate(growth.at) if at - growth.at[0] >= start_s)
     seconds, points = growth.at[-1] - growth.at[first], len(growth.at) - first

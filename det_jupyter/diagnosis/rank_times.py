@@ -1,10 +1,9 @@
-"""The recent intervals of one rank, and where its time went in them.
+"""The recent intervals of one rank, and the shares of its time in them.
 
-The first interval is left out: compiling, choosing algorithms and filling caches belong to the
-start. What is periodic (a validation after each epoch) would be half of the minute in which it
-happens and nothing of the next ones: unless it happened often, its share is that of whole cycles.
-A long validation is reported in parts: intervals that follow one another, with a part of it each,
-may be one (an episode).
+The first interval is ignored: compiling, choosing algorithms and filling caches belong to the
+start. A periodic part (a validation after each epoch) may take half of the window in which it
+happens and none of the next ones. So unless it happened often, its share is computed over whole
+cycles. A long validation is reported in several consecutive intervals, which are one episode.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from dataclasses import dataclass
 from det_jupyter.contract.messages.views import CauseKind
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import SECTION
-from det_jupyter.diagnosis.facts import PERIODIC, Periodic, RankFacts, kind_of
+from det_jupyter.diagnosis.run_facts import PERIODIC, Periodic, RankFacts, kind_of
 
-RECENT_S = 60.0  # the window
-MIN_BATCHES = 20  # though that may take longer than the window
+RECENT_S = 60.0  # length of the window
+MIN_BATCHES = 20  # in the window, which is longer if need be
 MIN_INTERVALS = 2
 _MAX_INTERVALS = 240
 _NUM_CYCLES = 6
-_OFTEN = 2  # times in a window: its share of the window is that of the time
-_EXCHANGE = "exchange"  # transfer and waiting, where they are not told apart
+_OFTEN = 2  # times in a window, whose share is used then
+_EXCHANGE = "exchange"  # transfer and waiting, where they are not measured apart
 
 
 class RankTimes:
@@ -46,7 +45,8 @@ class RankTimes:
         return self.recent[0].at - self.recent[0].seconds
 
     def add(self, times: StepTimes) -> bool:
-        if times.at == self._first_at or any(known.at == times.at for known in self.recent):
+        """Add an interval; return False if it was added before."""
+        if times.at == self._first_at or any(other.at == times.at for other in self.recent):
             return False
         if self._first_at is None:
             self._first_at = times.at
@@ -58,7 +58,7 @@ class RankTimes:
         self._num_intervals += 1
         for kind, episodes in self._episodes.items():
             if (part := times.parts.get(kind)) and part.num:
-                self._note_episode(episodes, part)
+                self._add_to_episode(episodes, part)
         while self._is_longer_than_needed():
             oldest = self.recent.popleft()
             self.batches -= oldest.batches
@@ -76,7 +76,7 @@ class RankTimes:
         )
 
     def sliced(self, begin: float, end: float, num: int) -> list[list[StepTimes]]:
-        """Return the intervals by where in that time their middle is."""
+        """Return the intervals in `num` slices of that time, each by its middle."""
         slices: list[list[StepTimes]] = [[] for _ in range(num)]
         for interval in self.recent:
             place = (interval.at - interval.seconds / 2 - begin) / max(end - begin, 1e-9)
@@ -92,14 +92,15 @@ class RankTimes:
     def facts(
         self, rank: int, held: float, transfer: float, slices: Sequence[Sequence[StepTimes]]
     ) -> RankFacts:
-        """Return where the time went.
+        """Return the shares of the rank's time.
 
         Args:
-            rank: Its number.
-            held: The share of the time in which the rank that was held longest saved or validated:
-                the others wait for it meanwhile, which is no waiting of its own kind.
-            transfer: The share of exchanges that are not told apart from waiting on the rank where
-                it is smallest: that rank waits least, so this is what exchanges take.
+            rank: Its rank.
+            held: The largest share of checkpoints and validations of any rank. Other ranks wait
+                for that rank meanwhile; this is subtracted from their waiting.
+            transfer: The smallest share of exchanges of any rank, for exchanges in which waiting
+            is
+                not measured apart. That rank waits least, so its share is the transfer.
             slices: The intervals, in slices of equal length.
         """
         seconds = dict[str, float]()
@@ -127,29 +128,29 @@ class RankTimes:
         return sum(cycle.share for cycle in self.cycles().values())
 
     def cycles(self) -> dict[CauseKind, Periodic]:
-        """Return what is periodic, if it happened often enough to say how often it does."""
+        """Return share and period of checkpoints and validations that happened often enough."""
         found = {}
         for kind in PERIODIC:
             episodes = len(self._episodes[kind])
-            often = self._often(kind) if episodes <= _OFTEN else None
-            if periodic := often or self._in_cycles(kind):
+            in_window = self._in_window(kind) if episodes <= _OFTEN else None
+            if periodic := in_window or self._in_cycles(kind):
                 found[kind] = periodic
         return found
 
-    def unclear(self, least: float) -> list[CauseKind]:
-        """Return what takes that share of the window, and nothing says how often it happens."""
-        known = self.cycles()
+    def without_period(self, least: float) -> list[CauseKind]:
+        """Return the kinds with at least this share of the window whose period is not known."""
+        cycles = self.cycles()
         return [
             kind
             for kind in PERIODIC
-            if kind not in known and _total(self.recent, kind) >= least * self.seconds
+            if kind not in cycles and _total(self.recent, kind) >= least * self.seconds
         ]
 
-    def _often(self, kind: CauseKind) -> Periodic | None:
-        """Return what happened several times within the window."""
+    def _in_window(self, kind: CauseKind) -> Periodic | None:
+        """Return share and period within the window, for what happened there several times."""
         having = [times for times in self.recent if kind in times.parts]
         num = sum(times.parts[kind].num for times in having)
-        # One that goes on in the next interval touches two that have batches.
+        # One that continues in the next interval is counted in both.
         at_least = max(num - (len(having) - 1), (sum(t.batches > 0 for t in having) + 1) // 2)
         if at_least < _OFTEN:
             return None
@@ -159,20 +160,20 @@ class RankTimes:
         )
 
     def _in_cycles(self, kind: CauseKind) -> Periodic | None:
-        """Return what happened over whole cycles: from the end of one episode to another's."""
+        """Return share and period over whole cycles: from the end of one episode to another's."""
         if len(self._episodes[kind]) < 2:
             return None
         first, *others = self._episodes[kind]
         num, total = len(others), sum(episode.seconds for episode in others)
         elapsed = others[-1].end - first.end
         since = self._elapsed - others[-1].end
-        if since > 2 * elapsed / num:  # it happens more seldom by now
+        if since > 2 * elapsed / num:  # the period has become longer
             elapsed += since
         return Periodic(
             share=min(1.0, total / elapsed), seconds=total / num, every_s=elapsed / num
         )
 
-    def _note_episode(self, episodes: deque[_Episode], part: PartTimes) -> None:
+    def _add_to_episode(self, episodes: deque[_Episode], part: PartTimes) -> None:
         if not episodes or episodes[-1].interval < self._num_intervals - 1:
             episodes.append(_Episode())
         episode = episodes[-1]
@@ -182,7 +183,7 @@ class RankTimes:
 
 @dataclass(slots=True)
 class _Episode:
-    """Something periodic, in one interval or several that follow one another."""
+    """One checkpoint or validation, in one interval or in several consecutive ones."""
 
     interval: int = 0  # number of the last one
     end: float = 0.0

@@ -1,10 +1,10 @@
-"""The recipes of a bottleneck experiment: a trial with one thing changed, to see what it costs.
+"""The recipes of a bottleneck experiment: the trial with one change each, to measure its effect.
 
-    as it is             what all others are compared with
-    diagnostics          take a cost away, in a way that is no training: how large is it?
-    remedies             what a configuration or a loader can say: what does it gain here?
+    as it is             the baseline
+    diagnostics          remove a cost, without training correctly, to measure its size
+    remedies             changes of configuration or loader, to measure their gain
 
-A remedy for a cost that a diagnostic has not found cannot gain, and is left out.
+A remedy for a cost that its diagnostic has not found cannot gain, and is left out.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ ONE_SLOT = "one_slot"
 _FEW, _MANY = 4, 1000  # batches from one exchange to the next
 _DEFAULT_MB = 25
 _BUCKETS_MB = (5, 100)
-_LOW_RANK_AFTER = 16  # batches: PowerSGD's first ten are exchanged as they are
+_LOW_RANK_AFTER = 16  # batches: PowerSGD exchanges the first ten uncompressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A trial with one thing changed."""
+    """The trial with one change."""
 
-    name: str  # to choose it by
+    name: str  # by which users choose it
     title: str  # for tables
-    effect: Effect = "diagnostic only"  # on the results of a training
-    because: str = ""  # why the effect is no "safe"; empty if it is
-    after: str = ""  # the diagnostic that has to find a cost first
-    is_alone: bool = False  # it runs on one slot
+    effect: Effect = "diagnostic only"  # on the results of training
+    because: str = ""  # why the effect is not "safe"
+    after: str = ""  # the diagnostic that must find a cost first
+    is_alone: bool = False  # runs on one slot
     optimizations: dict[str, Any] = field(default_factory=dict)  # keys of that section
-    rehearsal: str = ""  # what the training library changes (pytorch/training/rehearsal.py)
+    rehearsal: str = (
+        ""  # the change that the training library makes (pytorch/training/rehearsal.py)
+    )
 
     @property
     def is_remedy(self) -> bool:
@@ -44,7 +46,7 @@ class Recipe:
 
 
 def find_recipes(slots: int, optimizations: Mapping[str, Any]) -> list[Recipe | LeftOut]:
-    """Return all recipes in the order in which they run, or why one makes no sense."""
+    """Return all recipes in the order in which they run; `LeftOut` for those without a use."""
     frequency = optimizations.get("aggregation_frequency") or 1
     given = optimizations.get("gradient_compression")
     present = "fp16" if given is True else str(given or "none")

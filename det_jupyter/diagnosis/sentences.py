@@ -1,4 +1,4 @@
-"""A verdict in one sentence. All its words are here, but those of evidence and advice."""
+"""Formats findings as sentences; evidence and advice have their texts from advice.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from det_jupyter.contract.messages.views import Cause, CauseKind
 from det_jupyter.contract.values.text import rough_duration
 from det_jupyter.diagnosis.memory import Creep
-from det_jupyter.diagnosis.rules import Found
+from det_jupyter.diagnosis.verdict_rules import Findings
 
-# The cause that names the verdict.
+# Clauses of the cause that names the verdict.
 FIRST: Mapping[str, str] = {
     "healthy": "Nothing to gain here: {share} of the time is compute",
     "compute": "Compute-bound: {share} of the time is compute",
@@ -24,7 +24,7 @@ FIRST: Mapping[str, str] = {
     "memory": "{memory}",
     "residual": "{share} of the time is in no part that is measured",
 }
-# Any further one.
+# Clauses of further causes.
 FURTHER: Mapping[CauseKind, str] = {
     "compute": "{share} is compute",
     "input": "{share} goes to waiting for data",
@@ -47,8 +47,8 @@ NEARLY_ALL = 0.85  # of the time
 _ROUNDED = 5  # percent
 
 
-def put(found: Found) -> str:
-    """Return what was found as one sentence, and what to try next as another."""
+def to_sentences(found: Findings) -> str:
+    """Return the findings as one sentence, and the first advice as another."""
     first, *further = found.causes
     is_little = found.kind == "healthy" and first.share < NEARLY_ALL
     clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found.creep)]
@@ -58,7 +58,7 @@ def put(found: Found) -> str:
     if advised is None:
         return text
     advice = advised.advice[0]
-    # An advice of whole sentences stands for itself.
+    # Advice that is a whole sentence needs no "Next:".
     following = advice.removesuffix(".") if advice.endswith(".") else NEXT.format(advice=advice)
     tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
     return f"{text} {following}{tried}."
@@ -69,11 +69,11 @@ def _clause(form: str, cause: Cause, creep: Creep | None) -> str:
         share=about(cause.share),
         rank=cause.rank,
         because=cause.because,
-        memory="" if creep is None else _memory(creep),
+        memory="" if creep is None else _memory_clause(creep),
     )
 
 
-def _memory(creep: Creep) -> str:
+def _memory_clause(creep: Creep) -> str:
     rate = creep.sentence[0].upper() + creep.sentence[1:]
     return (
         rate if creep.full_in_s is None else f"{rate}, full in {rough_duration(creep.full_in_s)}"
@@ -81,7 +81,7 @@ def _memory(creep: Creep) -> str:
 
 
 def about(share: float) -> str:
-    """Return a share, rounded so that it does not flicker.
+    """Return a share in percent, coarsely rounded so that sentences seldom change.
 
     >>> [about(share) for share in (0.02, 0.124, 0.93, 0.996)]
     ['2 %', '10 %', '95 %', '99 %']

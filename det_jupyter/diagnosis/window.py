@@ -1,4 +1,4 @@
-"""The recent past of a run: what its ranks and machines reported, as far back as rules look."""
+"""The recent reports of a run's ranks and machines, and the facts made from them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from statistics import fmean
 
 from det_jupyter.contract.messages.gangs import SystemSample
 from det_jupyter.contract.run.journal import StepTimes
-from det_jupyter.diagnosis.facts import Facts, Growth, Setting
 from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_S, RankTimes
+from det_jupyter.diagnosis.run_facts import Facts, Growth, Setting
 
 MIN_SECONDS = 1.0
 _NUM_SLICES = 16
-_SAMPLE_EVERY_S = 0.9  # finer ones are left out
+_SAMPLE_EVERY_S = 0.9  # samples in between are ignored
 _MEMORY_EVERY_S = 5.0
-_MAX_MEMORY = 240  # points: 20 minutes
-_MEMORY = ("memory_pss", "memory_rss", "gpu_memory")  # of the first two, the first there is
+_MAX_MEMORY = 240  # points, which cover 20 minutes
+_MEMORY = ("memory_pss", "memory_rss", "gpu_memory")  # RSS only without PSS
 
 
 class Window:
-    """What was reported of one run; its setting says which sources of samples are its own."""
+    """The recent times and samples of one run; samples of other runs are ignored."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -34,11 +34,11 @@ class Window:
         }
 
     def add_times(self, rank: int, times: StepTimes) -> bool:
-        """Add an interval; return False for one that is known already."""
+        """Add an interval of a rank; return False if it was added before."""
         return self._ranks[rank].add(times)
 
     def add_sample(self, agent_id: str, sample: SystemSample) -> None:
-        """Add what is this run's of a sample of its machines."""
+        """Add those values of a machine's sample that belong to this run."""
         if abs(sample.at - self._sampled_at.get(agent_id, 0.0)) < _SAMPLE_EVERY_S:
             return
         own = self._own.get(agent_id, frozenset())
@@ -70,19 +70,23 @@ class Window:
                 points.append((sample.at, values[name], left))
 
     def _memory_of(self, rank: int, name: str) -> tuple[str, str]:
-        """Return the source that a rank's memory is part of, and what of it is left there."""
+        """Return the source whose memory a rank's is part of, and its measure of free memory."""
         if name == "gpu_memory":
             return f"gpu:{self.setting.places[rank].gpu}", "gpu_free_memory"
         return "host", "memory_free"
 
     def missing(self) -> str:
-        """Return what there is too little of to say anything, or nothing."""
-        silent = [str(i) for i, times in enumerate(self._ranks) if not times.recent]
-        if silent:
-            num = f"rank {silent[0]}" if len(silent) == 1 else f"{len(silent)} ranks"
+        """Return which data a verdict still lacks; empty if there are enough."""
+        without_times = [str(i) for i, times in enumerate(self._ranks) if not times.recent]
+        if without_times:
+            num = (
+                f"rank {without_times[0]}"
+                if len(without_times) == 1
+                else f"{len(without_times)} ranks"
+            )
             return f"{num} reported no times after the first interval"
         batches = min(times.batches for times in self._ranks)
-        if batches == 0:  # perhaps never: the loop of a function is its own
+        if batches == 0:  # loops of functions report none
             return "no batch of a PyTorchTrial or Trainer after the first interval"
         if batches < MIN_BATCHES:
             return f"{batches} of {MIN_BATCHES} batches after the first interval"
@@ -92,13 +96,13 @@ class Window:
             return "less than a second after the first interval"
         return ""
 
-    def unclear(self, least: float) -> str:
-        """Return which checkpoint or validation takes that share and has no period yet."""
-        kinds = [kind for times in self._ranks for kind in times.unclear(least)]
+    def without_period(self, least: float) -> str:
+        """Return whether checkpoints or validations take share `least` and happened only once."""
+        kinds = [kind for times in self._ranks for kind in times.without_period(least)]
         return f"only one {kinds[0]} so far" if kinds else ""
 
     def facts(self) -> Facts:
-        """Return what the rules look at; only if nothing is missing."""
+        """Return the facts for the rules. Call it only if `missing` returns nothing."""
         held = max(times.periodic_share() for times in self._ranks)
         transfer = min(times.exchange_share() for times in self._ranks)
         longest = max(self._ranks, key=RankTimes.cycles_share)
@@ -115,7 +119,7 @@ class Window:
         )
 
     def _slices(self) -> list[list[list[StepTimes]]]:
-        """Return of each rank its intervals in slices of equal length, which all ranks have."""
+        """Return each rank's intervals in slices of equal length that all ranks have."""
         begin = min(times.begin for times in self._ranks)
         end = max(times.recent[-1].at for times in self._ranks)
         num = min(_NUM_SLICES, *(len(times.recent) for times in self._ranks))

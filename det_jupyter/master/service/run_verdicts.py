@@ -144,7 +144,7 @@ def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int
         agent_id=agent_id,
         gpu=slot.uuid if slot.kind == "cuda" else "",
         kind=slot.name,
-        strangers=tuple(process.command for process in occupied),
+        other_processes=tuple(process.command for process in occupied),
     )
 
 

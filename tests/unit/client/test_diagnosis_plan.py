@@ -10,7 +10,7 @@ from det_jupyter.client.diagnosis_plan import Plan, plan_diagnosis, request_for
 from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.diagnosis.conclusion import conclude
-from det_jupyter.diagnosis.outcome import Found, build_rows
+from det_jupyter.diagnosis.recipe_results import Measured, build_rows
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
 from tests.problems import said
@@ -132,7 +132,7 @@ def test_wrong_arguments_are_all_said_at_once() -> None:
 def diagnosis(replay: tuple[float, float] = (300.0, 303.0)) -> Diagnosis:
     recipes = [one for one in find_recipes(1, {}) if isinstance(one, Recipe)]
     left_out = [one for one in find_recipes(1, {}) if isinstance(one, LeftOut)]
-    found = Found(
+    found = Measured(
         rates={"as_it_is": {0: 100.0, 1: 101.0}, "replay": dict(enumerate(replay))},
         failures={"workers": "ValueError: <no>"},
     )

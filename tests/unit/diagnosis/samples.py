@@ -8,8 +8,8 @@ from random import Random
 from det_jupyter.contract.messages import SystemSample, Verdict
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
-from det_jupyter.diagnosis.facts import Growth
 from det_jupyter.diagnosis.memory import find_creep
+from det_jupyter.diagnosis.run_facts import Growth
 
 NOW = 1_790_000_000.0
 RUN = "7.1.1"

@@ -11,11 +11,11 @@ import pytest
 from det_jupyter.contract.messages.views import CauseKind, Verdict
 from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
-from det_jupyter.diagnosis.facts import Facts, Growth, Periodic, RankFacts, RankSite, Setting
 from det_jupyter.diagnosis.memory import Creep, find_creep
-from det_jupyter.diagnosis.rules import divide, find
-from det_jupyter.diagnosis.sentences import about, put
-from det_jupyter.diagnosis.waiting import Straggler, find_straggler, has_too_few_slices
+from det_jupyter.diagnosis.run_facts import Facts, Growth, Periodic, RankFacts, RankSite, Setting
+from det_jupyter.diagnosis.sentences import about, to_sentences
+from det_jupyter.diagnosis.stragglers import Straggler, find_straggler, has_too_few_slices
+from det_jupyter.diagnosis.verdict_rules import divide, find_causes
 from tests.unit.diagnosis.samples import RUN, creep_rate, gpus, setting
 
 HOST = ("local", "host")
@@ -91,7 +91,7 @@ def test_what_a_gpu_that_computes_could_gain(
 
 
 def test_others_on_a_gpu_are_named_three_at_most() -> None:
-    place = replace(gpus(1)[0], strangers=("a", "b", "c", "d"))
+    place = replace(gpus(1)[0], other_processes=("a", "b", "c", "d"))
     evidence, _ = compute_gains(facts({"forward": 1.0}), setting(places=[place]))
     assert evidence[-1] == "other processes use its GPUs: a, b, c"
 
@@ -338,12 +338,12 @@ def test_what_makes_a_machine_slow(own: Any, others: Any, evidence: str | None) 
 
 
 def test_strangers_explain_only_where_no_other_gpu_has_any() -> None:
-    busy = [replace(place, strangers=("jupyter",)) for place in gpus(3)]
+    busy = [replace(place, other_processes=("jupyter",)) for place in gpus(3)]
     free = gpus(3)
     found = find_straggler(facts(*slow_rank()), setting(places=[free[0], busy[1], free[2]]))
     assert found is not None
     assert found.evidence == ("other processes use its GPU: jupyter",)
-    crowded = replace(busy[1], strangers=("a", "b", "c", "d"))
+    crowded = replace(busy[1], other_processes=("a", "b", "c", "d"))
     found = find_straggler(facts(*slow_rank()), setting(places=[free[0], crowded, free[2]]))
     assert found is not None
     assert found.evidence == ("other processes use its GPU: a, b, c",)
@@ -483,8 +483,10 @@ def grown(rate: float, free: float | None, **changes: Any) -> Growth:
     ],
 )
 def test_memory_that_creeps_is_said_with_whose_it_is(changes: Any, sentence: str) -> None:
-    found = find(facts({"forward": 1.0}, growths=(grown(1e6, None, **changes),)), setting(3))
-    assert put(found).startswith(f"{sentence}. Next: look for ")
+    found = find_causes(
+        facts({"forward": 1.0}, growths=(grown(1e6, None, **changes),)), setting(3)
+    )
+    assert to_sentences(found).startswith(f"{sentence}. Next: look for ")
     assert [line.lower() for line in found.causes[0].evidence] == [sentence.lower()]
     assert ("dataset adds to" in found.causes[0].advice[0]) is ("of" in changes)
 
@@ -500,7 +502,7 @@ def test_memory_that_creeps_is_said_with_whose_it_is(changes: Any, sentence: str
 )  # fmt: skip
 def test_memory_comes_first_where_it_is_full_soon(free: float, kinds: list[str]) -> None:
     parts = {"forward": 0.5, "dataloader_next": 0.5}
-    found = find(facts(parts, growths=(grown(1e6, free),)), setting(3))
+    found = find_causes(facts(parts, growths=(grown(1e6, free),)), setting(3))
     assert [cause.kind for cause in found.causes] == kinds
     if "memory" in kinds:
         [cause] = [cause for cause in found.causes if cause.kind == "memory"]
@@ -540,7 +542,7 @@ def test_soon_is_half_an_hour_and_after_a_week_memory_is_no_cause(
     creeping = grown(1e6, None)
     free = creep_rate(creeping) * seconds
     parts = {"forward": 0.5, "dataloader_next": 0.5}
-    found = find(facts(parts, growths=(replace(creeping, free=(free,)),)), setting(3))
+    found = find_causes(facts(parts, growths=(replace(creeping, free=(free,)),)), setting(3))
     assert [cause.kind for cause in found.causes] == kinds
 
 
@@ -575,18 +577,20 @@ def test_soon_is_half_an_hour_and_after_a_week_memory_is_no_cause(
 def test_a_share_at_its_threshold_is_a_cause_and_one_below_is_none(
     parts: dict[str, float], shown: tuple[CauseKind, ...], kinds: list[str]
 ) -> None:
-    found = find(facts(parts), setting(), shown)
+    found = find_causes(facts(parts), setting(), shown)
     assert [cause.kind for cause in found.causes if found.kind != "healthy"] == kinds
     assert found.kind == (kinds[0] if kinds else "healthy")
 
 
 def test_a_cause_without_advice_is_said_alone() -> None:
     parts = {"forward": 0.5, "average_training_metrics": 0.5}
-    found = find(facts(parts, parts), setting(2, average_training_metrics=False))
-    assert put(found) == ("Communication-bound: 50 % of the time goes to exchanges between ranks.")
+    found = find_causes(facts(parts, parts), setting(2, average_training_metrics=False))
+    assert to_sentences(found) == (
+        "Communication-bound: 50 % of the time goes to exchanges between ranks."
+    )
     parts = {"forward": 0.5, "average_training_metrics": 0.3, "dataloader_next": 0.2}
-    found = find(facts(parts, parts), setting(2, average_training_metrics=False))
-    assert put(found) == (
+    found = find_causes(facts(parts, parts), setting(2, average_training_metrics=False))
+    assert to_sentences(found) == (
         "Communication-bound: 30 % of the time goes to exchanges between ranks; 20 % goes to "
         f"waiting for data. Next: {WORKERS}; experiment.diagnose() measures what that gains."
     )
@@ -620,7 +624,7 @@ def test_shares_sum_to_one_and_a_straggler_takes_from_uneven() -> None:
 )
 def test_from_85_percent_of_compute_on_nothing_is_to_be_gained(share: float, start: str) -> None:
     parts = {"forward": share, "dataloader_next": (1 - share) / 2, "to_device": (1 - share) / 2}
-    assert put(find(facts(parts), setting())).startswith(start)
+    assert to_sentences(find_causes(facts(parts), setting())).startswith(start)
 
 
 @pytest.mark.parametrize(

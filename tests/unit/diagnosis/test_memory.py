@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.diagnosis.facts import Growth
 from det_jupyter.diagnosis.memory import MIN_S, WARM_UP_S, Creep, find_creep
+from det_jupyter.diagnosis.run_facts import Growth
 
 FREE = 40e9  # at the start
 BASE = 3e9

@@ -235,7 +235,7 @@ def test_a_straggler_with_a_slower_gpu_is_slow_because_of_its_machine(
 def test_strangers_on_a_gpu_make_a_straggler_the_machines_fault() -> None:
     places = [
         *gpus(1),
-        RankSite(agent_id="local", gpu="G1", kind="H100", strangers=("python x.py",)),
+        RankSite(agent_id="local", gpu="G1", kind="H100", other_processes=("python x.py",)),
     ]
     own = together([HEALTHY, {**HEALTHY, "backward": 16.0}])
     verdict = verdict_of(run(own, about=setting(places=places)))

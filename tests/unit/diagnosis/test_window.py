@@ -79,11 +79,11 @@ def test_the_window_is_a_minute_with_enough_batches() -> None:
 
 def test_what_takes_a_share_once_is_unclear() -> None:
     found = window([times(1), times(2, validation=0.2), times(3)])
-    assert found.unclear(0.1) == ""
+    assert found.without_period(0.1) == ""
     found = window([times(1), times(2, validation=0.31), times(3)])
-    assert found.unclear(0.1) == "only one validation so far"
+    assert found.without_period(0.1) == "only one validation so far"
     found = window([times(1), times(2, validation=0.25)])
-    assert [found.unclear(least) != "" for least in (0.125, 0.126)] == [True, False]
+    assert [found.without_period(least) != "" for least in (0.125, 0.126)] == [True, False]
 
 
 def test_what_happens_often_is_told_with_its_length_and_period() -> None:
@@ -224,7 +224,7 @@ def test_what_happens_several_times_in_one_interval_is_told_with_its_period() ->
         parts={"validation": PartTimes(2, 1.0, 0.5, 0.5, 0.5)},
     )  # fmt: skip
     found = window([times(1), validated, times(3)])
-    assert found.unclear(0.1) == ""
+    assert found.without_period(0.1) == ""
     [periodic] = found.facts().periodic.values()
     assert (periodic.seconds, periodic.every_s) == (0.5, 3.0)
     assert periodic.share == pytest.approx(1 / 6)
@@ -233,7 +233,7 @@ def test_what_happens_several_times_in_one_interval_is_told_with_its_period() ->
 def test_a_validation_in_each_of_three_intervals_in_a_row_happens_often() -> None:
     validations = [times(at, validation=0.2) for at in (4, 5, 6)]
     found = window([*(times(at) for at in (1, 2, 3)), *validations])
-    assert found.unclear(0.1) == ""
+    assert found.without_period(0.1) == ""
     [periodic] = found.facts().periodic.values()
     assert periodic.share == pytest.approx(0.1)
     assert periodic.every_s == 2.0

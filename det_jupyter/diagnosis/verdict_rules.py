@@ -1,7 +1,7 @@
-"""Which causes limit a trial.
+"""The rules that find the causes which limit a trial's speed.
 
-Every second of a rank is in one part (measures.py); parts belong to kinds (facts.py). What is not
-compute could be gained:
+Every second of a rank is in one part (measures.py); parts belong to kinds (run_facts.py). Time
+that is not compute could be gained:
 
     share of the time          NOTABLE       BOUND
     of a kind          ----------|-------------|---------------
@@ -12,10 +12,10 @@ compute could be gained:
     no notable cause, and nothing to try about compute      healthy: nothing to gain
     else                                                    compute
 
-The shares are means over ranks. If the ranks wait for a straggler (waiting.py), the means are over
-the others, and what they wait for it is its share. What is not seen to be large enough is no
-cause: a verdict is wrong more often than it is late. Once a kind is shown, it is dropped only
-clearly below its threshold (MARGIN).
+Shares are means over ranks. If the ranks wait for a straggler (stragglers.py), the means are over
+the others, and the time they wait for it is its share. A cause below its threshold is not named: a
+late verdict is better than a wrong one. A kind of the last verdict is dropped only clearly below
+its threshold (MARGIN).
 
 Prior art: TraceML's verdicts on shares of the step with fixed thresholds. It compares ranks by
 their worst step; here a rank has to be the last one in nearly all slices of the window.
@@ -29,24 +29,23 @@ from statistics import fmean
 
 from det_jupyter.contract.messages.views import Cause, CauseKind, VerdictKind
 from det_jupyter.diagnosis.advice import advise, advise_memory, compute_gains
-from det_jupyter.diagnosis.facts import PERIODIC, Facts, Setting
 from det_jupyter.diagnosis.memory import Creep, find_creep
-from det_jupyter.diagnosis.waiting import Straggler, find_straggler
+from det_jupyter.diagnosis.run_facts import PERIODIC, Facts, Setting
+from det_jupyter.diagnosis.stragglers import Straggler, find_straggler
 
 NOTABLE = 0.10
 BOUND = 0.25
-# Loops of a few hundred microseconds spend some of it between the parts, and ranks are never
-# quite even: less is to be gained there.
+# Higher: short steps of some 100 us have time between the parts, and ranks are never quite even.
 NOTABLE_OF: Mapping[CauseKind, float] = {"residual": 0.20, "uneven": 0.15}
 BOUND_OF: Mapping[CauseKind, float] = {"residual": 0.35, "uneven": 0.30}
 MARGIN = 0.03
-FULL_SOON_S = 1800.0  # memory that is full by then comes first
-FULL_AT_LAST_S = 7 * 86_400.0  # what takes longer is not worth a word
+FULL_SOON_S = 1800.0  # memory that is full by then is named first
+MAX_FULL_S = 7 * 86_400.0  # memory that is full later is not mentioned
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the rules found; the cause that names the verdict comes first."""
+class Findings:
+    """The causes, the one that names the verdict first, and the shares of the time."""
 
     kind: VerdictKind
     causes: tuple[Cause, ...]
@@ -54,7 +53,7 @@ class Found:
     creep: Creep | None = None
 
 
-def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Found:
+def find_causes(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Findings:
     """Return what limits the run; `shown` has the kinds of causes of the last verdict."""
     straggler = find_straggler(facts, setting)
     shares = divide(facts, straggler)
@@ -71,27 +70,33 @@ def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> F
         causes = [compute, *losses]
     else:
         causes = []
-    creep = _creep(facts)
+    creep = find_creep(facts.growths)
+    if creep is not None and creep.full_in_s is not None and creep.full_in_s > MAX_FULL_S:
+        creep = None
     if creep is not None:
         grown = advise_memory(creep)
         is_first = not causes or (creep.full_in_s is not None and creep.full_in_s < FULL_SOON_S)
         causes = [grown, *causes] if is_first else [*causes, grown]
     kind: VerdictKind = causes[0].kind if causes else "healthy"
-    return Found(kind, tuple(_said_once(causes)) or (compute,), shares, creep)
+    return Findings(kind, tuple(_without_repetition(causes)) or (compute,), shares, creep)
 
 
-def _said_once(causes: Iterable[Cause]) -> Iterator[Cause]:
-    """Yield the causes without evidence and advice that one before them has."""
-    said = set[str]()
+def _without_repetition(causes: Iterable[Cause]) -> Iterator[Cause]:
+    """Yield the causes without evidence and advice that an earlier cause has."""
+    lines = set[str]()
     for cause in causes:
-        evidence = [line for line in cause.evidence if line not in said]
-        advice = [line for line in cause.advice if line not in said]
-        said.update(evidence, advice)
+        evidence = [line for line in cause.evidence if line not in lines]
+        advice = [line for line in cause.advice if line not in lines]
+        lines.update(evidence, advice)
         yield cause.model_copy(update={"evidence": evidence, "advice": advice})
 
 
 def divide(facts: Facts, straggler: Straggler | None) -> dict[CauseKind, float]:
-    """Return the share of the time by kind; they sum to 1."""
+    """Return the shares of the time by kind, which sum to 1.
+
+    Checkpoints and validations have their shares of whole cycles; the rest is divided by the
+    ranks' shares.
+    """
     slow = () if straggler is None else straggler.ranks
     ranks = [rank for rank in facts.ranks if rank.rank not in slow]
     kinds: tuple[CauseKind, ...] = (
@@ -124,10 +129,3 @@ def _threshold(
     of: Mapping[CauseKind, float], usual: float, kind: CauseKind, shown: Collection[CauseKind]
 ) -> float:
     return of.get(kind, usual) - (MARGIN if kind in shown else 0.0)
-
-
-def _creep(facts: Facts) -> Creep | None:
-    creep = find_creep(facts.growths)
-    if creep is None or (creep.full_in_s is not None and creep.full_in_s > FULL_AT_LAST_S):
-        return None
-    return creep

@@ -8,7 +8,7 @@ import pytest
 
 from det_jupyter.contract.messages import SystemSample
 from det_jupyter.diagnosis import RunVerdict
-from det_jupyter.diagnosis.facts import Growth
+from det_jupyter.diagnosis.run_facts import Growth
 from tests.unit.diagnosis.samples import (
     HEALTHY,
     NOW,

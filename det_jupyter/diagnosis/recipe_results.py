@@ -1,4 +1,4 @@
-"""What came out of a bottleneck experiment: a row for each recipe, and lines to paste."""
+"""The results of a bottleneck experiment: a row for each recipe, and YAML for the gains."""
 
 from __future__ import annotations
 
@@ -13,61 +13,64 @@ from det_jupyter.diagnosis.gains import Rates, Ratio, Sign, ratio_of, variation_
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, ONE_SLOT, REPLAY, LeftOut, Recipe
 
 KINDS: dict[str, CauseKind] = {REPLAY: "input", NO_EXCHANGE: "communication"}
-OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves too
+OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How one recipe did."""
+    """The result of one recipe."""
 
     recipe: Recipe
-    # Of all ranks together, the median of the rounds; None if it failed.
+    # Of all ranks together, the median over rounds; None if the recipe failed.
     records_per_s: float | None = None
-    ratio: Ratio | None = None  # beside the trial as it is
-    sign: Sign | None = None  # whether that is more than noise
-    efficiency: Ratio | None = None  # throughput on N slots, beside N times that on one
-    verdict: str  # all of this, in words
-    detail: str = ""  # what was changed in fact, where the recipe's title does not say it
+    ratio: Ratio | None = None  # of the throughput to that of the trial as it is
+    sign: Sign | None = None  # whether the ratio is more than noise
+    efficiency: Ratio | None = None  # throughput on N slots over N times that on one
+    verdict: str  # the result as text
+    detail: str = ""  # the change that was made, where the title does not have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What the runs measured, by recipe."""
+class Measured:
+    """The measurements of all runs, by recipe."""
 
-    rates: dict[str, dict[int, float]] = field(default_factory=dict)  # and by round
-    # Of the chief's time, as it is, by part (measures.py), where it was timed.
+    rates: dict[str, dict[int, float]] = field(default_factory=dict)  # by recipe and round
+    # Of the chief's time in the trial as it is, by part (measures.py), if it was timed.
     shares: dict[str, float] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)  # why it failed
-    details: dict[str, str] = field(default_factory=dict)  # what it changed in fact
-    stragglers: dict[int, Cause] = field(default_factory=dict)  # named while it trained, by rank
+    failures: dict[str, str] = field(default_factory=dict)  # the errors
+    details: dict[str, str] = field(default_factory=dict)  # the changes that were made
+    stragglers: dict[int, Cause] = field(
+        default_factory=dict
+    )  # named while the trial trained, by rank
 
-    def note_live(self, verdict: Verdict | None) -> None:
-        """Note the stragglers that a verdict on the trial as it is has named."""
+    def add_stragglers(self, verdict: Verdict | None) -> None:
+        """Add the stragglers of a live verdict on the trial as it is."""
         for cause in verdict.causes if verdict else ():
             if cause.kind == "straggler" and cause.rank is not None:
                 self.stragglers.setdefault(cause.rank, cause)
 
     def ratio(self, recipe: str) -> Ratio | None:
-        """Return a recipe's throughput beside that of the trial as it is, if it was measured."""
+        """Return the ratio of a recipe's throughput to that of the trial as it is, if measured."""
         if recipe in self.failures:
             return None
         return ratio_of(self.rates.get(recipe, {}), self.rates[AS_IS])
 
     def cost(self, recipe: str, times: float) -> float:
-        """Return the share of the time that a diagnostic saves which is so many times as fast."""
+        """Return the share of time that a diagnostic saves if it is `times` as fast."""
         saved = 1 - 1 / times
         also = self.shares.get(OPTIMIZER, 0.0) if recipe == NO_EXCHANGE else 0.0
         return max(0.0, saved - also)
 
-    def what(self, recipe: str) -> str:
+    def cost_name(self, recipe: str) -> str:
+        """Return what a diagnostic removes, as the subject of a sentence."""
         if recipe == REPLAY:
             return "loading data"
-        is_known = OPTIMIZER in self.shares
-        return "exchanging gradients" + ("" if is_known else ", with the optimizer's steps,")
+        is_timed = OPTIMIZER in self.shares
+        return "exchanging gradients" + ("" if is_timed else ", with the optimizer's steps,")
 
 
-def not_worth_it(recipe: Recipe, found: Found) -> LeftOut | None:
-    """Return why a remedy is not tried: the diagnostic before it has found no cost."""
+def skipped_remedy(recipe: Recipe, found: Measured) -> LeftOut | None:
+    """Return a remedy as left out if its diagnostic has found no cost; None if it should run."""
     if not recipe.after:
         return None
     ratio = found.ratio(recipe.after)
@@ -82,12 +85,12 @@ def not_worth_it(recipe: Recipe, found: Found) -> LeftOut | None:
     return LeftOut(recipe, f"{what} gained nothing, so this cannot")
 
 
-def build_rows(recipes: Sequence[Recipe], found: Found, slots: int) -> list[Row]:
+def build_rows(recipes: Sequence[Recipe], found: Measured, slots: int) -> list[Row]:
     ran = found.failures.keys() | found.rates.keys()
     return [_row(recipe, found, slots) for recipe in recipes if recipe.name in ran]
 
 
-def _row(recipe: Recipe, found: Found, slots: int) -> Row:
+def _row(recipe: Recipe, found: Measured, slots: int) -> Row:
     detail = found.details.get(recipe.name, "")
     if recipe.name in found.failures:
         return Row(recipe=recipe, verdict=f"failed: {found.failures[recipe.name]}", detail=detail)
@@ -99,20 +102,20 @@ def _row(recipe: Recipe, found: Found, slots: int) -> Row:
         ratio=ratio,
         sign=ratio.sign if ratio and not recipe.is_alone else None,
         efficiency=_efficiency(recipe, rates, found, slots),
-        verdict=_in_words(recipe, ratio, found, slots),
+        verdict=_verdict_text(recipe, ratio, found, slots),
         detail=detail,
     )
 
 
-def _efficiency(recipe: Recipe, rates: Rates, found: Found, slots: int) -> Ratio | None:
+def _efficiency(recipe: Recipe, rates: Rates, found: Measured, slots: int) -> Ratio | None:
     alone = found.rates.get(ONE_SLOT)
     is_comparable = recipe.name == AS_IS or (recipe.is_remedy and recipe.after == NO_EXCHANGE)
     if alone is None or not is_comparable or "aggregation_frequency" in recipe.optimizations:
-        return None  # it saves what the run on one slot does not
+        return None  # such a run saves exchanges and steps that one on a single slot does not
     return ratio_of(rates, alone, slots)
 
 
-def _in_words(recipe: Recipe, ratio: Ratio | None, found: Found, slots: int) -> str:
+def _verdict_text(recipe: Recipe, ratio: Ratio | None, found: Measured, slots: int) -> str:
     if recipe.name == AS_IS:
         varied = percent(variation_of(found.rates[AS_IS]))
         return f"the baseline; runs vary by {varied}"
@@ -129,15 +132,15 @@ def _in_words(recipe: Recipe, ratio: Ratio | None, found: Found, slots: int) -> 
             return f"slower by {percent(1 - ratio.middle)}"
     if recipe.name in KINDS:
         share = percent(found.cost(recipe.name, ratio.middle))
-        return f"{found.what(recipe.name)} takes {share} of the time"
+        return f"{found.cost_name(recipe.name)} takes {share} of the time"
     return f"faster by {percent(ratio.middle - 1)}"
 
 
 def yaml_lines(rows: Sequence[Row]) -> str:
-    """Return YAML: of each key the best change that keeps the results; others are comments."""
+    """Return YAML with the best safe change of each key; other results are comments."""
     gains = best_first([row for row in rows if row.recipe.is_remedy])
     lines = [
-        f"# in build_training_data_loader: {row.detail}  # {_said(row)}"
+        f"# in build_training_data_loader: {row.detail}  # {_row_comment(row)}"
         for row in gains
         if row.detail
     ]
@@ -145,12 +148,12 @@ def yaml_lines(rows: Sequence[Row]) -> str:
     body = [line for row in gains for line in _of_section(row, taken)]
     if body:
         lines += ["optimizations:" if taken else "# optimizations:", *body]
-    lines += [  # what only shows a cost
+    lines += [  # costs without a remedy
         f"# diagnostic only: {row.recipe.title}: {row.ratio} as fast, so {row.verdict}"
         for row in rows
         if not row.recipe.is_remedy and row.sign == "gain"
     ]
-    lines += [  # what is not known
+    lines += [  # unclear or failed
         f"# {row.recipe.title}: {row.verdict}"
         for row in rows
         if row.recipe.is_remedy and row.sign in (None, "unclear")
@@ -172,16 +175,16 @@ def _of_section(row: Row, taken: set[str]) -> list[str]:
         taken.update(keys)
     text = yaml.safe_dump(keys, sort_keys=False).splitlines()
     mark = "" if is_live else "# "
-    return [f"  {mark}{text[0]}  # {_said(row)}", *(f"  {mark}{line}" for line in text[1:])]
+    return [f"  {mark}{text[0]}  # {_row_comment(row)}", *(f"  {mark}{line}" for line in text[1:])]
 
 
-def _said(row: Row) -> str:
+def _row_comment(row: Row) -> str:
     because = f": {row.recipe.because}" if row.recipe.because else ""
     return f"{row.ratio} as fast here; {row.recipe.effect}{because}"
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
-    """Return those that gained something."""
+    """Return the rows with a gain, the largest first."""
     gains = [(row.ratio.middle, row) for row in rows if row.ratio and row.sign == "gain"]
     return [row for _, row in sorted(gains, key=lambda gain: -gain[0])]
 

@@ -1,4 +1,4 @@
-"""What the rules look at: where a run's ranks are, and what was measured, reduced."""
+"""The input of the rules: where a run's ranks are, and its measurements as means and shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from det_jupyter.contract.messages.views import CauseKind
 
-# A part that is not named (callbacks, the rest, a newer program's) is residual.
+# Other parts (callbacks, the rest, those of newer programs) are residual.
 KIND_OF: Mapping[str, CauseKind] = {
     "dataloader_next": "input",
     "to_device": "transfer",
@@ -24,22 +24,22 @@ KIND_OF: Mapping[str, CauseKind] = {
     "checkpoint": "checkpoint",
     "validation": "validation",
 }
-PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not of every batch
+PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not part of every batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSite:
-    """Where a rank is."""
+    """The agent and device of a rank."""
 
     agent_id: str
-    gpu: str = ""  # its UUID; "": it has none
+    gpu: str = ""  # UUID; empty on a CPU
     kind: str = "cpu"  # the name of its device
-    strangers: tuple[str, ...] = ()  # commands of processes that are not ours on its GPU
+    other_processes: tuple[str, ...] = ()  # their commands, on its GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is known of a run beforehand: its ranks' places, and its configuration."""
+    """The ranks' places and the configuration of a run."""
 
     allocation_id: str
     places: tuple[RankSite, ...]  # by rank
@@ -49,7 +49,7 @@ class Setting:
     average_training_metrics: bool = True
     is_compiled: bool = False
     has_tuned_fusion: bool = False
-    min_checkpoint_period: str = ""  # in words; "": only when it has to
+    min_checkpoint_period: str = ""  # such as "1 epochs"; empty: not configured
     min_validation_period: str = ""
     checkpoint_policy: str = "best"
 
@@ -67,28 +67,28 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """Where a rank's time went within the window, as shares of it without what is periodic."""
+    """The shares of a rank's time in the window, without checkpoints and validations."""
 
     rank: int
     batches: int
-    batch_s: float  # of each
+    batch_s: float  # mean time of a batch
     parts: Mapping[str, float]  # share by part
     waits: tuple[float, ...] = ()  # shares of `exchange_wait` in equal slices of the window
 
     @property
     def wait(self) -> float:
-        """The share in which it waits for the others."""
+        """The share of time in which the rank waits for others."""
         return self.parts.get("exchange_wait", 0.0)
 
     def share(self, *kinds: CauseKind) -> float:
-        """Return the share of the parts of these kinds."""
+        """Return the summed share of the parts of these kinds."""
         found = (value for part, value in self.parts.items() if kind_of(part) in kinds)
         return sum(found, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periodic:
-    """What happens once in many batches: its share of whole cycles, and how long it takes."""
+    """Checkpoints or validations: their share of whole cycles, duration and period."""
 
     share: float
     seconds: float
@@ -97,28 +97,28 @@ class Periodic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """The memory of some processes, or of their GPU, over time."""
+    """A time series of the memory of a rank or of its loader workers."""
 
     rank: int
-    of: str  # `rank` or `workers`, as samples call it
-    name: str  # what was measured
-    memory: str  # which memory it is: of a machine, or of a GPU
+    of: str  # `rank` or `workers`, as in the sources of samples
+    name: str  # of the measure
+    memory: str  # the memory it is part of: a machine's or a GPU's
     at: tuple[float, ...]
     num_bytes: tuple[float, ...]
-    free: tuple[float | None, ...]  # how much was left of it, each time
+    free: tuple[float | None, ...]  # free bytes of `memory`, at each time
 
     @property
     def free_bytes(self) -> float | None:
-        """How much was left when it was last measured."""
+        """The newest measured free bytes."""
         return next((free for free in reversed(self.free) if free is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was measured of a run in the recent past."""
+    """The measurements of a run in the window."""
 
     ranks: tuple[RankFacts, ...]
-    # Checkpoints and validations, of the rank that they hold longest.
+    # Of the rank on which checkpoints and validations take longest.
     periodic: Mapping[CauseKind, Periodic] = field(default_factory=dict)
     # Mean values of samples, by agent and source.
     means: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
@@ -126,28 +126,28 @@ class Facts:
 
     @property
     def batches(self) -> int:
-        """How many batches every rank trained at least."""
+        """The smallest number of batches of any rank."""
         return min((rank.batches for rank in self.ranks), default=0)
 
     @property
     def batch_s(self) -> float:
-        """How long a batch takes, without what is periodic."""
+        """The median time of a batch, without checkpoints and validations."""
         return median(rank.batch_s for rank in self.ranks)
 
     def part(self, name: str) -> float:
-        """Return the share of a part, of the median rank."""
+        """Return the share of a part, the median over ranks."""
         return median(rank.parts.get(name, 0.0) for rank in self.ranks)
 
     def part_s(self, name: str) -> float:
-        """Return how long a part of a batch takes, on the median rank."""
+        """Return the seconds of a part per batch, the median over ranks."""
         return median(rank.parts.get(name, 0.0) * rank.batch_s for rank in self.ranks)
 
     def host(self, agent_id: str, name: str) -> float | None:
-        """Return the mean of a measure of a machine, where it was sampled."""
+        """Return the mean of a measure of a machine; None if it was not sampled."""
         return self.means.get((agent_id, "host"), {}).get(name)
 
     def gpu(self, place: RankSite, name: str) -> float | None:
-        """Return the mean of a measure of a rank's GPU, where it was sampled."""
+        """Return the mean of a measure of a rank's GPU; None if it was not sampled."""
         return self.means.get((place.agent_id, f"gpu:{place.gpu}"), {}).get(name)
 
     def process(self, setting: Setting, rank: int, of: str, name: str) -> float | None:
@@ -157,10 +157,11 @@ class Facts:
 
 
 def kind_of(part: str) -> CauseKind:
+    """Return the kind that a part of a batch belongs to."""
     return KIND_OF.get(part, "residual")
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean of those that are known; None if none is."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    """Return the mean of the values that are not None; None without any."""
+    given = [value for value in values if value is not None]
+    return fmean(given) if given else None

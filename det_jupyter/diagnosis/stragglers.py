@@ -1,30 +1,31 @@
-"""Whom the ranks wait for: a straggler, or each other in turns.
+"""Finds the rank for which others wait: a straggler, as opposed to uneven steps.
 
 At each exchange all ranks wait for the last one. Over a window:
 
-    waits of ranks 0..3     30 %  31 %   1 %  29 %     rank 2 is the last one, always: a straggler
-                            12 %  11 %  13 %  12 %     each is the last one in turns: uneven steps
+    waits of ranks 0..3     30 %  31 %   1 %  29 %     rank 2 is always the last: a straggler
+                            12 %  11 %  13 %  12 %     each is sometimes the last: uneven steps
                             31 %  42 %  12 %  40 %     both: 12 % uneven, 28 % because of rank 2
 
-Slow are those that wait much less than the longest wait (SLOW_WAITS_AT_MOST), if they are at most
-half of all ranks (several on one slow machine), and slow in nearly all slices of the window:
-jitter and a load that moves from core to core are no straggler.
+Ranks are slow if they wait much less than the longest wait (SLOW_WAITS_AT_MOST), are at most half
+of all ranks (several may be on one slow machine), and wait less in nearly all slices of the
+window. Jitter and a load that moves from core to core make no straggler.
 
 Why a rank is slow:
 
-    data        it waits for data longer than the others do, and that explains half of it or more
-    machine     its GPU's clock is lowered, or lower; other processes use its GPU; its GPU is of
+    data        it waits for data longer than others, which explains at least half of the
+    difference machine     its GPU's clock is throttled or lower; other processes use its GPU; its
+    GPU is of
                 another kind; its computer's CPU is full, and that of the others is not
-    compute     else: it does more, or runs slower for a reason that is not seen
+    compute     otherwise: it computes more, or is slower for a reason that is not measured
 
-On a computer whose CPU is full, a rank is late that does more, or that gets less:
+On a computer whose CPU is full, a rank is late because it computes more or gets less CPU time:
 
     CPU time    cpu_wait                        of the late rank, beside the others
-    1.3 times   any                             it does more: ranks train equally many batches, and
-                                                to do more is to wait for a core more, too
+    1.3 times   any                             it computes more, as ranks train equally many
+                                                batches; that increases cpu_wait too
     about as    more, by half of what it is     it gets less: no straggler, as another rank may be
     much        late, or not measured           late a minute later
-    about as    about as much                   slow for a reason that is not seen
+    about as    about as much                   slow for a reason that is not measured
     much
 """
 
@@ -36,18 +37,18 @@ from math import ceil
 from statistics import fmean, median
 from typing import Literal
 
-from det_jupyter.diagnosis.facts import Facts, RankFacts, RankSite, Setting, mean_of
+from det_jupyter.diagnosis.run_facts import Facts, RankFacts, RankSite, Setting, mean_of
 
 SLOW_WAITS_AT_MOST = 0.4  # of the longest wait
 SLOW_IN_SLICES = 0.85
-MIN_SLICES = 5  # with fewer, a slow rank cannot be told from uneven steps; all of them must agree
-WORTH_A_WORD = 0.1  # of the time: below, waiting is no cause anyway
+MIN_SLICES = 5  # fewer do not distinguish a straggler from uneven steps
+NOTABLE_WAIT = 0.1  # of the time; less waiting is no cause
 MIN_LAST_SLICES = 3  # of a run that has ended
-EXPLAINS = 0.5  # of the difference
+EXPLAINS = 0.5  # of the difference in waiting
 CPU_FULL = 90.0  # %
-MORE_CPU_TIMES = 1.3  # as much as the others: on a machine that others fill, all have little
+MORE_CPU_TIMES = 1.3  # of the others' CPU time
 LOWER_CLOCK = 0.9  # of the others'
-THROTTLED = 0.2  # of the time, more than the others
+THROTTLED = 0.2  # share of the time, above that of the others
 
 Because = Literal["data", "compute", "machine"]
 
@@ -57,13 +58,13 @@ class Straggler:
     """The slow ranks, the slowest first, and why the first of them is slow."""
 
     ranks: tuple[int, ...]
-    share: float  # what the others wait for it
+    share: float  # of the time, in which the others wait for it
     because: Because
     evidence: tuple[str, ...] = ()
 
 
 def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
-    """Return the rank that the others wait for, if it is always the same one."""
+    """Return the ranks for which the others wait, if they are always the same."""
     if len(facts.ranks) == 1:
         return None
     if not (slow := _slow_ranks(facts.ranks)):
@@ -71,7 +72,7 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
     others = [rank for rank in facts.ranks if rank not in slow]
     share = fmean(rank.wait for rank in others) - slow[0].wait
     ranks = tuple(rank.rank for rank in slow)
-    if _data_explain(slow[0], others, share):
+    if _input_explains(slow[0], others, share):
         return Straggler(ranks, share, "data")
     if machine := _machine_evidence(slow[0], others, facts, setting):
         return Straggler(ranks, share, "machine", tuple(machine))
@@ -81,9 +82,9 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
 
 
 def has_too_few_slices(facts: Facts) -> bool:
-    """Return whether ranks wait for each other, and it is too early to say for whom."""
+    """Return whether ranks wait notably and the slices are too few to find a straggler."""
     slices = min(len(rank.waits) for rank in facts.ranks)
-    return slices < MIN_SLICES and max(rank.wait for rank in facts.ranks) >= WORTH_A_WORD
+    return slices < MIN_SLICES and max(rank.wait for rank in facts.ranks) >= NOTABLE_WAIT
 
 
 def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
@@ -103,7 +104,7 @@ def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return sorted(slow, key=lambda rank: rank.wait) if is_lasting else []
 
 
-def _data_explain(slow: RankFacts, others: Sequence[RankFacts], share: float) -> bool:
+def _input_explains(slow: RankFacts, others: Sequence[RankFacts], share: float) -> bool:
     more = slow.share("input") - median(rank.share("input") for rank in others)
     return more >= EXPLAINS * share
 
@@ -114,8 +115,8 @@ def _machine_evidence(
     place = setting.places[slow.rank]
     places = [setting.places[rank.rank] for rank in others]
     found = _clock_evidence(place, places, facts)
-    if place.strangers and not any(other.strangers for other in places):
-        found.append(f"other processes use its GPU: {', '.join(place.strangers[:3])}")
+    if place.other_processes and not any(other.other_processes for other in places):
+        found.append(f"other processes use its GPU: {', '.join(place.other_processes[:3])}")
     kinds = {other.kind for other in places}
     if place.kind not in kinds:
         found.append(f"it runs on {place.kind}, the others on {', '.join(sorted(kinds))}")

@@ -9,7 +9,13 @@ import yaml
 
 from det_jupyter.contract.messages.views import Cause, Verdict
 from det_jupyter.diagnosis.conclusion import conclude
-from det_jupyter.diagnosis.outcome import Found, Row, build_rows, not_worth_it, yaml_lines
+from det_jupyter.diagnosis.recipe_results import (
+    Measured,
+    Row,
+    build_rows,
+    skipped_remedy,
+    yaml_lines,
+)
 from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
 
 Rates = dict[str, tuple[float, ...]]
@@ -25,9 +31,9 @@ def left_out(slots: int = 2, **optimizations: Any) -> dict[str, str]:
     return {item.recipe.name: item.why for item in found if isinstance(item, LeftOut)}
 
 
-def measured(rates: Rates, **failures: str) -> Found:
+def measured(rates: Rates, **failures: str) -> Measured:
     by_round = {name: dict(enumerate(values)) for name, values in rates.items()}
-    return Found(rates=by_round, failures=failures)
+    return Measured(rates=by_round, failures=failures)
 
 
 def rows_of(rates: Rates, slots: int = 2, **failures: str) -> dict[str, Row]:
@@ -111,13 +117,13 @@ def test_efficiency_is_beside_one_slot() -> None:
 def test_a_remedy_is_tried_only_for_a_cost_that_was_found() -> None:
     found = measured({"as_it_is": STEADY, "replay": (101, 101, 101)}, aggregation_1000="broken")
     every = recipes()
-    reasons = {name: not_worth_it(recipe, found) for name, recipe in every.items()}
+    reasons = {name: skipped_remedy(recipe, found) for name, recipe in every.items()}
     assert reasons["replay"] is None
     why = {name: item.why for name, item in reasons.items() if item}
     assert why["workers"] == "recorded batches gained nothing, so this cannot"
     assert why["fp16"] == "aggregation_1000 was not measured"
     found = measured({"as_it_is": STEADY, "replay": (201, 101, 101)})
-    left = not_worth_it(every["workers"], found)
+    left = skipped_remedy(every["workers"], found)
     assert left is not None
     assert left.why == "it is unclear whether recorded batches would gain anything"
 
@@ -190,7 +196,7 @@ def test_a_recipe_that_failed_in_its_second_round_was_not_measured() -> None:
     found = measured({"as_it_is": STEADY, "replay": (200.0,)}, replay="OSError")
     verdict = conclude(build_rows([*recipes(1).values()], found, 1), found, 1, at=1.0)
     assert verdict.sentence == "Nothing was measured that shows what limits it."
-    left = not_worth_it(recipes()["workers"], found)
+    left = skipped_remedy(recipes()["workers"], found)
     assert left is not None
     assert left.why == "replay was not measured"
 
@@ -208,9 +214,9 @@ def test_a_straggler_that_was_named_while_the_trial_trained_is_said() -> None:
         "40 % of the time. Look at its data."
     )
     found = measured({"as_it_is": STEADY, "replay": STEADY, "aggregation_1000": STEADY})
-    found.note_live(None)
-    found.note_live(live(Cause(kind="input", share=0.2), SLOW))
-    found.note_live(live(SLOW.model_copy(update={"share": 0.5})))
+    found.add_stragglers(None)
+    found.add_stragglers(live(Cause(kind="input", share=0.2), SLOW))
+    found.add_stragglers(live(SLOW.model_copy(update={"share": 0.5})))
     rows = build_rows([*recipes().values()], found, 2)
     verdict = conclude(rows, found, 2, at=1.0)
     assert (verdict.kind, verdict.sentence) == ("straggler", words)
