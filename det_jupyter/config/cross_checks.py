@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from det_jupyter.config.migrate import RETIRED
-from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.key_paths import join, look_up, section, shown
+from det_jupyter.contract.schema.fields import as_whole
+from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import Problem
@@ -34,15 +34,15 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
 
 
 def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
-    most = whole(look_up(document, "resources.max_slots"))
+    most = as_whole(look_up(document, "resources.max_slots"))
     given, other = (look_up(document, f"resources.{key}") for key in ("slots_per_trial", "slots"))
     if given is None and other is not None:  # `migrate` reads numbers
         yield Problem(
             "resources.slots",
-            f"got {shown(other)}; it is a key of notebooks and commands; write "
+            f"got {format_value(other)}; it is a key of notebooks and commands; write "
             "slots_per_trial with a whole number",
         )
-    slots = whole(given)
+    slots = as_whole(given)
     if most is not None and most < (slots or 1):
         yield (
             Problem(
@@ -53,8 +53,8 @@ def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _profiling(document: Mapping[str, Any]) -> Iterator[Problem]:
-    begin = whole(look_up(document, "profiling.begin_on_batch"))
-    end = whole(look_up(document, "profiling.end_after_batch"))
+    begin = as_whole(look_up(document, "profiling.begin_on_batch"))
+    end = as_whole(look_up(document, "profiling.end_after_batch"))
     if begin is not None and end is not None and begin > end:
         yield (
             Problem(
@@ -146,7 +146,7 @@ def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
         given[join("searcher.bracket_rungs", index)] = rungs
     most = most_rungs(amount, divisor)
     for path, value in given.items():
-        rungs = whole(value)
+        rungs = as_whole(value)
         if rungs is not None and rungs > most:
             yield (
                 Problem(
@@ -166,13 +166,13 @@ def _searcher(document: Mapping[str, Any]) -> Iterator[Problem]:
 def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     path = "hyperparameters.global_batch_size"
     size = look_up(document, "hyperparameters.global_batch_size")
-    slots = whole(look_up(document, "resources.slots_per_trial")) or 1
+    slots = as_whole(look_up(document, "resources.slots_per_trial")) or 1
     if isinstance(size, Mapping):
         return  # drawn later; the trial's context checks the drawn value
     if size is None:
         return  # a function may need none; of a class it is asked when the class is known
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        yield Problem(path, f"got {shown(size)}, expected a whole number of at least 1")
+        yield Problem(path, f"got {format_value(size)}, expected a whole number of at least 1")
     elif size < slots:
         yield Problem(path, f"got {size}, expected at least resources.slots_per_trial ({slots})")
 
@@ -195,7 +195,7 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
         with suppress(ValueError):  # a malformed length is reported by its own field
             units.setdefault(parse_length(look_up(document, path)).unit, path)
     units.setdefault(str(look_up(document, "searcher.time_metric")), "searcher.time_metric")
-    records = whole(document.get("records_per_epoch"))
+    records = as_whole(document.get("records_per_epoch"))
     if records and "epochs" in units:
         why = (
             f"records_per_epoch ({records}) is divided by it; give it, or leave "

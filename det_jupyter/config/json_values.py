@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.contract.schema.key_paths import join, shown
+from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.errors import Problem
 
 MAX_DEPTH = 50
@@ -28,7 +28,9 @@ class Unread:
 def find_bounds_problem(document: Any) -> Problem | None:
     """Return a problem if the document is nested too deeply, is too large, or is no mapping."""
     if not isinstance(document, Mapping):
-        return Problem("", f"got {shown(document)}, expected a mapping (`key: value` lines)")
+        return Problem(
+            "", f"got {format_value(document)}, expected a mapping (`key: value` lines)"
+        )
     count = 0
     level: list[tuple[str, Any]] = [("", document)]
     for _ in range(MAX_DEPTH):
@@ -46,7 +48,7 @@ def find_bounds_problem(document: Any) -> Problem | None:
         count += len(below)
         level = below
     return Problem(
-        shown(level[0][0])[1:-1], f"nested too deeply; expected at most {MAX_DEPTH} levels"
+        format_value(level[0][0])[1:-1], f"nested too deeply; expected at most {MAX_DEPTH} levels"
     )
 
 
@@ -80,7 +82,9 @@ def find_nameless_keys(value: Any, path: str = "") -> Iterator[Problem]:
                 yield from find_nameless_keys(item, join(path, key))
             else:
                 where = path or "configuration"
-                yield Problem(where, f"got the key {shown(key)}, expected a name on one line")
+                yield Problem(
+                    where, f"got the key {format_value(key)}, expected a name on one line"
+                )
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from find_nameless_keys(item, join(path, index))
@@ -98,7 +102,7 @@ def find_strange_values(value: Any, path: str = "") -> Iterator[Problem]:
     elif isinstance(value, Unread):
         yield Problem(path, value.problem)
     elif problem := _find_problem(value):
-        yield Problem(path, f"got {shown(value)}, {problem}")
+        yield Problem(path, f"got {format_value(value)}, {problem}")
 
 
 def _find_problem(value: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.contract.schema.key_paths import within
+from det_jupyter.contract.schema.key_paths import enclosing_paths
 from det_jupyter.searcher.methods import FREE_FIELDS
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
@@ -57,4 +57,4 @@ FREE_FORM = {
 
 def is_free(path: str) -> bool:
     """Return whether a null here is a value, and not the same as nothing."""
-    return any(place in FREE_FORM for place in within(path))
+    return any(place in FREE_FORM for place in enclosing_paths(path))

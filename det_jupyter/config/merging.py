@@ -25,7 +25,7 @@ from det_jupyter.config.keys import TAGS, is_free
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.contract.schema.hyperparameters import is_nested
-from det_jupyter.contract.schema.key_paths import join, shown
+from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.sections import SearcherSection
@@ -65,7 +65,9 @@ def take_template(
     if named is None or isinstance(named, Unread):
         return given, []
     if not isinstance(named, str):
-        return given, [Problem("template", f"got {shown(named)}, expected the name of a template")]
+        return given, [
+            Problem("template", f"got {format_value(named)}, expected the name of a template")
+        ]
     if given is not None:
         return given, [
             Problem("template", f"got {named!r}, and --template {given}; give one of them")
@@ -151,7 +153,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str:
-    return shown(value, longest=MAX_VALUES)
+    return format_value(value, longest=MAX_VALUES)
 
 
 def merge_variables(template: Any, config: Any) -> Any:

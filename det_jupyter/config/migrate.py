@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from det_jupyter.config.keys import NO_MEANING
-from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.key_paths import look_up, section, shown
+from det_jupyter.contract.schema.fields import as_whole
+from det_jupyter.contract.schema.key_paths import format_value, look_up, section
 from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem
@@ -76,7 +76,7 @@ def _renamed(document: Mapping[str, Any], notices: list[str]) -> Mapping[str, An
     if isinstance(name := searcher.get("name"), str) and (today := _NEW_NAMES.get(name)):
         new["searcher"] = {**searcher, "name": today}
         notices.append(f"searcher.name: {name} is no more; read as {today}, which replaced it.")
-    slots = whole(resources.get("slots"))
+    slots = as_whole(resources.get("slots"))
     if slots is not None and resources.get("slots_per_trial") is None:
         new["resources"] = _with_new_key(resources, "slots", "slots_per_trial", slots)
         notices.append(f"resources.slots: {NO_MEANING['resources.slots']}.")
@@ -129,7 +129,7 @@ def _step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
     """
     for key in ("batches_per_step", "scheduling_unit"):
         for document in documents:
-            size = whole(document.get(key))
+            size = as_whole(document.get(key))
             if size is not None and size > 0:
                 return size, key
     return _DEFAULT, "batches_per_step is not given"
@@ -146,7 +146,7 @@ class _Steps:
     def in_batches(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document with its lengths in batches; what is no number of steps stays."""
         converted = dict(document)
-        unit = whole(converted.get("batches_per_step"))
+        unit = as_whole(converted.get("batches_per_step"))
         if unit is not None and unit > 0:
             del converted["batches_per_step"]
             if converted.get("scheduling_unit") is None:
@@ -158,7 +158,7 @@ class _Steps:
         for path in _PERIODS:
             if length := self._length(converted.get(path)):
                 self._note(path, self._read_as(length, ""))
-            if (steps := whole(converted.get(path))) is not None and steps >= 0:
+            if (steps := as_whole(converted.get(path))) is not None and steps >= 0:
                 converted[path] = {"batches": steps * self.size}
         if isinstance(searcher := converted.get("searcher"), Mapping):
             converted["searcher"] = self._searcher_in_batches(searcher)
@@ -184,7 +184,7 @@ class _Steps:
         return converted
 
     def _length(self, steps: Any) -> Length | None:
-        amount = whole(steps)
+        amount = as_whole(steps)
         return None if not amount or amount < 0 else Length("batches", amount * self.size)
 
     def _read_as(self, length: Length, key: str) -> str:
@@ -198,7 +198,7 @@ class _Steps:
 
 def explain_unmigrated(path: str, document: Mapping[str, Any]) -> Problem | None:
     """Return the problem with what is no number of steps; None if no such file has the key."""
-    needed = f"got {shown(look_up(document, path))}, expected a whole number above 0; write"
+    needed = f"got {format_value(look_up(document, path))}, expected a whole number above 0; write"
     if path == "batches_per_step":
         text = f"{needed} scheduling_unit: {_step_size(document)[0]}"
         return Problem(path, text, "scheduling_unit")
@@ -233,18 +233,18 @@ def find_retired(document: Mapping[str, Any]) -> list[Problem]:
     new, remark = _REPLACED[name]
     length = _full_length(old)
     written = {"name": new, "metric": "..."} | {key: old[key] for key in _KEPT if key in old}
-    written["max_trials"] = max(1, whole(old.get("population_size")) or _SOME_TRIALS)
+    written["max_trials"] = max(1, as_whole(old.get("population_size")) or _SOME_TRIALS)
     written["max_length"] = length.to_document()
     if new == "async_halving":
         most = most_rungs(length.amount, divisor_of(old) or 4)
-        written["num_rungs"] = min(max(1, whole(old.get("num_rungs")) or 1), most)
+        written["num_rungs"] = min(max(1, as_whole(old.get("num_rungs")) or 1), most)
     text = f"{name} is no more; write searcher: {_flow(written)}{remark}"
     return [Problem("searcher.name", text)]
 
 
 def _full_length(old: Mapping[str, Any]) -> Length:
     """Return how long a trial trained: in one go, or in the rounds of `pbt`."""
-    rounds = max(1, whole(old.get("num_rounds")) or 1) if "max_length" not in old else 1
+    rounds = max(1, as_whole(old.get("num_rounds")) or 1) if "max_length" not in old else 1
     try:
         length = parse_length(old.get("max_length", old.get("length_per_round")))
     except ValueError:
@@ -257,4 +257,4 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else format_value(value)

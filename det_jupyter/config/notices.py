@@ -23,9 +23,9 @@ from det_jupyter.config.cross_checks import is_endless, log_policies
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
-from det_jupyter.contract.schema.fields import whole
-from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, ranges_in_lists
-from det_jupyter.contract.schema.key_paths import join, look_up, section, shown
+from det_jupyter.contract.schema.fields import as_whole
+from det_jupyter.contract.schema.hyperparameters import is_nested, is_range, ranges_in_lists
+from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
 from det_jupyter.contract.values.direction import is_smaller_better
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.contract.values.text import count
@@ -136,11 +136,11 @@ def _find_direction(document: Mapping[str, Any]) -> Iterator[str]:
     by_name = is_smaller_better(metric) if isinstance(metric, str) else None
     if by_name is None or by_name == is_smaller or not isinstance(is_smaller, bool):
         return
-    said = "not given, so true" if given is None else shown(given)
+    said = "not given, so true" if given is None else format_value(given)
     least, other = ("smallest", "larger") if is_smaller else ("largest", "smaller")
     yield (
         f"{path}: {said}: the {least} {metric} counts as the best; if {other} is better, write "
-        f"{path.rpartition('.')[2]}: {shown(not is_smaller)}."
+        f"{path.rpartition('.')[2]}: {format_value(not is_smaller)}."
     )
 
 
@@ -187,7 +187,7 @@ def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
             )
         if searcher is not None and is_search and not inner:
             yield from _find_choices(path, spec, is_any=searcher.is_exhaustive)
-    if searcher is not None and is_search and not any(map(is_drawn, found.values())):
+    if searcher is not None and is_search and not any(map(is_range, found.values())):
         yield from _find_same_trials(searcher, document)
 
 
@@ -200,7 +200,7 @@ def _find_choices(path: str, spec: Any, *, is_any: bool) -> Iterator[str]:
     """
     name = path.rpartition(".")[2]
     if isinstance(spec, list) and spec and (is_any or not _NAMES_OF_LISTS.search(name)):
-        what, entries = "a list is one value", shown(spec)
+        what, entries = "a list is one value", format_value(spec)
     elif isinstance(spec, str) and _LISTED_NUMBERS.fullmatch(spec):
         what, entries = f"this is the text {spec!r}", f"[{spec.strip()}]"
     else:
@@ -238,8 +238,8 @@ def _find_untyped(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
     else:
         kind = "int" if all(type(end) is int for end in ends) else "double"
     yield (
-        f"{path}: without a type this is no range: every trial gets {shown(dict(spec))} itself; "
-        f"add type: {kind}."
+        f"{path}: without a type this is no range: every trial gets {format_value(dict(spec))} "
+        f"itself; add type: {kind}."
     )
 
 
@@ -272,7 +272,7 @@ def _find_same_trials(
             "{type: categorical, vals: [...]}."
         )
         return
-    number = whole(look_up(document, "searcher.max_trials"))
+    number = as_whole(look_up(document, "searcher.max_trials"))
     name = look_up(document, "searcher.name")
     if number != 1:
         trials = "all trials" if number is None else f"all {number} trials"

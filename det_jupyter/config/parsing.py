@@ -32,7 +32,7 @@ from det_jupyter.config.tree import kinds
 from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import MAX_TITLE, Section
 from det_jupyter.contract.schema.hyperparameters import find_problems
-from det_jupyter.contract.schema.key_paths import in_order, look_up, within
+from det_jupyter.contract.schema.key_paths import enclosing_paths, look_up, sort_problems
 from det_jupyter.contract.values.entrypoints import entrypoint_name
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.methods import find_section
@@ -127,7 +127,9 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
         return document, []
     problems = list(find_strange_values(document))
     if nameless := list(find_nameless_keys(document)):
-        raise ConfigError(in_order(problems + nameless))  # nothing that follows could name them
+        raise ConfigError(
+            sort_problems(problems + nameless)
+        )  # nothing that follows could name them
     return to_plain(document), problems
 
 
@@ -142,11 +144,11 @@ def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
     Of a value that is strange, or holds one, nothing more is said; nor of one that is missing
     because it is there under another name.
     """
-    places = {place for problem in strange for place in within(problem.path)}
+    places = {place for problem in strange for place in enclosing_paths(problem.path)}
     found = strange + [problem for problem in problems if problem.path not in places]
     meant = {problem.meant for problem in found}
     if found := [each for each in found if not (each.is_missing and each.path in meant)]:
-        raise ConfigError(in_order(found))
+        raise ConfigError(sort_problems(found))
 
 
 def _validate(
@@ -161,7 +163,7 @@ def _validate(
         config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
         found = describe(error, filled, is_part=is_part)
-        problems += [p for p in found if not (retired and "searcher" in within(p.path))]
+        problems += [p for p in found if not (retired and "searcher" in enclosing_paths(p.path))]
     if is_unknown and not retired:
         problems += _find_problems_of_any_searcher(filled)
     hparams = filled.get("hyperparameters", {})

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
 from det_jupyter.contract.schema.fields import Bool, Count, Int, Section, Text, Title
-from det_jupyter.contract.schema.key_paths import dotted, in_order
+from det_jupyter.contract.schema.key_paths import join_all, sort_problems
 from det_jupyter.errors import ConfigError, Problem
 
 DEFAULT_POOL = "default"
@@ -111,7 +111,9 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
     try:
         parsed = PoolsFile.model_validate(filled)
     except ValidationError as error:
-        raise ConfigError(in_order(describe(error, filled, explain=_explain_unknown))) from None
+        raise ConfigError(
+            sort_problems(describe(error, filled, explain=_explain_unknown))
+        ) from None
     if problems := _doubles(parsed):
         raise ConfigError(problems)
     if all(pool.pool_name != DEFAULT_POOL for pool in parsed.pools):
@@ -127,7 +129,7 @@ def _explain_unknown(keys: Sequence[int | str]) -> Problem:
         section = SchedulerConfig
     elif len(keys) > 1:
         section = SimulatedAgent if keys[0] == "agents" else PoolConfig
-    return Problem(dotted(keys), f"unknown key; there are {', '.join(section.model_fields)}")
+    return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")
 
 
 def _doubles(parsed: PoolsFile) -> list[Problem]:

@@ -14,7 +14,7 @@ from det_jupyter.config.keys import NO_MEANING, TAGS
 from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
-from det_jupyter.contract.schema.key_paths import dotted, either, look_up, shown
+from det_jupyter.contract.schema.key_paths import format_value, join_all, join_words, look_up
 from det_jupyter.errors import Problem
 
 Explain = Callable[[Sequence[int | str]], Problem]
@@ -95,7 +95,7 @@ def _problem(
     document: Mapping[str, Any],
     explain: Explain | None,
 ) -> Problem:
-    path = dotted(loc)
+    path = join_all(loc)
     match details["type"]:
         case "missing":
             return Problem.missing(path, f"{_HINTS.get(path, '')}{_asker(loc, document)}")
@@ -107,12 +107,14 @@ def _problem(
             tag = details["ctx"]["discriminator"].strip("'")
             return _wrong_kind(path, tag, details["input"].get(tag))
     given = details["input"]
-    return Problem(path, f"got {shown(given)}, expected {_expected(details)}{_quoting(details)}")
+    return Problem(
+        path, f"got {format_value(given)}, expected {_expected(details)}{_quoting(details)}"
+    )
 
 
 def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
     """Return which key asks for another one, in brackets; "" if the section itself does."""
-    section = dotted(loc[:-1])
+    section = join_all(loc[:-1])
     if section in TAGS and (kind := look_up(document, tag := f"{section}.{TAGS[section]}")):
         fields = [model.model_fields.get(str(loc[-1])) for model in kinds(section).values()]
         is_of_all = all(info is not None and info.is_required() for info in fields)
@@ -129,7 +131,8 @@ def _wrong_kind(path: str, tag: str, given: Any) -> Problem:
     near = get_close_matches(given.lower(), kinds(path), n=1) if is_searcher else []
     meant = f"; did you mean {near[0]}?" if near else ""
     return Problem(
-        f"{path}.{tag}", f"got {shown(given)}, expected one of {', '.join(kinds(path))}{meant}"
+        f"{path}.{tag}",
+        f"got {format_value(given)}, expected one of {', '.join(kinds(path))}{meant}",
     )
 
 
@@ -137,7 +140,7 @@ def _quoting(details: ErrorDetails) -> str:
     """Return how to write it, if only the quotes are wrong."""
     given, kind = details["input"], details["type"]
     if kind == "string_type" and isinstance(given, (int, float)):
-        return f'; write "{shown(given)}"'
+        return f'; write "{format_value(given)}"'
     if kind == "number" and isinstance(given, str) and re.fullmatch(r"-?[0-9.]+", given):
         return f"; write {given}"
     return ""
@@ -147,7 +150,9 @@ def _expected(details: ErrorDetails) -> str:
     kind, context = details["type"], details.get("ctx", {})
     match kind:
         case "literal_error":
-            return either(context["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+            return join_words(
+                context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            )
         case "greater_than_equal":
             return f"at least {context['ge']}"
         case "less_than_equal":
@@ -166,7 +171,7 @@ def _expected(details: ErrorDetails) -> str:
 
 def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> Problem:
     parts = [part for part in loc if isinstance(part, str)]
-    path, here = ".".join(parts), dotted(loc)
+    path, here = ".".join(parts), join_all(loc)
     if path in _GONE:
         return Problem(here, f"unknown key; {_GONE[path]}")
     if explained := explain_unmigrated(here, document):
@@ -192,7 +197,7 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
         return None
     kind = look_up(document, f"{section}.{TAGS[section]}")
     verb = "has" if len(having) == 1 else "have"
-    return f"{kind} does not have it; {either(having, 'and')} {verb}"
+    return f"{kind} does not have it; {join_words(having, 'and')} {verb}"
 
 
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:

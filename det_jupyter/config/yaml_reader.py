@@ -17,7 +17,7 @@ import yaml
 
 from det_jupyter.config.json_values import MAX_DEPTH, MAX_VALUES, Unread
 from det_jupyter.config.tree import types_at
-from det_jupyter.contract.schema.key_paths import join, shown
+from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.errors import ConfigError, Problem
 
 _TAG = "tag:yaml.org,2002:"
@@ -166,7 +166,9 @@ class NodeReader:
             if isinstance(value, dict):
                 merged |= value
             else:
-                self._unread(source, join(path, "<<"), f"got {shown(value)}, expected a mapping")
+                self._unread(
+                    source, join(path, "<<"), f"got {format_value(value)}, expected a mapping"
+                )
         return merged
 
     def _named(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:

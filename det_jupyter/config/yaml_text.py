@@ -17,7 +17,7 @@ import yaml
 from det_jupyter.config.merging import merge
 from det_jupyter.config.yaml_reader import Loader, NodeReader
 from det_jupyter.config.yaml_salvage import explain, salvage
-from det_jupyter.contract.schema.key_paths import join, look_up, shown, within
+from det_jupyter.contract.schema.key_paths import enclosing_paths, format_value, join, look_up
 from det_jupyter.errors import ConfigError, Problem
 
 _TAB = re.compile(r"^[ \t]*\t[ \t]*(?=\S)", re.MULTILINE)
@@ -107,7 +107,7 @@ def _parse(text: str) -> tuple[yaml.Node | None, NodeReader, list[Problem]]:
 def _no_document(document: Any) -> Problem:
     if document is None:
         return Problem("", "the configuration is empty; it needs at least entrypoint and searcher")
-    return Problem("", f"got {shown(document)}, expected `key: value` lines")
+    return Problem("", f"got {format_value(document)}, expected `key: value` lines")
 
 
 def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
@@ -117,7 +117,7 @@ def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
     """
     if problem.line:
         return problem
-    places = within(problem.path)
+    places = enclosing_paths(problem.path)
     return replace(problem, line=next((lines[place] for place in places if place in lines), 0))
 
 
@@ -161,7 +161,11 @@ class Sources:
         path, is_inherited = self._own_entry(path, merged)
         if is_inherited is None:
             # What is missing is missing where its innermost section is.
-            known = (place for place in within(path) if place in self.lines or place in inherited)
+            known = (
+                place
+                for place in enclosing_paths(path)
+                if place in self.lines or place in inherited
+            )
             where = next(known, "")
             is_inherited = where not in self.lines and where in inherited
         return path, is_inherited

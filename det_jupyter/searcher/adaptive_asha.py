@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.fields import as_whole
 from det_jupyter.searcher.halving import HalvingSection, shares
 from det_jupyter.searcher.planning import BracketPlan
 from det_jupyter.searcher.sections import Rungs
@@ -63,9 +63,9 @@ class AdaptiveAshaSearcher(HalvingSection):
         """Return the most rungs of a bracket; None if the fields that determine it are invalid."""
         given = searcher.get("bracket_rungs") or []
         if isinstance(given, list) and given:
-            counts = [count for item in given if (count := whole(item)) is not None]
+            counts = [count for item in given if (count := as_whole(item)) is not None]
             return max(counts) if counts and max(counts) >= 1 else None
-        most, trials = whole(searcher.get("max_rungs", 5)), whole(searcher.get("max_trials"))
+        most, trials = as_whole(searcher.get("max_rungs", 5)), as_whole(searcher.get("max_trials"))
         if most is None or most < 1 or trials is None or trials < 1:
             return None
         return _most_rungs(most, time, trials, divisor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from det_jupyter.contract.schema.fields import whole
+from det_jupyter.contract.schema.fields import as_whole
 from det_jupyter.searcher.halving import HalvingSection
 from det_jupyter.searcher.planning import BracketPlan
 from det_jupyter.searcher.sections import Rungs
@@ -36,5 +36,5 @@ class AsyncHalvingSearcher(HalvingSection):
     @classmethod
     def most_rungs_of(cls, searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
         """Return the rungs of the bracket; None if `num_rungs` is invalid."""
-        found = whole(searcher.get("num_rungs"))
+        found = as_whole(searcher.get("num_rungs"))
         return found if found is not None and found >= 1 else None

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, Literal
 
-from det_jupyter.contract.schema.fields import Count, whole
+from det_jupyter.contract.schema.fields import Count, as_whole
 from det_jupyter.contract.schema.hyperparameters import leaves, ranges_in_lists
-from det_jupyter.contract.schema.key_paths import dotted
+from det_jupyter.contract.schema.key_paths import join_all
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
@@ -68,7 +68,7 @@ class GridSearcher(OfLength):
         """Yield a problem for ranges without a number of values, and for too large a grid."""
         points, is_counted = 1, True
         for path, spec in leaves(hyperparameters):
-            place = dotted(("hyperparameters", *path))
+            place = join_all(("hyperparameters", *path))
             for inner, constant in ranges_in_lists(spec, place):
                 yield from _find_uncounted(constant, inner)
             kind = spec.get("type") if isinstance(spec, Mapping) else None
@@ -94,8 +94,8 @@ def _find_uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 def _count_values(spec: Mapping[str, Any]) -> int:
     """Return how many values a range has in a grid, whatever else is wrong with it."""
-    count = max(1, whole(spec.get("count")) or 1)
-    low, high = whole(spec.get("minval")), whole(spec.get("maxval"))
+    count = max(1, as_whole(spec.get("count")) or 1)
+    low, high = as_whole(spec.get("minval")), as_whole(spec.get("maxval"))
     if spec["type"] == "int" and low is not None and high is not None and low < high:
         return min(count, high - low + 1)
     return count

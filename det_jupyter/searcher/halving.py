@@ -16,9 +16,9 @@ from det_jupyter.contract.schema.fields import (
     PositiveInt,
     PositiveLength,
     Title,
-    whole,
+    as_whole,
 )
-from det_jupyter.contract.schema.key_paths import shown
+from det_jupyter.contract.schema.key_paths import format_value
 from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
@@ -114,7 +114,7 @@ class HalvingSection(SearcherSection):
     def lowest_rung(cls, searcher: Mapping[str, Any]) -> Length | None:
         """Return the lowest rung of a search by a `time_metric` that is a unit of training."""
         unit = searcher.get("time_metric")
-        time, divisor = whole(searcher.get("max_time")), divisor_of(searcher)
+        time, divisor = as_whole(searcher.get("max_time")), divisor_of(searcher)
         if unit not in UNITS or time is None or time < 1 or divisor is None:
             return None
         if (rungs := cls.most_rungs_of(searcher, time, divisor)) is None:
@@ -136,23 +136,25 @@ class HalvingSection(SearcherSection):
                 )
         elif metric is None:
             yield Problem.missing(
-                "searcher.time_metric", f"; searcher.max_time ({shown(time)}) is counted in it"
+                "searcher.time_metric",
+                f"; searcher.max_time ({format_value(time)}) is counted in it",
             )
         elif time is None:
             yield Problem.missing(
-                "searcher.max_time", f"; say where searcher.time_metric ({shown(metric)}) ends"
+                "searcher.max_time",
+                f"; say where searcher.time_metric ({format_value(metric)}) ends",
             )
         if metric is not None and metric not in UNITS and "max_length" not in searcher:
             yield Problem.missing(
                 "searcher.max_length",
-                f"; training has to end somewhere, whatever {shown(metric)} comes to",
+                f"; training has to end somewhere, whatever {format_value(metric)} comes to",
             )
         yield from _find_short_bound(searcher)
 
 
 def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem with a bound below the top rung, which would end all trials before it."""
-    metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
+    metric, time = searcher.get("time_metric"), as_whole(searcher.get("max_time"))
     try:
         bound = parse_length(searcher.get("max_length"))
     except ValueError:

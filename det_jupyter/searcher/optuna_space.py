@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.contract.schema.hyperparameters import is_drawn, is_nested, leaves
+from det_jupyter.contract.schema.hyperparameters import is_nested, is_range, leaves
 from det_jupyter.searcher.change_checks import same_value
 
 _OUTSIDE = object()
@@ -55,7 +55,7 @@ def find_dimensions(hyperparameters: Mapping[str, Any]) -> Iterator[Dimension]:
     [('b.c', (1, 2))]
     """
     for path, spec in leaves(hyperparameters, is_sorted=True):
-        if is_drawn(spec):
+        if is_range(spec):
             yield Dimension(".".join(map(_escaped, path)), spec)
 
 

@@ -13,7 +13,7 @@ from heapq import heapify, heapreplace
 from operator import getitem
 from typing import Any
 
-from det_jupyter.contract.schema.hyperparameters import is_drawn, leaves
+from det_jupyter.contract.schema.hyperparameters import is_range, leaves
 from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
@@ -149,7 +149,7 @@ def sample_ranges(
             tuple(reduce(getitem, path, sample) for sample in samples),
         )
         for path, spec in leaves(hyperparameters)
-        if is_drawn(spec)
+        if is_range(spec)
     ]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.contract.schema.fields import number, whole
+from det_jupyter.contract.schema.fields import as_number, as_whole
 from det_jupyter.contract.values.lengths import parse_length
 
 MAX_RUNGS = 1000
@@ -52,7 +52,7 @@ def most_rungs(amount: int, divisor: float) -> int:
 
 def full_amount(searcher: Mapping[str, Any]) -> int | None:
     """Return the length of the top rung in the rungs' unit; None if it is missing or wrong."""
-    if (time := whole(searcher.get("max_time"))) is not None:
+    if (time := as_whole(searcher.get("max_time"))) is not None:
         return time if time >= 1 else None
     try:
         return parse_length(searcher["max_length"]).amount or None
@@ -62,5 +62,5 @@ def full_amount(searcher: Mapping[str, Any]) -> int | None:
 
 def divisor_of(searcher: Mapping[str, Any]) -> float | None:
     """Return the searcher's divisor; None if it is no number above 1."""
-    divisor = number(searcher.get("divisor", DEFAULT_DIVISOR))
+    divisor = as_number(searcher.get("divisor", DEFAULT_DIVISOR))
     return divisor if divisor is not None and divisor > 1 else None

@@ -20,7 +20,7 @@ from math import isfinite
 from typing import Any
 
 from det_jupyter.contract.messages import SearchChange, SearchView
-from det_jupyter.contract.schema.key_paths import in_order
+from det_jupyter.contract.schema.key_paths import sort_problems
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.change_checks import find_wider
@@ -216,7 +216,7 @@ class Search:
             )
         elif new.hyperparameters is not None:
             problems += find_wider(new.hyperparameters, self._trials.hyperparameters)
-        return in_order(problems)
+        return sort_problems(problems)
 
     def _has(self, field: str) -> bool:
         return field in type(self._searcher).model_fields

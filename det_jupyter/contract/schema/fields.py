@@ -131,13 +131,13 @@ class Section(BaseModel):
         return [name for name, info in cls.model_fields.items() if info.annotation is Ignored]
 
 
-def number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """Return the value if it is a number (a bool is none)."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 
 
-def whole(value: Any) -> int | None:
+def as_whole(value: Any) -> int | None:
     """Return the value if it is a whole number."""
-    found = number(value)
+    found = as_number(value)
     return int(found) if found is not None and float(found).is_integer() else None

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
-from det_jupyter.contract.schema.key_paths import dotted, shown
+from det_jupyter.contract.schema.key_paths import format_value, join_all
 from det_jupyter.contract.schema.seeds import draw_below, draw_between
 from det_jupyter.errors import Problem
 
@@ -48,7 +48,7 @@ def is_nested(spec: Any) -> bool:
     return isinstance(spec, Mapping) and spec.get("type") is None
 
 
-def is_drawn(spec: Any) -> bool:
+def is_range(spec: Any) -> bool:
     """Return whether this is a range that trials get values of."""
     return isinstance(spec, Mapping) and spec.get("type") in TYPES[1:]
 
@@ -70,9 +70,9 @@ def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, An
     """Yield what looks like a range inside a list, with its path: it is a part of a constant."""
     for index, item in enumerate(spec if isinstance(spec, list) else ()):
         for inner, leaf in leaves({"": item}):
-            here = dotted((*inner[1:],))
+            here = join_all((*inner[1:],))
             place = f"{path}[{index}]{'.' if here else ''}{here}"
-            if is_drawn(leaf):
+            if is_range(leaf):
                 yield place, leaf
             yield from ranges_in_lists(leaf, place)
 
@@ -87,7 +87,8 @@ def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> 
             yield from find_problems(value, here)
         elif value["type"] not in TYPES:
             yield Problem(
-                f"{here}.type", f"got {shown(value['type'])}, expected {_meant(value['type'])}"
+                f"{here}.type",
+                f"got {format_value(value['type'])}, expected {_meant(value['type'])}",
             )
         else:
             yield from _find_typed_problems(value, here)
@@ -118,7 +119,7 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[Problem
     values = spec.get("vals")
     if "vals" in spec and kind == "categorical" and not (isinstance(values, list) and values):
         yield Problem(
-            f"{path}.vals", f"got {shown(values)}, expected a list of at least one value"
+            f"{path}.vals", f"got {format_value(values)}, expected a list of at least one value"
         )
     numbers = {key: spec[key] for key in _NUMBERS if key in spec}
     unfit = list(_find_unfit_numbers(numbers, kind, path))
@@ -129,13 +130,13 @@ def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Ite
     whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
     for key, value in numbers.items():
         if not _is_finite(value):
-            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a number")
+            yield Problem(f"{path}.{key}", f"got {format_value(value)}, expected a number")
         elif key in whole and value != int(value):
-            yield Problem(f"{path}.{key}", f"got {shown(value)}, expected a whole number")
+            yield Problem(f"{path}.{key}", f"got {format_value(value)}, expected a whole number")
         elif key == "base" and value <= 0:
-            yield Problem(f"{path}.base", f"got {shown(value)}, expected a number above 0")
+            yield Problem(f"{path}.base", f"got {format_value(value)}, expected a number above 0")
         elif key == "count" and value < 1:
-            yield Problem(f"{path}.count", f"got {shown(value)}, expected at least 1")
+            yield Problem(f"{path}.count", f"got {format_value(value)}, expected at least 1")
 
 
 def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:

@@ -20,19 +20,19 @@ def join(path: str, part: int | str) -> str:
     """
     if isinstance(part, int):
         return f"{path}[{part}]"
-    key = part if part.isprintable() and len(part) <= _LONGEST_KEY else shown(part)
+    key = part if part.isprintable() and len(part) <= _LONGEST_KEY else format_value(part)
     return f"{path}.{key}" if path else key
 
 
-def dotted(parts: Iterable[int | str]) -> str:
+def join_all(parts: Iterable[int | str]) -> str:
     """Return the path that has these parts."""
     return reduce(join, parts, "")
 
 
-def within(path: str) -> Iterator[str]:
+def enclosing_paths(path: str) -> Iterator[str]:
     """Yield a path and all that it lies in.
 
-    >>> list(within("bind_mounts[0].host_path"))
+    >>> list(enclosing_paths("bind_mounts[0].host_path"))
     ['bind_mounts[0].host_path', 'bind_mounts[0]', 'bind_mounts']
     """
     while path:
@@ -55,7 +55,7 @@ def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def in_order(problems: Iterable[Problem]) -> list[Problem]:
+def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems sorted by their paths, each once; `[10]` comes after `[9]`."""
     return sorted(dict.fromkeys(problems), key=_sort_key)
 
@@ -69,7 +69,7 @@ _WORDS = {None: "null", True: "true", False: "false"}
 _PARTS = re.compile(r"\d+|\D+")
 
 
-def shown(value: Any, longest: int = _LONGEST_KEY) -> str:
+def format_value(value: Any, longest: int = _LONGEST_KEY) -> str:
     """Return a value as it is shown in a problem: whole if it is short."""
     if value is None or isinstance(value, bool):
         return _WORDS[value]
@@ -82,10 +82,10 @@ def shown(value: Any, longest: int = _LONGEST_KEY) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def either(words: Sequence[str], conjunction: str = "or") -> str:
+def join_words(words: Sequence[str], conjunction: str = "or") -> str:
     """Return the words as a choice.
 
-    >>> either(["cpu", "cuda", "rocm"])
+    >>> join_words(["cpu", "cuda", "rocm"])
     'cpu, cuda or rocm'
     """
     if len(words) < 2:

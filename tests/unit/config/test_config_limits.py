@@ -11,7 +11,7 @@ from det_jupyter.config.json_values import find_bounds_problem
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.problems import _suggestion
 from det_jupyter.contract.schema.hyperparameters import find_problems
-from det_jupyter.contract.schema.key_paths import shown
+from det_jupyter.contract.schema.key_paths import format_value
 from det_jupyter.errors import ConfigError
 from tests.problems import said
 
@@ -41,7 +41,7 @@ def problems_of(*, default_seed: int | None = None, **changes: Any) -> list[str]
     ],
 )
 def test_a_value_that_is_too_long_for_a_message_is_cut(value: Any, expected: str) -> None:
-    assert shown(value, longest=10) == expected
+    assert format_value(value, longest=10) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.config import Length, parse_config
-from det_jupyter.contract.schema.fields import number, whole
+from det_jupyter.contract.schema.fields import as_number, as_whole
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher.adaptive_asha import AdaptiveAshaSearcher, _most_rungs
 from det_jupyter.searcher.async_halving import AsyncHalvingSearcher
@@ -28,7 +28,7 @@ HALVING = {"name": "async_halving", "time_metric": "epochs", "max_trials": 16, "
 
 
 @pytest.mark.parametrize(
-    ("value", "as_number", "as_whole"),
+    ("value", "number", "whole"),
     [
         (3, 3, 3),
         (3.0, 3.0, 3),
@@ -42,8 +42,8 @@ HALVING = {"name": "async_halving", "time_metric": "epochs", "max_trials": 16, "
         (None, None, None),
     ],
 )
-def test_what_counts_as_a_number(value: Any, as_number: Any, as_whole: Any) -> None:
-    assert (number(value), whole(value)) == (as_number, as_whole)
+def test_what_counts_as_a_number(value: Any, number: Any, whole: Any) -> None:
+    assert (as_number(value), as_whole(value)) == (number, whole)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from det_jupyter.contract.trial.context_dir.ignoring import IGNORE_FILE
-from det_jupyter.contract.trial.context_dir.walking import Entry, Walk, shown
+from det_jupyter.contract.trial.context_dir.walking import Entry, Walk, printable_path
 from det_jupyter.contract.values.text import count, size
 from det_jupyter.errors import CaptureError
 
@@ -57,12 +57,14 @@ class ContextPlan:
         try:
             return self.entries[name].read(MAX_BYTES + 1)
         except OSError as error:
-            raise CaptureError([f"{shown(self.entries[name].source)}: {error.strerror}"]) from None
+            raise CaptureError(
+                [f"{printable_path(self.entries[name].source)}: {error.strerror}"]
+            ) from None
 
     def describe(self) -> str:
         """Return in a line what travels, and what stays behind."""
-        name = f" {shown(self.folder)}" if self.folder else ""
-        left = ", ".join(shown(each) for each in self.ignored[:_MAX_IGNORED])
+        name = f" {printable_path(self.folder)}" if self.folder else ""
+        left = ", ".join(printable_path(each) for each in self.ignored[:_MAX_IGNORED])
         more = len(self.ignored) - _MAX_IGNORED
         left += f" and {more} more" if more > 0 else ""
         return f"Context{name}: {self}" + (f"; stays behind: {left}" if left else "")
@@ -108,24 +110,26 @@ def _add_folder(plan: ContextPlan, folder: Path, *, follow_links: bool) -> None:
     place = ""
     if not folder.is_absolute():
         try:
-            place = f" (this is {shown(os.getcwd())})"
+            place = f" (this is {printable_path(os.getcwd())})"
         except FileNotFoundError:
             place = " (the present folder itself is gone)"
     plan.problems.append(
-        f"context: {shown(str(folder))}: {reason}{place}; give the folder with your code"
+        f"context: {printable_path(str(folder))}: {reason}{place}; give the folder with your code"
     )
 
 
 def _add_included(plan: ContextPlan, path: Path, *, follow_links: bool) -> None:
     name = os.path.basename(os.path.abspath(path))
     if not os.path.exists(path):
-        plan.problems.append(f"include: {shown(str(path))}: there is no such file or folder")
+        plan.problems.append(
+            f"include: {printable_path(str(path))}: there is no such file or folder"
+        )
     elif not name:
-        plan.problems.append(f"include: {shown(str(path))} has no name to be added under")
+        plan.problems.append(f"include: {printable_path(str(path))} has no name to be added under")
     elif name in plan.entries:
         plan.problems.append(
-            f"include: {shown(str(path))}: the context has a {shown(name)} already; rename one of "
-            "them, or name the one of the context in its .detignore"
+            f"include: {printable_path(str(path))}: the context has a {printable_path(name)} "
+            "already; rename one of them, or name the one of the context in its .detignore"
         )
     else:
         _merge(plan, Walk(path, at=name, follow_links=follow_links))
@@ -134,7 +138,7 @@ def _add_included(plan: ContextPlan, path: Path, *, follow_links: bool) -> None:
 def _add_script(plan: ContextPlan, name: str, text: str) -> None:
     if name != os.path.normpath(name) or name.startswith(("/", "../")) or name in (".", ".."):
         plan.problems.append(
-            f"script {shown(name)}: expected a path in the context, like train.py"
+            f"script {printable_path(name)}: expected a path in the context, like train.py"
         )
         return
     folders = [str(each) for each in Path(name).parents][:-1]
@@ -144,10 +148,14 @@ def _add_script(plan: ContextPlan, name: str, text: str) -> None:
         if each in plan.entries and (plan.entries[each].kind == "folder") is (each == name)
     ]
     if blocked:
-        plan.problems.append(f"script {shown(name)}: the context has another {shown(blocked[0])}")
+        plan.problems.append(
+            f"script {printable_path(name)}: the context has another {printable_path(blocked[0])}"
+        )
         return
     if name in plan.entries:
-        plan.notices.append(f"{shown(name)} is the script of the notebook, not the folder's file")
+        plan.notices.append(
+            f"{printable_path(name)} is the script of the notebook, not the folder's file"
+        )
     for each in folders:
         plan.entries.setdefault(each, Entry(kind="folder"))
     plan.entries[name] = Entry(kind="file", content=text.encode("utf-8", "replace"))
@@ -167,11 +175,13 @@ def _too_large(plan: ContextPlan) -> str:
     for name, num_bytes in plan.files.items():
         top = name.partition("/")[0]
         sizes[name if top == name else f"{top}/"] += num_bytes
-    largest = [(shown(name), num_bytes) for name, num_bytes in sizes.most_common(_LARGEST)]
+    largest = [
+        (printable_path(name), num_bytes) for name, num_bytes in sizes.most_common(_LARGEST)
+    ]
     named = ", ".join(f"{name} ({size(num_bytes)})" for name, num_bytes in largest)
     file = os.path.join(plan.folder, IGNORE_FILE)
     return (
         f"context: {plan}, and at most {size(MAX_BYTES)} can travel; largest: {named}. Write what "
-        f"the training does not read there into {shown(file)}, a line like /{largest[0][0]} for "
-        "each, and have data read by absolute paths"
+        f"the training does not read there into {printable_path(file)}, a line like "
+        f"/{largest[0][0]} for each, and have data read by absolute paths"
     )

@@ -132,14 +132,14 @@ class Walk:
             try:
                 self._walk()
             except TooSlow:
-                self.problems.append(too_slow(shown(self._root)))
+                self.problems.append(too_slow(printable_path(self._root)))
         else:
             self._add_file(self._at, self._root, os.stat(self._root))
         self._report()
 
     def _report(self) -> None:
         """Say what cannot travel, and what does not."""
-        where = shown(self._root)
+        where = printable_path(self._root)
         if self._outside:
             self.problems.append(
                 f"context: links lead out of {where}: {_listed(self._outside)}; --follow-links "
@@ -158,7 +158,7 @@ class Walk:
         if self._special:
             self.notices.append(f"context: not sent: {_listed(self._special)}")
         lost = [
-            f"{shown(name)} → {shown(entry.link)}"
+            f"{printable_path(name)} → {printable_path(entry.link)}"
             for name, entry in self.entries.items()
             if entry.kind == "link" and self._is_lost(name, entry.link)
         ]
@@ -210,7 +210,7 @@ class Walk:
     def _add_file(self, name: str, source: str, state: os.stat_result) -> None:
         if not stat.S_ISREG(state.st_mode):
             kind = _KINDS.get(stat.S_IFMT(state.st_mode), "no file")
-            self._special.append(f"{shown(name)} ({kind})")
+            self._special.append(f"{printable_path(name)} ({kind})")
         elif not os.access(source, os.R_OK):
             self._cannot(name, "Permission denied")
         else:
@@ -229,7 +229,7 @@ class Walk:
         if not _is_in(real, self._real):
             if self._follow_links:
                 return self._follow(name, path, real, followed)
-            self._outside.append(f"{shown(name)} → {shown(target)}")
+            self._outside.append(f"{printable_path(name)} → {printable_path(target)}")
             return False
         folder = os.path.dirname(name)
         spelled = os.path.normpath(os.path.join(folder, target))
@@ -254,8 +254,8 @@ class Walk:
         around = (self._real, os.path.realpath(os.path.dirname(path)), *followed)
         if any(_is_in(each, real) for each in around):
             self.problems.append(
-                f"context: {shown(path)} leads to {shown(real)}, which holds the link itself; "
-                f"write it as a line of {IGNORE_FILE}"
+                f"context: {printable_path(path)} leads to {printable_path(real)}, which holds "
+                f"the link itself; write it as a line of {IGNORE_FILE}"
             )
             return False
         self.entries[self._path(name)] = Entry(kind="folder", source=path)
@@ -282,15 +282,15 @@ class Walk:
         return f"{self._at}/{name}" if self._at else name
 
     def _cannot(self, name: str, reason: str) -> None:
-        self._unreadable.append(f"{shown(name) or '.'} ({reason})")
+        self._unreadable.append(f"{printable_path(name) or '.'} ({reason})")
 
     def _too_many(self) -> str:
         tops = Counter(name.partition("/")[0] for name in self.entries)
-        largest = ", ".join(f"{shown(n)} ({k:,})" for n, k in tops.most_common(3))
+        largest = ", ".join(f"{printable_path(n)} ({k:,})" for n, k in tops.most_common(3))
         return (
-            f"context: {shown(self._root)} holds more than {_MAX_ENTRIES:,} files (so far in: "
-            f"{largest}); give the folder with your code, or write what the training does not "
-            f"need as lines of its {IGNORE_FILE}"
+            f"context: {printable_path(self._root)} holds more than {_MAX_ENTRIES:,} files "
+            f"(so far in: {largest}); give the folder with your code, or write what the training "
+            f"does not need as lines of its {IGNORE_FILE}"
         )
 
 
@@ -303,7 +303,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def shown(path: str) -> str:
+def printable_path(path: str) -> str:
     """Return a path as messages show it, on one line."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return printable(text).replace("\n", "\\n")

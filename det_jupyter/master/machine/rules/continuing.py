@@ -19,7 +19,7 @@ from det_jupyter.config import origins, parse_config
 from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.schema.key_paths import either, look_up
+from det_jupyter.contract.schema.key_paths import join_words, look_up
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
@@ -64,7 +64,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
         raise Conflict(f"{name} is archived; unarchive it first")
     searcher = experiment.config["searcher"]["name"]
     if not experiment.settings.searcher.is_continuable:
-        others = either([key for key, each in SECTIONS.items() if each.is_continuable], "and")
+        others = join_words([key for key, each in SECTIONS.items() if each.is_continuable], "and")
         raise Conflict(
             f"{name} is a search by {searcher}, which cannot be continued; only {others} can. "
             "Let its best trials train on: trial.train_to(...)"
