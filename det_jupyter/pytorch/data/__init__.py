@@ -1,4 +1,4 @@
-"""Loading data: a recipe for loaders, and each rank's stream of its parts of global batches."""
+"""Loading data: the DataLoader, and each rank's stream of its parts of global batches."""
 
 from det_jupyter.pytorch.data.batches import TorchData, data_length, to_device
 from det_jupyter.pytorch.data.division import Share

@@ -1,4 +1,4 @@
-"""Batches: counting their records, and moving them to a device."""
+"""Batches: counting their records, moving them to a device, and pinning them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from det_jupyter.contract.values.text import class_name
 
 logger = logging.getLogger(__name__)
-_told_of: set[type] = set()
+_logged_types: set[type] = set()
 
 TorchData: TypeAlias = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 
@@ -25,8 +25,8 @@ def data_length(data: Any) -> int:
     (3, 2)
 
     Raises:
-        TypeError: It is nothing that could hold records: a number, a text, None.
-        ValueError: It could, and there is nothing in it that has a length.
+        TypeError: The batch is no container: a number, a text, None.
+        ValueError: The batch is a container, but nothing in it has a length.
     """
     length = _length(data)
     if length is None:
@@ -52,20 +52,20 @@ def _length(data: Any) -> int | None:
 
 
 def to_device(data: Any, device: torch.device, warned_types: set[type] | None = None) -> Any:
-    """Return the data on the device: tensors, arrays and what has `.to`, in dicts, lists, tuples.
+    """Return the data on the device: tensors, arrays and objects with `.to` in containers.
 
-    Copies from pinned memory to a GPU do not wait for it.
+    Containers are dicts, lists and tuples. Copies from pinned memory to a GPU are asynchronous.
+    Other objects stay as they are, and their type is logged once.
 
     Args:
-        data: Anything a data loader yields.
-        device: Where to.
-        warned_types: Types of which was logged already that they cannot be moved and stay where
-            they are; by default those of this process.
+        data: Whatever a data loader yields.
+        device: The device.
+        warned_types: Types that were logged already; by default those of this process.
     """
     kind = type(data)
     if kind is torch.Tensor:  # `to` costs 1 us even if there is nothing to do
         return data if data.device == device else data.to(device, non_blocking=True)
-    if kind is list:  # [m] a call for each tensor that is there already would double the cost
+    if kind is list:  # [m] a call per tensor that is on the device already would double the cost
         return [
             item
             if type(item) is torch.Tensor and item.device == device
@@ -84,13 +84,15 @@ def to_device(data: Any, device: torch.device, warned_types: set[type] | None = 
         return kind(to_device(item, device, warned_types) for item in data)
     if isinstance(data, numpy.ndarray) and data.dtype.kind in "fciub":
         return torch.from_numpy(data).to(device, non_blocking=True)
-    if not isinstance(data, (str, int, float)):
-        _log_once(kind, _told_of if warned_types is None else warned_types)
+    logged = _logged_types if warned_types is None else warned_types
+    if not isinstance(data, (str, int, float)) and kind not in logged:
+        logged.add(kind)
+        logger.warning("to_device: cannot move a %s; it stays as it is", class_name(kind))
     return data
 
 
 def pin(data: Any) -> Any:
-    """Return the data in pinned memory, from where a GPU can fetch it while others compute."""
+    """Return the data in pinned memory, from which a GPU copies asynchronously."""
     if callable(getattr(data, "pin_memory", None)):
         return data.pin_memory()
     if isinstance(data, dict):
@@ -100,9 +102,3 @@ def pin(data: Any) -> Any:
     if type(data) in (list, tuple):
         return type(data)(map(pin, data))
     return data
-
-
-def _log_once(kind: type, told_of: set[type]) -> None:
-    if kind not in told_of:
-        told_of.add(kind)
-        logger.warning("to_device: cannot move a %s; it stays as it is", class_name(kind))

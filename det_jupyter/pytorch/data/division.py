@@ -1,4 +1,4 @@
-"""How a global batch, all ranks' records of one step, is divided among the ranks.
+"""How a global batch, the records of all ranks in one step, is divided among the ranks.
 
     batch sizes 3, 3, 2, 2          rank 0   rank 1   rank 2   rank 3
     a full batch, 10 records        0 1 2    3 4 5    6 7      8 9
@@ -6,9 +6,8 @@
     a short one, 2 records          0        1        (0 1)    (0 1)
 
 Each rank has contiguous rows, in the order of ranks. A short batch, the last of a pass, is divided
-as evenly as the ranks' batch sizes allow. A rank that gets none of it is given a stand-in in
-training (in brackets), so that it can take part in the exchange of gradients; it counts as no
-records.
+as evenly as the ranks' batch sizes allow. In training, a rank that gets no record of it trains on
+a stand-in (in brackets), so that it takes part in the exchange of gradients; its share is 0.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ Indices: TypeAlias = torch.Tensor | range | list[int]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a rank has of one global batch."""
+    """How many records of one global batch a rank trains on."""
 
-    records: int  # this rank's; 0 if its batch is a stand-in
-    total: int  # all ranks'
+    records: int  # of this rank; 0 if its batch is a stand-in
+    total: int  # of all ranks
 
 
 class RankPart(NamedTuple):
@@ -40,7 +39,7 @@ class RankPart(NamedTuple):
 
 
 class Division:
-    """Cuts one rank's part out of global batches, of which each rank has its batch size."""
+    """Computes one rank's part of global batches, from the batch sizes of all ranks."""
 
     def __init__(self, batch_sizes: Sequence[int], rank: int) -> None:
         self.batch_sizes = tuple(batch_sizes)
@@ -52,7 +51,7 @@ class Division:
         self._full = begin, begin + own, Share(own, self.total)
 
     def rows(self, total: int) -> tuple[int, int, Share]:
-        """Return where the rank's rows of a batch of `total` begin and end, and its share."""
+        """Return begin and end of the rank's rows in a global batch of `total`, and its share."""
         if total == self.total:
             return self._full
         counts = divide(total, self.batch_sizes)
@@ -63,7 +62,7 @@ class Division:
         return begin, begin + records, Share(records, total)
 
     def deal(self, batches: Sequence[list[int]]) -> tuple[list[int], Share]:
-        """Return which of a group of whole batches, at most one for each rank, is the rank's."""
+        """Return this rank's batch of `batches`, which has at most one per rank, and its share."""
         total = sum(map(len, batches))
         if self.rank < len(batches):
             own = batches[self.rank]
@@ -82,8 +81,8 @@ def divide(total: int, limits: Sequence[int]) -> list[int]:
     while left:
         open_ranks = [rank for rank, limit in enumerate(limits) if counts[rank] < limit]
         each, more = divmod(left, len(open_ranks))
-        for place, rank in enumerate(open_ranks):
-            given = min(limits[rank] - counts[rank], each + (place < more))
+        for position, rank in enumerate(open_ranks):
+            given = min(limits[rank] - counts[rank], each + (position < more))
             counts[rank] += given
             left -= given
     return counts

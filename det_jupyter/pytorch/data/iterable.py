@@ -5,12 +5,12 @@
     rank 1                   2 3     6 7   9 ...
     its worker w of n    collates batch k if k % n == w
 
-The stream is read with generators seeded for (seed, pass), so that all readers see the same
-records in the same order, and the order does not depend on the number of workers. torch's worker
-info is hidden from the dataset while it is read, or it might shard by itself. That each reader
-reads everything is the price: a dataset that shards itself (by rank and worker) belongs into a
-plain torch loader. A stream need not have a length. A pass that ends is followed by the next;
-to continue after a pause, what was trained is read again, though not collated.
+The stream is read with generators seeded for (seed, pass), so all readers get the same records in
+the same order, whatever the number of workers. Torch's worker info is hidden from the dataset
+meanwhile, or the dataset might shard by itself. The cost is that each reader reads everything: use
+a plain torch loader for a dataset that shards itself by rank and worker. A stream need not have a
+length. After a pass comes the next. To continue after a pause, records that were trained are read
+again, but not collated.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from det_jupyter.pytorch.rng import derive_seed
 
 
 class Reader(IterableDataset[Any]):
-    """One rank's batches of an iterable dataset, as torch's loader reads them.
+    """One rank's batches of an iterable dataset, as a dataset for torch's loader.
 
-    They begin with global batch `skip`. To `repeat` is for training: forever, with stand-ins.
+    They begin with global batch `skip`. With `repeat`, for training, pass follows pass, and a rank
+    without records of a batch gets a stand-in.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class Reader(IterableDataset[Any]):
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        for place, (step, records, begin, share) in enumerate(self._parts()):
-            if place % workers == worker:
-                yield self._collated(records, step, begin), share
+        for position, (step, records, begin, share) in enumerate(self._parts()):
+            if position % workers == worker:
+                yield self._collate_part(records, step, begin), share
 
     def _parts(self) -> Iterator[tuple[int, list[Any], int, Share]]:
         step = pass_idx = 0
@@ -100,7 +101,7 @@ class Reader(IterableDataset[Any]):
             if is_short:
                 return
 
-    def _collated(self, records: list[Any], step: int, begin: int) -> Any:
+    def _collate_part(self, records: list[Any], step: int, begin: int) -> Any:
         if self._collate is default_collate:
             return default_collate(records)
         with drawing_from(batch_start(self._seed, step, begin)):
@@ -119,9 +120,9 @@ class Reader(IterableDataset[Any]):
 
     def _check_length(self, batches: int, pass_idx: int) -> None:
         expected = self._order.batches_per_pass(self._division)
-        is_told = pass_idx > 0 or self._division.rank > 0
+        is_first = pass_idx == 0 and self._division.rank == 0
         info = get_worker_info()
-        if expected in (None, batches) or is_told or (info is not None and info.id > 0):
+        if expected in (None, batches) or not is_first or (info is not None and info.id > 0):
             return
         warnings.warn(
             f"{type(self.dataset).__name__}: __len__ makes {expected} global batches, but a pass "

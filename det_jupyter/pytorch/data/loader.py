@@ -1,4 +1,4 @@
-"""The data loader: a recipe, from which each rank makes a stream of its own batches.
+"""The data loader: a description of the data, from which each rank makes a stream of batches.
 
 Training and validation open it with `open_training` and `open_validation`, which cut the data into
 global batches (see division.py and order.py for the order, fetch.py for what random draws depend
@@ -28,14 +28,14 @@ from det_jupyter.pytorch.rng import derive_seed
 class DataLoader:
     """Describes how to load a dataset, with the arguments of torch's own DataLoader.
 
-    Outside of a training run it can be iterated like any loader: one pass, all of it.
+    Outside of a training run it can be iterated like any loader, over one pass of all records.
 
-    What is guaranteed in training, given the same seed: every rank sees its rows of the same
-    global batches, whatever the number of ranks, of workers, and of pauses. What the dataset and
-    the collate function draw from Python's, numpy's and torch's global generators is the same for
-    any number of workers and after any pause, on the same number of ranks. A sampler that the
-    user gives is asked for up to 4096 indices ahead, and draws from generators of its own pass.
-    Small batches of a TensorDataset are loaded up to 32 at once, though never into the next pass.
+    Guarantees in training, given the same seed: every rank gets its rows of the same global
+    batches, whatever the number of ranks, workers and pauses. What the dataset and the collate
+    function draw from Python's, numpy's and torch's global generators is the same for any number
+    of workers and after any pause, on the same number of ranks. Up to 4096 indices are drawn ahead
+    from a user's sampler, with generators seeded for the pass. Up to 32 small batches of a
+    TensorDataset are loaded at once, but never across the end of a pass.
 
     Args:
         dataset: Map-style, or a torch IterableDataset (read by every rank, see iterable.py).
@@ -65,7 +65,7 @@ class DataLoader:
         persistent_workers: bool = False,
     ) -> None:
         if batch_size is None and batch_sampler is not None:
-            batch_size = 1  # what torch takes to mean the same
+            batch_size = 1  # torch accepts None here; its default means the same
         self.dataset = dataset
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -97,7 +97,7 @@ class DataLoader:
 
     @property
     def is_iterable(self) -> bool:
-        """Whether the dataset can only be read from its beginning."""
+        """Whether the dataset is an IterableDataset."""
         return isinstance(self.dataset, IterableDataset)
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class DataLoader:
         """Return a torch loader of one rank's batches, dealt as Determined deals them.
 
         Batch i of the stream goes whole to rank `i % num_replicas`. This is for code that shards
-        by itself; training divides each global batch instead, see `open_training`. With an
+        by itself; training divides each global batch among the ranks instead. With an
         IterableDataset, each rank gets its rows of each batch here too.
 
         Args:
@@ -131,7 +131,7 @@ class DataLoader:
             skip: Batches of this rank to leave out.
             num_replicas: How many ranks share the stream.
             rank: Which of them this is.
-            seed: Determines the order (a `generator` given to the recipe does so instead).
+            seed: Determines the order, unless the DataLoader was given a `generator`.
         """
         seed = self.effective_seed(seed)
         if self.is_iterable:
@@ -146,15 +146,15 @@ class DataLoader:
         return LoaderView(self, self.torch_loader(self.fetch(seed), seed, batch_sampler=batches))
 
     def effective_seed(self, seed: int) -> int:
-        """Return what determines the order: the seed, unless a `generator` was given."""
+        """Return the seed of the order: that of the user's `generator`, if there is one."""
         return seed if self._generator is None else self._generator.initial_seed()
 
     def fetch(self, seed: int) -> Fetch:
-        """Return what loads a batch of a map-style dataset."""
+        """Return the loader of single batches of a map-style dataset."""
         return Fetch(self.dataset, self.collate_fn, seed)
 
     def reader(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Reader:
-        """Return what reads the batches of an iterable dataset."""
+        """Return the reader of an iterable dataset's batches."""
         return Reader(self.order, self.collate_fn, division, seed=seed, skip=skip, repeat=repeat)
 
     def torch_loader(
@@ -165,9 +165,9 @@ class DataLoader:
         collate_fn: Callable[[Any], Any] = as_is,
         **batching: Any,
     ) -> TorchDataLoader[Any]:
-        """Return a torch loader, with this recipe's workers, of what yields whole batches."""
+        """Return a torch loader with these workers, over a dataset that yields whole batches."""
         return TorchDataLoader(
-            dataset,  # type: ignore[arg-type]  # a Fetch is asked for batches, not for records
+            dataset,  # type: ignore[arg-type]  # a Fetch returns batches, not records
             num_workers=self.num_workers,
             collate_fn=collate_fn,
             pin_memory=self.pin_memory,
@@ -180,21 +180,22 @@ class DataLoader:
 
 
 class LoaderView(TorchDataLoader[Any]):
-    """A torch loader with the dataset and the arguments that the user has given.
+    """A torch loader whose attributes are the dataset and arguments that the user has given.
 
-    What is iterated in fact is `loader`, which asks a wrapper of the dataset for whole batches.
+    Iterating it iterates `loader`, whose dataset is a wrapper that returns whole batches.
     """
 
-    def __init__(self, recipe: DataLoader, loader: TorchDataLoader[Any]) -> None:
-        order = recipe.order
-        names = () if order.batch_sampler is not None else _OWN
+    def __init__(self, data_loader: DataLoader, loader: TorchDataLoader[Any]) -> None:
+        order = data_loader.order
+        has_sampler = order.batch_sampler is not None
+        names = () if has_sampler else ("batch_size", "shuffle", "sampler", "drop_last")
         own = {name: getattr(order, name) for name in names}
         super().__init__(
-            recipe.dataset,
+            data_loader.dataset,
             batch_sampler=order.batch_sampler,
-            collate_fn=recipe.collate_fn,
-            num_workers=recipe.num_workers,
-            pin_memory=recipe.pin_memory,
+            collate_fn=data_loader.collate_fn,
+            num_workers=data_loader.num_workers,
+            pin_memory=data_loader.pin_memory,
             **own,
         )
         self._loader = loader
@@ -206,13 +207,10 @@ class LoaderView(TorchDataLoader[Any]):
         return iter(self._loader)
 
 
-_OWN = ("batch_size", "shuffle", "sampler", "drop_last")
-
-
 class _Dealt(Sampler[list[int]]):
-    """Determined's dealing: batch i of the stream goes whole to rank `i % num_replicas`.
+    """Yields one rank's batches: batch i of the stream goes whole to rank `i % num_replicas`.
 
-    Its length is that of the rank's share of one pass.
+    Its length is the number of the rank's batches in one pass.
     """
 
     def __init__(
@@ -239,14 +237,14 @@ class _Dealt(Sampler[list[int]]):
         return shard_length(batches, self._num_replicas, self._rank)
 
     def __iter__(self) -> Iterator[list[int]]:
-        wanted = self._first
+        next_position = self._first
         position, first_pass = self._jump()
         for pass_idx in count(first_pass):
             begin = position
             for indices in self._order.batches(self._seed, pass_idx):
-                if position == wanted:
+                if position == next_position:
                     yield Rows.of(indices, position)
-                    wanted += self._num_replicas
+                    next_position += self._num_replicas
                 position += 1
             if not self._repeat:
                 return
@@ -257,7 +255,7 @@ class _Dealt(Sampler[list[int]]):
         return self._order.batches_per_pass(Division([self._order.batch_size], 0))
 
     def _jump(self) -> tuple[int, int]:
-        """Return the position and number of the pass to begin with: the first that is wanted."""
+        """Return the position at which the first pass to read begins, and that pass's number."""
         if not self._repeat or not self._order.can_jump:
             return 0, 0
         batches = self._batches_per_pass() or 0
@@ -266,8 +264,8 @@ class _Dealt(Sampler[list[int]]):
 
 
 def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
-    """Show the user's own dataset in torch's worker info, before the worker loads."""
-    # torch put our wrapper there; users set attributes of their dataset through it.
+    """Put the user's own dataset into torch's worker info, and call the user's function."""
+    # Torch has put our wrapper there; users set attributes of their dataset through it.
     object.__setattr__(get_worker_info(), "dataset", dataset)
     if worker_init_fn is not None:
         worker_init_fn(worker)

@@ -1,4 +1,4 @@
-"""Opening the data: the ranks compare their loaders once, then each loads on its own."""
+"""Opens the streams of batches: the ranks compare their loaders once, then each reads alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.loader import DataLoader
 from det_jupyter.pytorch.data.order import length_of
-from det_jupyter.pytorch.data.streams import BatchStream, PlainStream, RecipeStream
+from det_jupyter.pytorch.data.streams import BatchStream, DataLoaderStream, PlainLoaderStream
 from det_jupyter.pytorch.messages import warn_user
 
 _TRAINING = "build_training_data_loader"
@@ -41,17 +41,17 @@ def open_training(
             iterable of batches, which is each rank's own (see streams.py).
         distributed: The ranks.
         seed: Determines the order; the same on all ranks.
-        skip: The global batches that were trained before.
-        batch_length: Tells the records of a batch that a loader of another kind yields.
+        skip: Number of global batches that were trained before.
+        batch_length: Returns the number of records of a batch from a loader of another kind.
 
     Raises:
         ConfigError: The ranks' loaders do not fit together, or there is no data. Raised on all
-            ranks, unless a rank finds that only by iterating.
+            ranks, unless only iterating the loader reveals it.
     """
     facts = _agree(_TRAINING, loader, distributed, seed)
     if not isinstance(loader, DataLoader):
         lengths = [fact.length for fact in facts if fact.length is not None]
-        return PlainStream(
+        return PlainLoaderStream(
             loader,
             distributed,
             seed=seed,
@@ -61,7 +61,7 @@ def open_training(
             repeat=True,
         )
     division = Division([fact.batch_size for fact in facts], distributed.rank)
-    stream = RecipeStream(loader, division, seed=seed, skip=skip, repeat=True)
+    stream = DataLoaderStream(loader, division, seed=seed, skip=skip, repeat=True)
     if stream.batches_per_epoch == 0:
         raise ConfigError([loader.order.describe_empty(division)])
     return stream
@@ -89,8 +89,8 @@ def open_validation(
     facts = _agree(_VALIDATION, loader, distributed, seed)
     if isinstance(loader, DataLoader):
         division = Division([fact.batch_size for fact in facts], distributed.rank)
-        return RecipeStream(loader, division, seed=seed, skip=0, repeat=False)
-    return PlainStream(
+        return DataLoaderStream(loader, division, seed=seed, skip=0, repeat=False)
+    return PlainLoaderStream(
         loader,
         distributed,
         seed=seed,
@@ -103,7 +103,7 @@ def open_validation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What one rank's loader is, as far as it concerns the others."""
+    """A description of one rank's loader, to be compared with those of the other ranks."""
 
     kind: str
     batch_size: int = 1
@@ -137,24 +137,24 @@ class _Facts:
 def _agree(
     where: str, loader: Any, distributed: DistributedContext, seed: int
 ) -> Sequence[_Facts]:
-    """Return the facts of every rank's loader, which fit together. Collective."""
+    """Gather the facts of every rank's loader, and check that they fit together. Collective."""
     facts = distributed.allgather(_Facts.of(loader, seed))
     is_ours = isinstance(loader, DataLoader)
-    words, remedy = {"kind": "the loader"}, _SAME
+    compared, remedy = {"kind": "the loader"}, _SAME
     if len({fact.kind for fact in facts}) == 1 and is_ours:
-        words |= {"order": "the order", "seed": "the seed of the order"}
-        words |= {"length": f"the number of {facts[0].samples}"}
+        compared |= {"order": "the order", "seed": "the seed of the order"}
+        compared |= {"length": f"the number of {facts[0].samples}"}
         sizes = [fact.sampler_batch_size for fact in facts]
-        if _odd(sizes) is not None:  # this is why the lengths differ, or the batches if not these
-            del words["length"]
-            words |= {"sampler_batch_size": "the batch_size of the batch_sampler"}
+        if _differing_rank(sizes) is not None:  # the cause: do not report lengths as well
+            del compared["length"]
+            compared |= {"sampler_batch_size": "the batch_size of the batch_sampler"}
             remedy = _ONE_SAMPLER
     problems = []
-    for name, word in words.items():
-        if (odd := _odd([getattr(fact, name) for fact in facts])) is not None:
+    for name, title in compared.items():
+        if (rank := _differing_rank([getattr(fact, name) for fact in facts])) is not None:
             problems.append(
-                f"{where}: {word} is {getattr(facts[0], name)} on rank 0 and "
-                f"{getattr(facts[odd], name)} on rank {odd}; {remedy}"
+                f"{where}: {title} is {getattr(facts[0], name)} on rank 0 and "
+                f"{getattr(facts[rank], name)} on rank {rank}; {remedy}"
             )
     if not problems and not isinstance(loader, Iterable):
         problems = [f"{where}: got {loader!r}, expected a det_jupyter.pytorch.DataLoader"]
@@ -171,8 +171,8 @@ def _agree(
     return facts
 
 
-def _odd(values: Sequence[object]) -> int | None:
-    """Return the first rank whose value is not the chief's."""
+def _differing_rank(values: Sequence[object]) -> int | None:
+    """Return the first rank whose value is not the chief's; None if all are the same."""
     return next((rank for rank, value in enumerate(values) if value != values[0]), None)
 
 

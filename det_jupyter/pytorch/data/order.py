@@ -1,14 +1,14 @@
 """The order of the records, pass after pass, in global batches.
 
-    one pass        the dataset's records: in order, shuffled, or as the user's sampler has them
-    [cut]           into global batches; the last may be short, or is dropped
+    one pass        the dataset's records: in order, shuffled, or as the user's sampler yields them
+    [cut]           into global batches; the last one may be short, or is dropped
     [repeat]        pass after pass (training)
-    [skip]          what was trained before a pause
+    [skip]          the batches that were trained before a pause
 
 The order is a function of the seed alone. A shuffled pass is a permutation drawn for (seed, pass),
-and a user's sampler draws from generators seeded for (seed, pass), the same on every rank. So
-every rank computes the whole division by itself, and any position can be found again by counting.
-A user's batch sampler is dealt instead of cut: batch i of a pass goes whole to rank `i % size`.
+and a user's sampler draws from generators seeded for (seed, pass), the same on every rank. So each
+rank computes the whole division by itself, and any position can be found again by counting. The
+batches of a user's batch sampler stay whole: batch i of a pass goes to rank `i % size`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from det_jupyter.pytorch.rng import derive_seed
 
 T = TypeVar("T")
 
-# Exchanging the generators costs some us, so a user's sampler is asked for this many indices (or
-# batches of them) at once.
+# Swapping the generators costs some us, so this many indices (or batches of them) of a user's
+# sampler are drawn at once.
 _INDICES_PER_SWAP = 4096
 _BATCHES_PER_SWAP = 64
 _BATCHES_PER_CUT = 64
 
-# These keep nothing from one pass to the next, unless a generator of their own does.
+# These have no state from one pass to the next, unless they have a generator of their own.
 _STATELESS = (
     SequentialSampler,
     RandomSampler,
@@ -64,7 +64,7 @@ class Order:
     drop_last: bool
 
     def problems(self) -> Iterator[str]:
-        """Yield what forbids this order of records."""
+        """Yield the problems of these arguments."""
         name = type(self.dataset).__name__
         has_sampler = self.sampler is not None or self.batch_sampler is not None
         if isinstance(self.dataset, IterableDataset):
@@ -92,12 +92,12 @@ class Order:
             yield "sampler excludes shuffle; shuffle in the sampler"
 
     def length(self) -> int | None:
-        """Return the records in a pass (batches, of a batch sampler); None if it has no length."""
+        """Return the records (of a batch sampler: batches) in a pass; None without a length."""
         return length_of(self.source)
 
     @property
     def source(self) -> Any:
-        """What decides how long a pass is."""
+        """The object whose length is that of a pass: dataset, sampler or batch sampler."""
         if self.batch_sampler is not None:
             return self.batch_sampler
         return self.dataset if self.sampler is None else self.sampler
@@ -113,11 +113,11 @@ class Order:
 
     @property
     def can_jump(self) -> bool:
-        """Whether a pass can be made without those before it."""
+        """Whether a pass can be computed without those before it."""
         return can_jump(self.sampler, self.batch_sampler)
 
     def batches(self, seed: int, pass_idx: int) -> Iterator[list[int]]:
-        """Return the batches of one pass as Determined has them, each for one rank."""
+        """Return the batches of one pass as Determined makes them, each of them for one rank."""
         if self.batch_sampler is not None:
             return self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
         indices = self._indices(seed, pass_idx)
@@ -139,7 +139,7 @@ class Order:
             step = pass_idx * per_pass
         while True:
             begin = step
-            # Cut ones cost nothing to leave out; drawn ones have to be drawn.
+            # Batches before `skip` need not be computed, unless a sampler has to draw them.
             jump = max(0, skip - step) if self.sampler is None else 0
             for part in self._parts_of_pass(division, seed, pass_idx, step, jump):
                 step = part.step + 1
@@ -152,7 +152,7 @@ class Order:
             pass_idx += 1
 
     def describe_empty(self, division: Division) -> str:
-        """Say why there is nothing to train with."""
+        """Return the message for an order without batches."""
         length, name = self.length(), type(self.dataset).__name__
         if self.drop_last and length:
             return (
@@ -167,7 +167,7 @@ class Order:
     def _parts_of_pass(
         self, division: Division, seed: int, pass_idx: int, step: int, jump: int
     ) -> Iterator[RankPart]:
-        """Yield the parts of a pass that begins at `step`; the first `jump` may be left out."""
+        """Return the parts of a pass that begins at `step`; the first `jump` may be left out."""
         if self.batch_sampler is not None:
             drawn = self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
             return _deal(drawn, division, step)
@@ -185,7 +185,7 @@ class Order:
         return range(len(self.dataset))
 
     def _drawn(self, source: Iterable[T], seed: int, pass_idx: int, per_swap: int) -> Iterator[T]:
-        """Iterate over a user's sampler while it draws from a stream of this pass's own."""
+        """Iterate over a user's sampler, which draws from generators seeded for this pass."""
         stream = OwnGenerators(derive_seed("order", seed, pass_idx))
         with stream.in_use():
             call_set_epoch(source, pass_idx)
@@ -198,16 +198,16 @@ class Order:
                 return
 
 
-def length_of(things: Any) -> int | None:
-    """Return how many there are; None if that is not known."""
+def length_of(sized: Any) -> int | None:
+    """Return `len(sized)`; None if it has no length."""
     try:
-        return len(things)
+        return len(sized)
     except (TypeError, NotImplementedError):
         return None
 
 
 def can_jump(sampler: object, batch_sampler: object) -> bool:
-    """Return whether these begin a pass without those before it: a user's may count them."""
+    """Return whether a pass does not depend on those before it. A user's sampler may."""
     if batch_sampler is not None:
         inner = getattr(batch_sampler, "sampler", None)
         return type(batch_sampler) is BatchSampler and _is_stateless(inner)
@@ -215,7 +215,7 @@ def can_jump(sampler: object, batch_sampler: object) -> bool:
 
 
 def call_set_epoch(source: object, pass_idx: int) -> None:
-    """Call `set_epoch`, which samplers and datasets have that shuffle by themselves."""
+    """Call `set_epoch`, if the source or its sampler has it: they shuffle by themselves."""
     for shuffled in (source, getattr(source, "sampler", None)):
         set_epoch = getattr(shuffled, "set_epoch", None)
         if callable(set_epoch):
@@ -228,24 +228,19 @@ def _cut(
     total = division.total
     num_full, rest = divmod(len(indices), total)
     begin, end, share = division.rows(total)
-    # One by one is slow, all at once too much for one moment.
+    # One at a time is slow; all at once would delay the first batch.
     for first in range(jump, num_full, _BATCHES_PER_CUT):
         last = min(first + _BATCHES_PER_CUT, num_full)
-        rows = _rows(indices[first * total : last * total], total, begin, end)
+        chunk = indices[first * total : last * total]
+        rows: Sequence[torch.Tensor | range]
+        if isinstance(chunk, torch.Tensor):
+            rows = chunk.view(-1, total)[:, begin:end].unbind()
+        else:
+            rows = [chunk[at + begin : at + end] for at in range(0, len(chunk), total)]
         yield from [RankPart(own, share, step + first + i, begin) for i, own in enumerate(rows)]
     if rest and not drop_last and jump <= num_full:
         begin, end, share = division.rows(rest)
         yield RankPart(indices[num_full * total :][begin:end], share, step + num_full, begin)
-
-
-def _rows(
-    indices: torch.Tensor | range, total: int, begin: int, end: int
-) -> Sequence[torch.Tensor | range]:
-    """Return a rank's rows of each batch."""
-    if isinstance(indices, torch.Tensor):
-        return indices.view(-1, total)[:, begin:end].unbind()
-    firsts = range(0, len(indices), total)
-    return [indices[first + begin : first + end] for first in firsts]
 
 
 def _cut_drawn(

@@ -1,8 +1,8 @@
-"""Samplers to compose a data order from, for those who build their own loaders.
+"""Samplers from which to compose the order of data, for loaders that a user builds.
 
 Compose them in this order: shuffle; repeat (training only); shard among the ranks; batch; skip
-what was done before. `det_jupyter.pytorch.DataLoader` does all of it by itself. A "batch sampler"
-yields lists of indices, one per batch.
+batches that were trained before. `det_jupyter.pytorch.DataLoader` does all of it by itself. A
+"batch sampler" yields lists of indices, one per batch.
 
     records 0..9, batches of 2, two ranks, repeating
     rank 0: [0,1] [4,5] [8,9] | [2,3] [6,7] | [0,1] ...
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class _Derived(Sampler[T]):
-    """What a sampler makes of the items of another. Its length is the other's."""
+    """A sampler that takes its items, and its length, from another one."""
 
     def __init__(self, sampler: Sampler[T]) -> None:
         self._sampler = sampler
 
     def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+        return len(self._sampler)  # type: ignore[arg-type]  # it has a length if the wrapped one has
 
 
 class _Repeat(_Derived[T]):
@@ -108,8 +108,8 @@ class _Shuffle(_Derived[T]):
 
     def __iter__(self) -> Iterator[T]:
         in_order = list(self._sampler)
-        for place in self._generator.permutation(len(in_order)):
-            yield in_order[place]
+        for index in self._generator.permutation(len(in_order)):
+            yield in_order[index]
 
 
 class ReproducibleShuffleSampler(_Shuffle[int]):
@@ -117,7 +117,7 @@ class ReproducibleShuffleSampler(_Shuffle[int]):
 
 
 class ReproducibleShuffleBatchSampler(_Shuffle[list[int]], BatchSampler):
-    """Shuffles the order of batches anew in each pass; what is in a batch stays together."""
+    """Shuffles the order of batches anew in each pass; each batch keeps its records."""
 
     def __init__(self, batch_sampler: BatchSampler, seed: int) -> None:
         super().__init__(batch_sampler, seed)
@@ -134,7 +134,7 @@ def adapt_batch_sampler(
 
     Args:
         batch_sampler: Gives the batches of one pass, the same on all ranks.
-        repeat: Go on with the next pass when one ends, forever.
+        repeat: Continue with the next pass when one ends, forever.
         skip: Batches of this rank to leave out.
         num_replicas: How many ranks share the batches.
         rank: Which of them this is.
@@ -151,7 +151,7 @@ def adapt_batch_sampler(
 
 
 def shard_length(total: int, num_shards: int, shard: int) -> int:
-    """Return how many of `total` things go to one shard, when thing i goes to `i % num_shards`.
+    """Return how many of `total` items a shard gets, when item i goes to shard `i % num_shards`.
 
     >>> [shard_length(5, 2, shard) for shard in (0, 1)]
     [3, 2]

@@ -1,9 +1,23 @@
-"""A rank's stream of batches of a DataLoader, each with the rank's share.
+"""A rank's stream of batches, each with the rank's share of the global batch.
+
+`DataLoaderStream` reads a det_jupyter DataLoader; its global batches are divided among the ranks:
 
     order or reader  ->  [workers]  ->  (batch, share)
 
-With workers, torch requests the parts of batches ahead of time. Their shares wait in a queue until
-the batches arrive; torch keeps the order.
+With workers, torch requests the parts of batches ahead of time. Their shares are queued until the
+batches arrive; torch keeps the order.
+
+`PlainLoaderStream` reads any other iterable of batches: a torch DataLoader, a list. Each rank
+iterates its own loader, pass after pass, and the loader has to yield different data on each rank
+(`set_epoch` is called before each pass, on the loader, its samplers and its dataset, where it
+exists). The sizes of other ranks' batches are not known, so all ranks have the same weight:
+`total` is `records * size`. If the loaders have lengths, a pass is as long as the shortest of
+them; else each rank begins its own next pass when one ends.
+
+A pass of such a loader begins with generators seeded for (seed, rank, pass), from which torch's
+shuffling samplers draw their order. So a paused run continues with the same order: batches that
+were trained are loaded again and dropped, in a torch DataLoader without state those of the last
+pass only, in any other loader those of all passes.
 """
 
 from __future__ import annotations
@@ -30,44 +44,44 @@ from det_jupyter.pytorch.rng import derive_seed
 
 
 class BatchStream(Protocol):
-    """One rank's batches, from some step on.
+    """One rank's batches, beginning at some step.
 
-    A training's stream never ends; a validation's is one pass, and can be iterated again: workers
-    persist over that, if they are asked to, until it is closed.
+    A training's stream never ends. A validation's is one pass, and can be iterated again; workers
+    with `persistent_workers` are kept from one iteration to the next until the stream is closed.
     """
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """The global batches of one pass; None if the data has no length."""
+        """The number of global batches in one pass; None if the data has no length."""
 
     @property
     def smallest_share(self) -> int | None:
         """The fewest records that a rank trains on in the short last batch of a pass.
 
-        None if no batch is short, if each rank has as many of it as the smallest share of a full
-        one, or if that is not known.
+        None if there is no such batch, if no rank gets fewer records of it than the smallest share
+        of a full batch, or if the loader is of another kind.
         """
 
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         """Yield each batch, not moved to any device, and the rank's share of its global batch."""
 
     def close(self) -> None:
-        """End the loader's workers. May be called again."""
+        """End the loader's workers. Idempotent."""
 
 
-class RecipeStream:
-    """The batches of a DataLoader, from global batch `skip` on.
+class DataLoaderStream:
+    """The batches of a det_jupyter DataLoader, from global batch `skip` on.
 
-    To `repeat` is for training: forever, with stand-ins where a rank gets no records. Else it is
-    one pass, in which such a rank has no batch.
+    With `repeat`, for training, pass follows pass, and a rank without records of a batch gets a
+    stand-in. Without, it is one pass, in which such a rank gets no batch.
     """
 
     def __init__(
-        self, recipe: DataLoader, division: Division, *, seed: int, skip: int, repeat: bool
+        self, data_loader: DataLoader, division: Division, *, seed: int, skip: int, repeat: bool
     ) -> None:
-        self._recipe = recipe
+        self._data_loader = data_loader
         self._division = division
-        self._seed = recipe.effective_seed(seed)
+        self._seed = data_loader.effective_seed(seed)
         self._skip = skip
         self._repeat = repeat
         self._loader: TorchDataLoader[Any] | None = None  # whose workers serve pass after pass
@@ -75,79 +89,81 @@ class RecipeStream:
 
     @property
     def batches_per_epoch(self) -> int | None:
-        return self._recipe.order.batches_per_pass(self._division)
+        return self._data_loader.order.batches_per_pass(self._division)
 
     @property
     def smallest_share(self) -> int | None:
-        order, division = self._recipe.order, self._division
+        order, division = self._data_loader.order, self._division
         if order.drop_last or order.batch_sampler is not None:
             return None
         short = (order.length() or 0) % division.total
-        # Who has none of it gets a stand-in, which is no smaller.
+        # A rank without records of it gets a stand-in, which is no smaller than a share.
         smallest = min(filter(None, divide(short, division.batch_sizes)), default=division.total)
         return smallest if smallest < min(division.batch_sizes) else None
 
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
-        recipe = self._recipe
-        if recipe.is_iterable:
-            return self._with_place(self._read())
-        if recipe.num_workers:
-            return self._with_place(self._load_in_workers())
+        data_loader = self._data_loader
+        if data_loader.is_iterable:
+            return self._with_batch_noted(self._read())
+        if data_loader.num_workers:
+            return self._with_batch_noted(self._load_in_workers())
         return self._load_here()
 
     def close(self) -> None:
-        """End the loader's workers, those too that were kept for the next validation."""
+        """End the loader's workers, also those kept for the next validation."""
         self._loader = None
         while self._running:
             shut_down(self._running.pop())
 
     def _load_here(self) -> Iterator[tuple[Any, Share]]:
-        recipe, per_pass = self._recipe, self.batches_per_epoch or 1
-        fetch = recipe.fetch(self._seed)
-        is_cut = recipe.order.batch_sampler is None  # else batches are of any size
-        at_once = fetch.batches_at_once(recipe.batch_size) if is_cut else 1
+        data_loader, per_pass = self._data_loader, self.batches_per_epoch or 1
+        fetch = data_loader.fetch(self._seed)
+        is_cut = data_loader.order.batch_sampler is None  # else batches are of any size
+        at_once = fetch.batches_at_once(data_loader.batch_size) if is_cut else 1
         parts, step = self._parts(), self._skip
         try:
-            # Not into the next pass: what the trial writes to the data in this one counts there.
+            # Never across the end of a pass: the trial may change the data before the next one.
             while group := list(islice(parts, min(at_once, per_pass - step % per_pass))):
                 loaded = []
                 for indices, share, step, begin in group:
                     batch = fetch.load(indices, step, begin)
-                    loaded.append((pin(batch) if recipe.pin_memory else batch, share))
+                    loaded.append((pin(batch) if data_loader.pin_memory else batch, share))
                 step += 1
                 yield from loaded
         except Exception as error:
-            self._add_place(error, step)
+            self._add_note(error, step)
             raise
 
     def _load_in_workers(self) -> Iterator[tuple[Any, Share]]:
         def make() -> TorchDataLoader[Any]:
-            recipe = self._recipe
-            queued = _Queued(self)
-            return recipe.torch_loader(recipe.fetch(self._seed), self._seed, batch_sampler=queued)
+            data_loader = self._data_loader
+            queued = _QueueingSampler(self)
+            return data_loader.torch_loader(
+                data_loader.fetch(self._seed), self._seed, batch_sampler=queued
+            )
 
-        loader = self._kept(make)
+        loader = self._reused(make)
         queued = loader.batch_sampler
-        assert isinstance(queued, _Queued)
+        assert isinstance(queued, _QueueingSampler)
         for batch in self._run(loader):
             yield batch, queued.shares.popleft()
 
     def _read(self) -> Iterator[tuple[Any, Share]]:
-        recipe = self._recipe
-        reader = recipe.reader(
+        data_loader = self._data_loader
+        reader = data_loader.reader(
             self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
         )
-        if recipe.num_workers == 0:
+        if data_loader.num_workers == 0:
             for batch, share in reader:
-                yield (pin(batch) if recipe.pin_memory else batch), share
+                yield (pin(batch) if data_loader.pin_memory else batch), share
             return
         yield from self._run(
-            self._kept(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
+            self._reused(lambda: data_loader.torch_loader(reader, self._seed, batch_size=None))
         )
 
-    def _kept(self, make: Callable[[], TorchDataLoader[Any]]) -> TorchDataLoader[Any]:
-        """Return the loader whose workers wait for the next pass, or else a new one."""
-        if not self._recipe.persistent_workers:
+    def _reused(self, make: Callable[[], TorchDataLoader[Any]]) -> TorchDataLoader[Any]:
+        """Return a loader: with `persistent_workers` always the same, else a new one."""
+        if not self._data_loader.persistent_workers:
             return make()
         if self._loader is None:
             self._loader = make()
@@ -155,7 +171,7 @@ class RecipeStream:
 
     def _run(self, loader: TorchDataLoader[Any]) -> Iterator[Any]:
         iterator: Any = iter(loader)
-        if iterator not in self._running:  # one that persists is the same again
+        if iterator not in self._running:  # persistent workers: the same iterator again
             self._running.append(iterator)
         try:
             yield from iterator
@@ -165,36 +181,40 @@ class RecipeStream:
                 shut_down(iterator)
 
     def _parts(self) -> Iterator[RankPart]:
-        parts = self._recipe.order.parts(
+        parts = self._data_loader.order.parts(
             self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
         )
         if self._repeat:
             return parts
         return (part for part in parts if part.share.records)
 
-    def _with_place(self, batches: Iterator[tuple[Any, Share]]) -> Iterator[tuple[Any, Share]]:
-        """Yield the batches; an error gets a note with the number of its batch."""
+    def _with_batch_noted(
+        self, batches: Iterator[tuple[Any, Share]]
+    ) -> Iterator[tuple[Any, Share]]:
+        """Yield the batches; add a note with the number of the batch to an error."""
         step = self._skip
         try:
             for step, loaded in enumerate(batches, self._skip + 1):  # noqa: B007  # for the error
                 yield loaded
         except Exception as error:
-            self._add_place(error, step)
+            self._add_note(error, step)
             raise
 
-    def _add_place(self, error: Exception, step: int) -> None:
-        recipe, rank = self._recipe, self._division.rank
-        where = f" in {count(recipe.num_workers, 'worker')}" if recipe.num_workers else ""
+    def _add_note(self, error: Exception, step: int) -> None:
+        data_loader, rank = self._data_loader, self._division.rank
+        where = (
+            f" in {count(data_loader.num_workers, 'worker')}" if data_loader.num_workers else ""
+        )
         error.add_note(
             f"This was while rank {rank} loaded batch {step} of "
-            f"{type(recipe.dataset).__name__}{where}."
+            f"{type(data_loader.dataset).__name__}{where}."
         )
 
 
-class _Queued(Sampler[list[int]]):
-    """Gives torch the rows of each batch, and queues their shares."""
+class _QueueingSampler(Sampler[list[int]]):
+    """A sampler that yields the rows of each batch, and queues their shares."""
 
-    def __init__(self, stream: RecipeStream) -> None:
+    def __init__(self, stream: DataLoaderStream) -> None:
         self._stream = stream
         self.shares: deque[Share] = deque()
 
@@ -205,8 +225,8 @@ class _Queued(Sampler[list[int]]):
             yield Rows.of(indices, step, begin)
 
 
-class PlainStream:
-    """The batches of a loader that is not ours, from batch `skip` on; see BatchStream."""
+class PlainLoaderStream:
+    """The batches of a loader of another kind, from batch `skip` on; see BatchStream."""
 
     smallest_share = None  # not known
 
@@ -236,17 +256,19 @@ class PlainStream:
             yield batch, Share(records, records * self._size)
 
     def close(self) -> None:
-        """End the workers, those too that persist over passes."""
+        """End the loader's workers, also persistent ones. Idempotent."""
         iterator, self._running = self._running, None
         if iterator is None:
             return
         shut_down(iterator)
         if getattr(self._loader, "persistent_workers", False):
-            self._loader._iterator = None  # type: ignore[attr-defined]  # or torch would wake them
+            self._loader._iterator = None  # type: ignore[attr-defined]  # torch would reuse the ended workers
 
     def _batches(self) -> Iterator[Any]:
         per_pass = self.batches_per_epoch
-        pass_idx = self._skip // per_pass if per_pass and _begins_anew(self._loader) else 0
+        pass_idx = (
+            self._skip // per_pass if per_pass and _has_stateless_passes(self._loader) else 0
+        )
         step = pass_idx * (per_pass or 0)
         while True:
             first = step
@@ -266,18 +288,18 @@ class PlainStream:
             for shuffled in self._with_epochs():
                 call_set_epoch(shuffled, pass_idx)
             self._running = iterator = iter(self._loader)
-            # With no workers, torch's samplers draw when the first batch is asked for.
+            # Without workers, torch's samplers draw when the first batch is requested.
             batches = list(islice(iterator, 1))
         yield from batches
         while batches:
             step += 1
-            # What is loaded again must not disturb the generators that were restored.
+            # Batches that are loaded again must not draw from the restored generators.
             with stream.in_use() if step < self._skip else nullcontext():
                 batches = list(islice(iterator, 1))
             yield from batches
 
     def _with_epochs(self) -> list[Any]:
-        """Return what may have `set_epoch`; a batch sampler's own sampler is called with it."""
+        """Return objects that may have `set_epoch`; a batch sampler stands for its own sampler."""
         loader = self._loader
         names = "sampler", "batch_sampler", "dataset"
         sampler, batch_sampler, dataset = (getattr(loader, name, None) for name in names)
@@ -295,11 +317,11 @@ class PlainStream:
         )
 
 
-def _begins_anew(loader: object) -> bool:
-    """Return whether no pass depends on those before it: what is known to keep nothing.
+def _has_stateless_passes(loader: object) -> bool:
+    """Return whether no pass depends on those before it: a torch DataLoader without state.
 
-    Persistent workers keep their generators from pass to pass; a generator of the loader does too,
-    since it seeds each pass's workers.
+    Persistent workers keep their generators from pass to pass; a generator of the loader keeps its
+    state, from which each pass's workers are seeded.
     """
     return (
         type(loader) is TorchDataLoader

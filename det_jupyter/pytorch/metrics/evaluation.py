@@ -75,7 +75,7 @@ def validate(
     Args:
         trial: Evaluates a batch, or all of the data.
         context: Its models and reducers, and this rank's place.
-        loader: A recipe, or whatever else `open_validation` takes.
+        loader: A DataLoader, or another iterable of batches.
         stream: What `open_stream` made of it; its workers stay for the next validation.
         callbacks: Whose hooks are run.
         limit: Batches of this rank at most, for a trial that is only tried out.

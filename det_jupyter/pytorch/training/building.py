@@ -68,10 +68,10 @@ def check_wrapped(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
 
 
 def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str) -> Any:
-    """Return the data loader that the trial's method makes: a recipe, or whatever is allowed.
+    """Return the data loader that the trial's method `method` returns.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It is no DataLoader, and the trial does not allow other loaders.
     """
     loader = getattr(trial, method)()
     if isinstance(loader, DataLoader) or (

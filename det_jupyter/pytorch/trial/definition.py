@@ -48,11 +48,11 @@ class PyTorchTrial:
         raise NotImplementedError
 
     def build_training_data_loader(self) -> DataLoader:
-        """Return the recipe of the training data, with batches of `get_per_slot_batch_size()`."""
+        """Return the loader of the training data, with batches of `get_per_slot_batch_size()`."""
         raise NotImplementedError
 
     def build_validation_data_loader(self) -> DataLoader:
-        """Return the recipe of the validation data."""
+        """Return the loader of the validation data."""
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, open_training
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.streams import RecipeStream
+from det_jupyter.pytorch.data.streams import DataLoaderStream
 from tests.unit.pytorch.data_support import Counting, FeignedRank, SizedCounting, numbers, training
 
 
@@ -75,7 +75,7 @@ def test_the_smallest_share_of_a_short_last_batch(
     for data in (numbers(records), SizedCounting(records)):
         for rank, size in enumerate(sizes):
             recipe = DataLoader(data, size, **options)
-            stream = RecipeStream(recipe, Division(sizes, rank), seed=5, skip=0, repeat=True)
+            stream = DataLoaderStream(recipe, Division(sizes, rank), seed=5, skip=0, repeat=True)
             assert stream.smallest_share == smallest
 
 

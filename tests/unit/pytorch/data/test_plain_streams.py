@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, DistributedSampler, Sampler
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share, open_training
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.streams import RecipeStream
+from det_jupyter.pytorch.data.streams import DataLoaderStream
 from det_jupyter.pytorch.rng import seed_everything
 from tests.unit.pytorch.data_support import (
     FeignedRank,
@@ -216,5 +216,5 @@ def test_a_stream_object_can_be_closed_twice() -> None:
         stream.close()
         stream.close()
     division = Division([1], 0)
-    unused = RecipeStream(DataLoader(numbers(4)), division, seed=1, skip=0, repeat=True)
+    unused = DataLoaderStream(DataLoader(numbers(4)), division, seed=1, skip=0, repeat=True)
     unused.close()

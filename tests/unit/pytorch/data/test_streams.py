@@ -36,7 +36,7 @@ from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Columns, Fetch, collate_records, draws_nothing
 from det_jupyter.pytorch.data.loader import init_worker
 from det_jupyter.pytorch.data.order import Order
-from det_jupyter.pytorch.data.streams import RecipeStream
+from det_jupyter.pytorch.data.streams import DataLoaderStream
 from det_jupyter.pytorch.rng import seed_everything
 from tests.unit.pytorch.data_support import (
     Counting,
@@ -58,10 +58,10 @@ skips = st.integers(0, 25)
 
 def streams(
     dataset: Any, sizes: list[int], *, skip: int = 0, **options: Any
-) -> list[RecipeStream]:
+) -> list[DataLoaderStream]:
     """Return the streams of ranks with these batch sizes."""
     return [
-        RecipeStream(
+        DataLoaderStream(
             DataLoader(dataset, size, **options),
             Division(sizes, rank),
             seed=5,
@@ -72,7 +72,7 @@ def streams(
     ]
 
 
-def joined(ranks: list[RecipeStream], steps: int) -> list[list[int]]:
+def joined(ranks: list[DataLoaderStream], steps: int) -> list[list[int]]:
     """Return the records of each global batch; every rank's share has to tell the same total."""
     found = [taken(stream, steps) for stream in ranks]
     batches = []
@@ -138,7 +138,7 @@ def test_ranks_validate_every_record_once_with_no_stand_ins(
     seen: list[int] = []
     for rank, size in enumerate(sizes):
         recipe = DataLoader(numbers(records), size, shuffle=shuffle)
-        stream = RecipeStream(recipe, Division(sizes, rank), seed=5, skip=0, repeat=False)
+        stream = DataLoaderStream(recipe, Division(sizes, rank), seed=5, skip=0, repeat=False)
         found = taken(stream, 1000)
         assert all(len(part) == share.records > 0 for part, share in found)
         assert taken(stream, 1000) == found  # the next validation
