@@ -372,7 +372,7 @@ def save_or_restore(distributed: DistributedContext, root: Path, source: str) ->
         found["next"] = torch.rand(1).item()
     weight = next(model.parameters())
     found["grad"] = None if weight.grad is None else weight.grad.tolist()
-    found["reducer"] = [bytes.hex(slot) for slot in context.reducers.per_slot("training")]
+    found["reducer"] = [bytes.hex(slot) for slot in context.reducers.reduce_slots("training")]
     return found
 
 

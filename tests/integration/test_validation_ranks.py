@@ -123,7 +123,7 @@ def diverge(rank: DistributedContext) -> str:
     metrics.add({"loss": float("nan") if rank.rank == 1 else 1.0}, 4, 1)
     metrics.flush(first_step=5)
     with pytest.raises(TrialMistake) as caught:
-        metrics.look()
+        metrics.check_losses()
     return str(caught.value).split(";")[0]
 
 

@@ -25,7 +25,7 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
     MetricReducer,
     keeps_state,
-    merged,
+    merged_values,
 )
 
 _Slot = dict[str, Any]  # of one slot: took_part, and the states of its reducers by position
@@ -84,7 +84,7 @@ class Tallies:
         """Give the values for functions, in the order of the data, to the first slot."""
         for index, (reducer, _) in enumerate(self._wrapped):
             if slots and isinstance(reducer, FunctionReducer):
-                values = merged([slot["states"][index] for slot in slots])
+                values = merged_values([slot["states"][index] for slot in slots])
                 for slot in slots:
                     slot["states"][index] = {"earlier": [], "values": []}
                 slots[0]["states"][index] = {"earlier": values, "values": []}
@@ -96,14 +96,14 @@ class Tallies:
         return settle(self._distributed, self._send, self._combine, on_chief=True)
 
     def _send(self) -> list[list[bytes]]:
-        own = [self._reducers.per_slot("validation")] if self.took_part else []
+        own = [self._reducers.reduce_slots("validation")] if self.took_part else []
         gone = [orphan for orphan in self._orphans if orphan["took_part"]]
-        return own + [self._stand_in(orphan).per_slot("validation") for orphan in gone]
+        return own + [self._stand_in(orphan).reduce_slots("validation") for orphan in gone]
 
     def _combine(self, by_rank: Sequence[list[list[bytes]]]) -> dict[str, Any]:
         chief, *others = by_rank
         slots = chief[:1] + [slot for rank in others for slot in rank] + chief[1:]
-        return self._reducers.across(slots, "validation")
+        return self._reducers.reduce_across(slots, "validation")
 
     def _stand_in(self, orphan: _Slot) -> Reducers:
         """Return reducers like ours that have counted what the orphan has."""

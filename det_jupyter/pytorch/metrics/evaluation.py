@@ -5,12 +5,12 @@
         on_validation_epoch_start                    unless evaluate_full_dataset
         per batch: evaluate_batch, on_validation_batch_end
         on_validation_epoch_end(outputs of this rank)
-        the ranks' parts become metrics              one collective; two with reducers of the trial
+        the ranks' parts are combined                one collective; two with custom reducers
     on_validation_end(metrics)
     training mode, also after an error; reducers reset
 
-Ranks may have different numbers of batches, also none. So nothing is collective between the first
-batch and the last, and nothing waits for the device.
+Ranks may have different numbers of batches, also none. So there is no collective between the first
+batch and the last, and no wait for the device.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides, own_lengths
 
-# Each value on a GPU holds half a kilobyte there, however small it is.
-_BATCHES_HELD = 1024
+# Each value on a GPU occupies half a kilobyte there; so only this many batches stay there.
+_MAX_BATCHES_ON_DEVICE = 1024
 _NO_DATA = "build_validation_data_loader: the validation data has no batches"
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """What one rank sends: its part of each metric, and the values of the trial's reducers."""
+class _RankResult:
+    """One rank's part of each metric, and the results of its custom reducers."""
 
     parts: dict[str, MetricPart]
     slot: list[bytes]
@@ -73,17 +73,17 @@ def validate(
     """Return the validation metrics, over all ranks' data. Collective.
 
     Args:
-        trial: Evaluates a batch, or all of the data.
-        context: Its models and reducers, and this rank's place.
+        trial: Has `evaluate_batch` or `evaluate_full_dataset`.
+        context: Has the models and reducers, and the ranks.
         loader: A DataLoader, or another iterable of batches.
-        stream: What `open_stream` made of it; its workers stay for the next validation.
-        callbacks: Whose hooks are run.
-        limit: Batches of this rank at most, for a trial that is only tried out.
+        stream: Returned by `open_stream` for this loader.
+        callbacks: The trial's.
+        limit: Maximal number of batches of this rank, for a trial that is only tried out.
         after_batch: Called after each batch.
 
     Raises:
-        ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
-            metrics are none (a TrialMistake).
+        ConfigError: There is no validation data, the reducers do not fit the metrics, or the trial
+            returned something else than metrics (a TrialMistake).
         PeerFailed: One of these, or an error of `evaluate_full_dataset`, on another rank.
     """
     reducers = context.reducers
@@ -96,17 +96,16 @@ def validate(
         else:
             batches = islice(stream, limit)
             metrics = _evaluate_shares(trial, context, batches, callbacks, after_batch)
-        reducers.reset("validation")  # those that serve the training too start anew
+        reducers.reset("validation")  # those that training uses too begin anew
         callbacks.on_validation_end(metrics)
     return metrics
 
 
 def check_validation(trial: PyTorchTrial, loader: Any) -> None:
-    """Check, before the first batch is trained, what the first validation needs.
+    """Check, before the first batch is trained, what would make the first validation fail.
 
     Raises:
-        ConfigError: The validation data has length 0; or what `evaluation_reducer` returns is no
-            reducer.
+        ConfigError: The validation data has length 0, or `evaluation_reducer` returns no Reducer.
     """
     if overrides(type(trial), "evaluate_full_dataset"):
         return
@@ -156,8 +155,8 @@ def _evaluate_whole(
         if isinstance(loader, DataLoader):
             data = loader.get_data_loader(seed=context.get_trial_seed())
         metrics = as_json_metrics("evaluate_full_dataset", trial.evaluate_full_dataset(data))
-        slot = reducers.per_slot("validation")
-        return {**metrics, **reducers.across([slot], "validation", taken=metrics)}
+        slot = reducers.reduce_slots("validation")
+        return {**metrics, **reducers.reduce_across([slot], "validation", taken=metrics)}
 
     return run_on_chief(context.distributed, evaluate)
 
@@ -174,15 +173,15 @@ def _evaluate_shares(
     seen, outputs = _evaluate_batches(trial, context, batches, callbacks, after_batch)
     callbacks.on_validation_epoch_end(outputs)
 
-    def combine(shares: Sequence[_Share | None]) -> dict[str, Any]:
-        by_rank = {rank: share for rank, share in enumerate(shares) if share is not None}
-        metrics = _combine(chosen, {rank: share.parts for rank, share in by_rank.items()})
-        slots = [share.slot for share in by_rank.values()]
-        return {**metrics, **reducers.across(slots, "validation", taken=metrics)}
+    def combine(results: Sequence[_RankResult | None]) -> dict[str, Any]:
+        by_rank = {rank: result for rank, result in enumerate(results) if result is not None}
+        metrics = _combine(chosen, {rank: result.parts for rank, result in by_rank.items()})
+        slots = [result.slot for result in by_rank.values()]
+        return {**metrics, **reducers.reduce_across(slots, "validation", taken=metrics)}
 
     return settle(
         context.distributed,
-        lambda: _share(chosen, seen, reducers),
+        lambda: _rank_result(chosen, seen, reducers),
         combine,
         on_chief=reducers.any("validation"),
     )
@@ -195,7 +194,7 @@ def _evaluate_batches(
     callbacks: Callbacks,
     after_batch: Callable[[], object],
 ) -> tuple[Window, list[dict[str, Any]]]:
-    """Return the values of this rank's batches, and their outputs if a callback needs them."""
+    """Evaluate this rank's batches; return their values, and outputs if a callback needs them."""
     rank = context.distributed.rank
     series, windows = MetricSeries("evaluate_batch", rank), list[Window]()
     outputs: list[dict[str, Any]] = []
@@ -210,14 +209,14 @@ def _evaluate_batches(
         callbacks.on_validation_batch_end(metrics, batch_idx)
         if keeps_outputs:
             outputs.append(metrics)
-        if len(series) == _BATCHES_HELD:
+        if len(series) == _MAX_BATCHES_ON_DEVICE:
             windows.append(series.take())
         after_batch()
     return Window.joined([*windows, series.take()]), outputs
 
 
 def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
-    """Return the trial's `evaluate_batch`, which in Determined's older form takes no index."""
+    """Return the trial's `evaluate_batch`; Determined's older form takes no index."""
     evaluate: Callable[..., Any] = trial.evaluate_batch
     try:
         inspect.signature(evaluate).bind(None, 0)
@@ -226,8 +225,8 @@ def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     return evaluate
 
 
-def _share(chosen: Any, seen: Window, reducers: Reducers) -> _Share | None:
-    """Return what this rank sends: None if it had no batches."""
+def _rank_result(chosen: Any, seen: Window, reducers: Reducers) -> _RankResult | None:
+    """Return this rank's result; None if it had no batches."""
     records = seen.records_B.tolist()
     if not records:
         return None
@@ -236,11 +235,11 @@ def _share(chosen: Any, seen: Window, reducers: Reducers) -> _Share | None:
         name: reduce_batches(by_name[name], values, records)
         for name, values in zip(seen.names, seen.values_NB.tolist(), strict=True)
     }
-    return _Share(parts, reducers.per_slot("validation"))
+    return _RankResult(parts, reducers.reduce_slots("validation"))
 
 
 def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, MetricPart]]) -> dict[str, Any]:
-    """Return the metrics of all ranks; the same, or the same error, on each rank."""
+    """Return the metrics over all ranks. Gives the same result or error on each rank."""
     if not parts_by_rank:
         raise ConfigError([_NO_DATA])
     check_same_names(

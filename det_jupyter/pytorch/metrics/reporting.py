@@ -13,22 +13,22 @@ from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 
-_BATCHES_NOTED = 5
+_MAX_BATCHES_IN_NOTE = 5
 
 
 class Reporter:
     """Journals training metrics. All ranks must call every method after the same batches.
 
-    `add(metrics, batch_idx, records)` takes the metrics of one batch: this rank's, of so many
-    records, 0 if it trained on a stand-in.
+    `add(metrics, batch_idx, records)` adds this rank's metrics of one batch; `records` is the
+    number of its records, 0 for a stand-in.
 
     Args:
         core: This rank's journal and collectives.
-        average: Over all ranks; else the metrics are the chief's.
+        average: Average over all ranks; False: report the chief's metrics.
         first: Batches that earlier runs have trained.
-        reducers: The trial's own; what they make of a window joins its averages.
-        watch: Looks at the losses of each flush.
-        timings: Records how long the parts of a report take.
+        reducers: The custom reducers, whose metrics are reported with the averages.
+        watch: Checks the losses at each flush.
+        timings: Time the parts of a report.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Reporter:
     def flush(self, steps: int) -> None:
         """Journal the metrics of each batch up to `steps`, since the last flush.
 
-        Waits for the device. Progress is left to the next report: the master reckons it from the
-        batches meanwhile.
+        Waits for the device. Progress is not journaled before the next report: the master derives
+        it from the batches meanwhile.
         """
         values = self._metrics.flush(first_step=self._flushed_at + 1)
         self._reducers.took_part |= self._metrics.has_records
@@ -63,13 +63,17 @@ class Reporter:
             self._core.sink.write(record)
             self._core.train.note_steps(steps)
         self._flushed_at = steps
-        self._metrics.look()
+        self._metrics.check_losses()
 
     def report(self, steps: int, end: int, callbacks: Callbacks) -> dict[str, Any]:
         """Journal the averages over the batches since the last report, and return them.
 
         They are the same on all ranks if metrics are averaged, and empty if no batch was trained.
-        `steps` of the `end` batches of the whole training are done.
+
+        Args:
+            steps: Batches trained.
+            end: Batches of the whole training.
+            callbacks: Get the averages, and the metrics of each batch.
         """
         self.flush(steps)
         if self._core.distributed.is_chief:
@@ -95,8 +99,8 @@ class Reporter:
     def report_last(self, end: int, error: BaseException) -> None:
         """Report the batches since the last flush, when the training ends with an error.
 
-        Not collective: other ranks may have ended. So metrics that are averaged over the ranks are
-        not journaled; instead the error gets a note with this rank's values.
+        Not collective: other ranks may have ended. So metrics that would be averaged over the
+        ranks are not journaled; the error gets a note with this rank's values instead.
         """
         window, first = self._metrics.take_own(), self._flushed_at + 1
         num_batches = window.values_NB.shape[1]
@@ -104,7 +108,7 @@ class Reporter:
             return
         self._flushed_at += num_batches
         if self._metrics.is_averaged:
-            error.add_note(_own_values(window, first, self._core.distributed.rank))
+            error.add_note(_describe_last(window, first, self._core.distributed.rank))
         elif self._core.distributed.is_chief:
             values = dict(zip(window.names, window.values_NB.tolist(), strict=True))
             self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
@@ -121,9 +125,9 @@ class Reporter:
         self._metrics.restore(state)
 
 
-def _own_values(window: Window, first: int, rank: int) -> str:
-    """Return a line with the last values of a window that begins at step `first`."""
-    rows = list(enumerate(window.values_NB.T.tolist(), start=first - 1))[-_BATCHES_NOTED:]
+def _describe_last(window: Window, first: int, rank: int) -> str:
+    """Return a line with this rank's last values of a window that begins at step `first`."""
+    rows = list(enumerate(window.values_NB.T.tolist(), start=first - 1))[-_MAX_BATCHES_IN_NOTE:]
     rows_text = [
         f"batch {index}: "
         + ", ".join(f"{name} {value:.6g}" for name, value in zip(window.names, row, strict=True))

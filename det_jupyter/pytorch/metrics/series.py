@@ -1,7 +1,7 @@
-"""Metrics of batches, on one rank: checked, and kept where they were computed.
+"""Metrics of batches on one rank: checked, and kept on the device where they were computed.
 
-Reading a value off a GPU makes the CPU wait for everything queued before it. So values stay on
-their device until they are taken, all at once.
+Reading a value from a GPU makes the CPU wait for everything queued before it. So values stay on
+their device until a flush, where all are read at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Window:
 
     @classmethod
     def joined(cls, windows: Sequence[Window]) -> Window:
-        """Return one window of all batches of those that have the names of the last one."""
+        """Return one window of the batches of all windows that have the last one's names."""
         if not windows:
             return cls([], torch.empty(0, 0, dtype=torch.float64), _column([]))
         names = windows[-1].names
@@ -48,7 +48,9 @@ class Window:
 class MetricSeries:
     """Values of the same metrics, batch after batch, on one rank.
 
-    Messages name the rank, and as the source the method of the trial that returns them.
+    Args:
+        source: Name of the trial's method that returns them, for messages.
+        rank: This rank, for messages.
     """
 
     def __init__(self, source: str, rank: int = 0) -> None:
@@ -57,7 +59,7 @@ class MetricSeries:
         self._rank = rank
         self._values: dict[str, list[float | Tensor]] = {}
         self._records: list[float] = []
-        self._last: dict[str, float | Tensor] = {}  # of the batch before the next one
+        self._last: dict[str, float | Tensor] = {}  # of the last batch before the last `take`
         self._is_named = False
         self._has_tensors = False  # some values are still on their device
 
@@ -65,40 +67,40 @@ class MetricSeries:
         return len(self._records)
 
     def add(self, metrics: dict[str, Any], batch_idx: int, records: float) -> None:
-        """Take the metrics of one batch of so many records. Never waits for a device.
+        """Add the metrics of one batch with `records` records. Never waits for a device.
 
-        A value that is not a scalar counts as its mean.
+        Of a tensor or array with several elements, the mean is added.
 
         Raises:
-            TrialMistake: Something is no number, or the names are not those of the batches before.
+            TrialMistake: A value is no number, or the names differ from those of earlier batches.
         """
         if metrics.keys() != self._values.keys() or not self._is_named:
             self._set_names(metrics, batch_idx)
         for name, values in self._values.items():
             value = metrics[name]
-            kind = type(value)  # asking for the exact types first saves half of the time
+            kind = type(value)  # checking exact types first halves the cost
             if kind is Tensor and value.is_cpu and value.numel() == 1:
                 values.append(value.item())
             elif kind is float or kind is int:
                 values.append(value)
             else:
-                values.append(self._held(name, value, batch_idx))
+                values.append(self._checked(name, value, batch_idx))
         self._records.append(records)
 
     def has_records(self) -> bool:
-        """Return whether a batch since the last `take` had any."""
+        """Return whether a batch since the last `take` had any records."""
         return any(self._records)
 
     def latest(self) -> dict[str, float | Tensor]:
-        """Return the values of the last batch, where they were computed."""
+        """Return the values of the last batch; tensors are on their device."""
         return {name: values[-1] for name, values in self._values.items() if values} or self._last
 
     def take(self) -> Window:
-        """Return all batches since the last call, and start anew. Waits for the device.
+        """Return the batches since the last call, and remove them. Waits for the device.
 
         Raises:
-            TrialMistake: A metric is a complex number, or a whole one that is beyond the largest
-                float: to ask before costs too much.
+            TrialMistake: A value is a complex number, or an integer beyond the largest float;
+                `add` does not check this, as it would cost too much.
         """
         self._last = self.latest()
         taken, self._values = self._values, {name: [] for name in self._values}
@@ -125,12 +127,12 @@ class MetricSeries:
         self.names, self._is_named = sorted(metrics), True
         self._values = {name: [] for name in self.names}
 
-    def _held(self, name: str, value: Any, batch_idx: int) -> float | Tensor:
+    def _checked(self, name: str, value: Any, batch_idx: int) -> float | Tensor:
         if isinstance(value, Tensor) and not value.is_complex():
             value = value.detach()
             if value.numel() != 1:
                 value = value.double().mean()
-            # A copy, because the trial may continue adding to this very tensor.
+            # A copy, because the trial may change this tensor later.
             if value.is_cpu:
                 return float(value.item())
             self._has_tensors = True
@@ -148,24 +150,21 @@ class MetricSeries:
 
     def _row(self, name: str, values: list[float | Tensor]) -> Numbers:
         """Return the values on the CPU. Waits for the device."""
+        tensors: list[Tensor] = []
+        if self._has_tensors:
+            tensors = [value for value in values if isinstance(value, Tensor)]
         try:
-            return self._read(values)
+            if not tensors:
+                return numpy.array(values, dtype=numpy.float64)
+            row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu().numpy()
+            if len(tensors) == len(values):
+                return row
+            read = iter(row.tolist())
+            numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
+            return numpy.array(numbers, dtype=numpy.float64)
         except (TypeError, OverflowError) as error:
             where = f"{self._source}: rank {self._rank}"
             raise TrialMistake(self._source, f"{where}: metric {name!r}: {error}") from error
-
-    def _read(self, values: list[float | Tensor]) -> Numbers:
-        if not self._has_tensors:
-            return numpy.array(values, dtype=numpy.float64)
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        if not tensors:
-            return numpy.array(values, dtype=numpy.float64)
-        row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu().numpy()
-        if len(tensors) == len(values):
-            return row
-        read = iter(row.tolist())
-        numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
-        return numpy.array(numbers, dtype=numpy.float64)
 
     def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
         where = f"{self._source}: rank {self._rank}, batch {batch_idx}"
@@ -173,16 +172,20 @@ class MetricSeries:
 
 
 def _column(numbers: list[Any]) -> Tensor:
-    """Return the numbers in float64. `torch.tensor` takes ten times as long."""
+    """Return the numbers as a float64 tensor. `torch.tensor` takes ten times as long."""
     return torch.from_numpy(numpy.array(numbers, dtype=numpy.float64))
 
 
 def as_metrics(
     source: str, returned: Any, batch_idx: int | None = None, rank: int = 0
 ) -> dict[str, Any]:
-    """Return what a trial's method `source` returned as a dict; a bare tensor is the loss.
+    """Return the return value of a trial's method as a dict; a bare tensor is the loss.
 
-    Without a batch index, the method was not given one batch alone.
+    Args:
+        source: Name of the method: only `train_batch` may return a tensor.
+        returned: The return value.
+        batch_idx: Index of the batch; None for methods that are not called for one batch.
+        rank: This rank.
 
     Raises:
         TrialMistake: It is something else.
@@ -202,10 +205,10 @@ def as_metrics(
 
 
 def as_json_metrics(source: str, returned: Any) -> dict[str, Any]:
-    """Return metrics of any type that JSON has; tensors and arrays become lists.
+    """Return metrics as values that JSON can hold; tensors and arrays become lists.
 
     Raises:
-        TrialMistake: It is no dict, or something in it has no place in JSON.
+        TrialMistake: `returned` is no dict, or has a value that JSON cannot hold.
     """
     metrics = as_metrics(source, returned)
     try:

@@ -1,11 +1,14 @@
 """Training metrics of all ranks, from one flush to the next and from one report to the next.
 
-    add      every batch      this rank's values, wherever they are; nothing waits
+    add      every batch      this rank's values, on their device; no wait
     flush    twice a second   one all-reduce: the values of each batch, averaged over the ranks
-    report   at a boundary    their averages over all batches since the report before
+    report   at a boundary    the averages over all batches since the last report
 
-Every average weighs a value by the records that it was computed from. A rank that trains on a
-stand-in (see data/) has 0 records, and whatever it computes, NaN too, counts for nothing.
+Every average weights a value by the number of records that it was computed from. A rank that
+trains on a stand-in (data/division.py) has 0 records, and its values, also NaN, are ignored.
+
+A LossWatch looks for the first loss that is not finite in the values of each flush, which have
+been read anyway.
 """
 
 from __future__ import annotations
@@ -31,14 +34,16 @@ class TrainingMetrics:
     All ranks must call every method after the same batches.
 
     Args:
-        average: Over all ranks; else every rank keeps its own.
-        watch: Is shown each rank's own values at every flush.
+        distributed: The ranks.
+        average: Average over all ranks; False: every rank has its own values.
+        watch: Checks each rank's own values at every flush.
+        timings: Time the parts of a flush.
 
     Attributes:
         is_averaged: Whether a batch's values are averages over several ranks.
         add, latest: See MetricSeries.
         take_own: Returns this rank's values of the batches since the last flush. Not collective.
-        has_records: Whether this rank, in this run, had any since the last report.
+        has_records: Whether this rank has trained on records since the last report, in this run.
     """
 
     def __init__(
@@ -52,13 +57,13 @@ class TrainingMetrics:
         self._distributed = distributed
         self.is_averaged = average and distributed.size > 1
         self._watch = watch
-        # A loss that ends the training has to end it on all ranks.
+        # If a loss ends the training, it has to end on all ranks.
         stops = watch is not None and watch.policy == "stop" and distributed.size > 1
         self._exchanges = self.is_averaged or stops
         self._series = MetricSeries("train_batch", distributed.rank)
         self._names_agreed = False
-        self._look: Callable[[], None] | None = None
-        # Since the last report. Restored ones have other names if the trial's code was changed.
+        self._check_losses: Callable[[], None] | None = None
+        # Since the last report. Restored windows have other names if the trial's code was changed.
         self._flushed: list[Window] = []
         self.add, self.latest = self._series.add, self._series.latest
         self.take_own = self._series.take
@@ -74,11 +79,11 @@ class TrainingMetrics:
         self.has_records = self.has_records or self._series.has_records()
         window = self._take()
         values_RNB, records_RB = self._by_rank(window)
-        # The sum of all is finite only if each of them is, and adding is quicker than looking.
+        # The sum is finite only if each value is, and it is faster than a check of each.
         if self._watch is not None and not isfinite(values_RNB.sum().item()):
             ranks = range(len(values_RNB)) if self._exchanges else [self._distributed.rank]
-            self._look = partial(
-                self._watch.look, window.names, values_RNB, records_RB, ranks, first_step
+            self._check_losses = partial(
+                self._watch.check, window.names, values_RNB, records_RB, ranks, first_step
             )
         if self.is_averaged:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
@@ -86,28 +91,32 @@ class TrainingMetrics:
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
-    def look(self) -> None:
-        """Check the losses of the last flush, after it was journaled: one may end the training."""
-        look, self._look = self._look, None
-        if look is not None:
-            look()
+    def check_losses(self) -> None:
+        """Check the losses of the last flush. Call it after the flush was journaled.
+
+        Raises:
+            TrialMistake: A loss is not finite, and the policy is to stop.
+        """
+        check, self._check_losses = self._check_losses, None
+        if check is not None:
+            check()
 
     def report(self) -> tuple[dict[str, float], torch.Tensor]:
-        """Return the averages over all batches flushed since the last report, and all values.
+        """Return the averages over the batches flushed since the last report, and their values.
 
-        The values are `[names, batches]`, the names those of the averages.
+        The values are `[names, batches]`, in the order of the averages' names.
         """
         window = Window.joined(self._flushed)
         self._flushed = []
         self.has_records = False
-        # All batches at once: how they were cut into flushes is a matter of the clock.
+        # Over all batches at once, since the times of flushes depend on the clock.
         rows = zip(window.names, window.values_NB.tolist(), strict=True)
         records = window.records_B.tolist()
         averages = {name: weighted_mean(row, records) for name, row in rows}
         return averages, window.values_NB
 
     def state(self) -> dict[str, Any]:
-        """Return what was flushed since the last report, for a checkpoint. After a flush."""
+        """Return the batches flushed since the last report, for a checkpoint. Flush before it."""
         window = Window.joined(self._flushed)
         return {"names": window.names, "values": window.values_NB, "records": window.records_B}
 
@@ -116,17 +125,17 @@ class TrainingMetrics:
         self._flushed = [Window(state["names"], state["values"], state["records"])]
 
     def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return every rank's values and records, or this rank's if they are not exchanged."""
+        """Return every rank's values and records, or only this rank's without an exchange."""
         if not self._exchanges:
             return window.values_NB.unsqueeze(0), window.records_B.unsqueeze(0)
-        if not self._names_agreed:  # once: else sums would be nonsense
+        if not self._names_agreed:  # checked once; with other names the sums would be wrong
             names = self._distributed.allgather(self._series.names)
             check_same_names("train_batch", dict(enumerate(names)))
             self._names_agreed = True
         own = torch.cat([window.values_NB, window.records_B[None]])
-        # Each rank fills its own place, so the sum is a gathering. Where three ranks or more add
-        # up, the order in which they do depends on the position in the tensor, so the last bits
-        # of an average would depend on when it was flushed.
+        # Each rank fills its own row, so the sum gathers the rows. Averaging in the all-reduce
+        # would make the last bits depend on the time of the flush: three ranks or more add in an
+        # order that depends on the position in the tensor.
         by_rank = own.new_zeros(self._distributed.size, *own.shape)
         by_rank[self._distributed.rank] = own
         self._distributed.reduce_(by_rank, "sum")
@@ -136,8 +145,8 @@ class TrainingMetrics:
 def _mean_of_ranks(values_RNB: torch.Tensor, records_RB: torch.Tensor) -> torch.Tensor:
     """Return the means over the ranks, `[names, batches]`, weighted by records.
 
-    One rank after the other: torch's own sum over a dimension adds in an order that depends on
-    the other ones.
+    Ranks are added one after the other: torch's sum over a dimension adds in an order that depends
+    on the other dimensions.
     """
     sums = torch.zeros_like(values_RNB[0])
     for values_NB, records_B in zip(values_RNB, records_RB, strict=True):
@@ -149,9 +158,9 @@ _ADVICE = "Try a lower learning rate, clip_grads, or bf16 instead of fp16."
 
 
 class LossWatch:
-    """Looks for the first loss that is NaN or infinite: `loss`, and every metric named `...loss`.
+    """Detects the first loss that is NaN or infinite: `loss`, or another metric named `...loss`.
 
-    It checks each rank's own values, because an average would hide the rank.
+    It checks each rank's own values, because an average would not show the rank.
 
     Args:
         policy: `on_nan_loss` of the configuration. warn: a notice, once in a run. stop: end the
@@ -168,7 +177,7 @@ class LossWatch:
         self._sink = sink
         self._has_warned = False
 
-    def look(
+    def check(
         self,
         names: Sequence[str],
         values_RNB: torch.Tensor,
@@ -176,13 +185,13 @@ class LossWatch:
         ranks: Sequence[int],
         first_step: int,
     ) -> None:
-        """Look at the values of a flush.
+        """Check the values of a flush.
 
         Args:
-            names: Of the metrics.
+            names: The metrics' names.
             values_RNB: Values of these ranks, `[ranks, names, batches]`, on the CPU.
-            records_RB: Records of each, `[ranks, batches]`; values of 0 records are ignored.
-            ranks: All ranks, in order, if each rank has the values of all; else this one.
+            records_RB: Their record counts, `[ranks, batches]`; values of 0 records are ignored.
+            ranks: All ranks in order, if each rank has the values of all; else only this rank.
             first_step: `steps_completed` of the first of these batches.
 
         Raises:

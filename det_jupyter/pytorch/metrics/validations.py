@@ -24,9 +24,12 @@ class Validations:
     """Validates a trial. Collective: all ranks must call every method, and get the same metrics.
 
     Args:
+        trial, context: The trial and its context.
+        core: This rank's journal and collectives.
         rules: Have the metric by which validations are compared, and its direction.
-        best: The best metric so far, of earlier runs and other trials.
-        timings: Are written in the midst of a validation that takes long.
+        callbacks: The trial's.
+        best: The best metric so far, in earlier runs and other trials.
+        timings: Journaled also within a validation that takes long.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Validations:
         self._stream: BatchStream | None = None
 
     def open(self, loader: Any) -> None:
-        """Take the validation data, whose workers stay from one validation to the next."""
+        """Check and store the loader of the validation data."""
         check_validation(self._trial, loader)
         self._loader = loader
 
@@ -60,14 +63,14 @@ class Validations:
             self._stream.close()
 
     def run(self, steps: int, trained: Mapping[str, float]) -> bool:
-        """Validate and report; return whether a checkpoint has to follow. Collective.
+        """Validate and report; return whether the policy requires a checkpoint. Collective.
 
         Args:
             steps: Batches trained.
-            trained: The same amount of training in each unit.
+            trained: The amount of training in each unit.
 
         Raises:
-            ConfigError: The searcher metric is missing, and the search needs it.
+            ConfigError: The searcher metric is missing, and the rules need it.
         """
         if self._stream is None:
             self._stream = open_stream(self._trial, self._context, self._loader)
@@ -88,9 +91,9 @@ class Validations:
         return policy == "all" or (policy == "best" and is_best)
 
     def _is_best(self, metrics: dict[str, Any]) -> bool:
-        """Return whether there was no better validation, and remember this one if so."""
+        """Return whether this validation is the best so far; if so, store its metric."""
         if self._rules.metric is None:
-            return True  # without a metric none is better than another
+            return True  # nothing to compare: the policy "best" saves after each validation
         metric = self._metric(metrics, self._rules.metric)
         sign = 1 if self._rules.smaller_is_better else -1
         if not math.isfinite(metric):
@@ -104,7 +107,7 @@ class Validations:
         """Return the searcher metric; NaN, the worst value, if it is not a finite number."""
         problems = describe_missing_metric(name, set(metrics))
         if problems and self._rules.needs_metric:
-            raise ConfigError(problems)  # it is the only criterion for a single trial
+            raise ConfigError(problems)
         metric = to_finite(metrics.get(name))
         if metric is None and self._core.distributed.is_chief:
             given = metrics.get(name)

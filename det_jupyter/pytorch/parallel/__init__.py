@@ -1,6 +1,6 @@
 """How several ranks train one model together."""
 
-from det_jupyter.pytorch.parallel.replicas import DistributedModel, explained
+from det_jupyter.pytorch.parallel.replicas import DistributedModel, explain_backward
 from det_jupyter.pytorch.parallel.sharding import explain_parts, is_sharded, whole
 from det_jupyter.pytorch.parallel.states import (
     gradients,
@@ -25,8 +25,8 @@ __all__ = [
     "BucketTuner",
     "DistributedModel",
     "ParallelOptions",
+    "explain_backward",
     "explain_parts",
-    "explained",
     "gradients",
     "is_sharded",
     "load_model_state",

@@ -1,16 +1,17 @@
 """Gradients exchanged in fewer bytes: as 16-bit numbers, or as products of small matrices.
 
-    fp16, bf16   each gradient is divided by the number of ranks, cast, summed as such by the
+    fp16, bf16   each gradient is divided by the number of ranks, cast, summed in 16 bits by the
                  all-reduce, and cast back
-    powersgd     each gradient that is a matrix M (or becomes one: its first dimension by all the
-                 others) is exchanged as P and Q, M ~ P Q^T, of RANK columns each; what this leaves
-                 out is kept on the rank that it comes from and added to its next gradient (error
-                 feedback), and Q is where the next batch begins (warm start); what would shrink to
-                 less than half is exchanged as it is
-                 Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, arXiv 1905.13727
+    powersgd     each gradient, reshaped to a matrix M (first dimension by all others), is
+                 exchanged as P and Q, M ~ P Q^T, of RANK columns each. Each rank adds the error of
+                 its approximation to its next gradient (error feedback), and the next batch starts
+                 with this Q (warm start). Gradients that would not shrink by MIN_RATE are
+                 exchanged as they are. Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, arXiv
+                 1905.13727
 
-The algorithms are torch's (`torch.distributed.algorithms.ddp_comm_hooks`). What is ours is that
-PowerSGD's memory can be saved, by the names of parameters, and fits buckets of another layout.
+The algorithms are torch's (`torch.distributed.algorithms.ddp_comm_hooks`). Added here is that
+PowerSGD's errors and factors can be saved by the names of parameters, and be loaded into buckets
+of another layout.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from det_jupyter.errors import ConfigError
 Compression = Literal["fp16", "bf16", "powersgd"]
 _Wait = Callable[[Future[torch.Tensor]], object]
 RANK = 2  # columns of P and Q; the paper's 1 to 4 lose no accuracy in its image classification
-FIRST_COMPRESSED = 10  # exchanges; those before are plain, as early gradients are the roughest
-MIN_RATE = 2  # times that a gradient has to shrink
+FIRST_COMPRESSED = 10  # exchanges before this one are plain: early gradients vary the most
+MIN_RATE = 2  # factor by which a gradient has to shrink
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A parameter's part of a bucket, in numbers from the bucket's start."""
+    """A parameter's part of a bucket; offset and length in elements."""
 
     name: str
     offset: int
@@ -47,7 +48,7 @@ class Piece:
 
     @property
     def factor_shape(self) -> tuple[int, int] | None:
-        """Rows and columns of its Q; None if it is exchanged as it is."""
+        """Rows and columns of Q; None if the gradient is exchanged as it is."""
         rows, columns = self.matrix_shape
         rank = min(rows, columns, RANK)
         shrinks = (rows + columns) * rank * MIN_RATE < rows * columns
@@ -55,7 +56,7 @@ class Piece:
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
-        """What PowerSGD sees it as."""
+        """Rows and columns of the gradient as a matrix."""
         return self.shape[0], self.length // max(self.shape[0], 1)
 
 
@@ -63,7 +64,7 @@ class LowRank:
     """PowerSGD of one model, on one rank.
 
     Raises:
-        ConfigError: A parameter has no dimensions: the algorithm needs one.
+        ConfigError: A parameter is a scalar; the algorithm needs a dimension.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -83,8 +84,8 @@ class LowRank:
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._layouts: dict[int, list[Piece]] = {}  # by index of the bucket
         self._wait: _Wait = _wait
-        self._errors: dict[str, torch.Tensor] = {}  # for buckets that have not come by yet
-        self._factors: dict[str, torch.Tensor] = {}
+        self._errors: dict[str, torch.Tensor] = {}  # of parameters whose bucket has no layout yet
+        self._factors: dict[str, torch.Tensor] = {}  # as above
         self.power_sgd = PowerSGDState(
             process_group=None,
             matrix_approximation_rank=RANK,
@@ -99,9 +100,9 @@ class LowRank:
             self._lay_out(bucket)
         future: Future[torch.Tensor] = powerSGD_hook(self.power_sgd, bucket)
         if bucket.buffer().device.type == "cpu":
-            # It exchanges three times, each time when the last is done. NCCL queues all three at
-            # once. gloo would do so in threads, whose order differs between the ranks: one would
-            # be exchanging another bucket than the other.
+            # The hook exchanges three times, each time when the last is done. NCCL queues all
+            # three at once. gloo would exchange in threads, whose order differs between ranks, so
+            # that two ranks would exchange different buckets with each other.
             self._wait(future)
         return future
 
@@ -110,7 +111,7 @@ class LowRank:
         self._wait = _wait if timed is None else timed(_wait)
 
     def state(self) -> dict[str, Any]:
-        """Return what the next batch depends on, on the CPU; errors are this rank's own."""
+        """Return the state for a checkpoint, on the CPU; errors are this rank's own."""
         errors, factors = self._by_name()
         kind, keys, position, has_gauss, gauss = self.power_sgd.rng.get_state(legacy=True)
         saved_keys = torch.from_numpy(numpy.array(keys, dtype=numpy.int64))
@@ -122,15 +123,15 @@ class LowRank:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned on this rank."""
+        """Load what `state` returned on this rank."""
         kind, keys, position, has_gauss, gauss = state["rng"]
         self.power_sgd.iter = state["iter"]
         self.power_sgd.rng.set_state((kind, keys.numpy(), position, has_gauss, gauss))
         self._drop_buckets()
         self._errors, self._factors = dict(state["errors"]), dict(state["factors"])
 
-    def forget_buckets(self) -> None:
-        """Keep the memory, but by parameter: buckets are laid out anew."""
+    def reset_layouts(self) -> None:
+        """Keep errors and factors by parameter, because buckets get another layout."""
         self._errors, self._factors = self._by_name()
         self._drop_buckets()
 
@@ -144,7 +145,7 @@ class LowRank:
         return state.error_dict, state.p_memory_dict, state.q_memory_dict
 
     def _lay_out(self, bucket: Any) -> None:
-        """Note what is where in a bucket, and give it the memory of its parameters."""
+        """Store a bucket's layout, and load its parameters' errors and factors into it."""
         buffer = bucket.buffer()
         start = buffer.storage_offset()
         gradients = zip(bucket.parameters(), bucket.gradients(), strict=True)
@@ -155,12 +156,12 @@ class LowRank:
         index = bucket.index()
         self._layouts[index] = pieces
         if not all(piece.name in self._errors for piece in pieces):
-            return  # the first time: torch begins with zeros and random factors
+            return  # a new training: torch begins with zeros and random factors
         errors, ps, qs = self._memories()
         errors[index] = torch.zeros_like(buffer)
         for piece in pieces:
-            place = errors[index][piece.offset : piece.offset + piece.length]
-            place.copy_(self._errors.pop(piece.name))
+            error = errors[index][piece.offset : piece.offset + piece.length]
+            error.copy_(self._errors.pop(piece.name))
         factors = [self._factors.pop(piece.name).flatten() for piece in _compressed(pieces)]
         qs[index] = torch.cat([buffer.new_empty(0), *(factor.to(buffer) for factor in factors)])
         sizes = [p.matrix_shape[0] * (p.factor_shape or (0, 0))[1] for p in _compressed(pieces)]
@@ -192,9 +193,9 @@ def _wait(future: Future[torch.Tensor]) -> object:
 def register_compression(
     model: DistributedDataParallel, compression: Compression, low_rank: LowRank | None
 ) -> None:
-    """Let the model exchange its gradients compressed."""
-    # Lambdas: torch compares the annotations of other functions, which are text in this module,
-    # and refuses its own bfloat16 hook, by that name, where there is no NCCL; gloo can do it too.
+    """Register the hook by which the model exchanges compressed gradients."""
+    # Lambdas, because torch checks the annotations of functions, which are strings in this module,
+    # and refuses its own bfloat16 hook by its name without NCCL, although gloo supports it.
     hook: Callable[[Any, Any], Any]
     if low_rank is not None:
         hook = lambda _, bucket: low_rank.exchange(bucket)  # noqa: E731

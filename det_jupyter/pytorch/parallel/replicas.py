@@ -1,15 +1,15 @@
-"""DistributedDataParallel as a trial sees it: like the model it wraps.
+"""DistributedDataParallel (DDP) that a trial can use like the model it wraps.
 
 Every rank holds the whole model. Gradients are collected in buckets, and each bucket is exchanged
 as soon as it is full, while the backward pass continues.
 
-DDP makes ready for that in its `forward`, for the next backward pass. What comes from the model in
-another way (from a method, a part of it, a parameter) would not be exchanged, nor would what a
-second backward pass adds. So `context.backward` makes ready each time: `expect_backward`. What was
-exchanged before is exchanged again then, and stays as it is: the mean of equal numbers.
+DDP prepares the exchange in its `forward`, for one backward pass. Gradients of losses that were
+computed in another way (by a method, a submodule, a parameter) would not be exchanged, nor those
+of a second backward pass. So `context.backward` prepares each pass: `prepare_exchange`. Gradients
+that were exchanged before are then exchanged again, which does not change them: they are equal.
 
-DDP also sends the chief's buffers in its `forward`. Ranks that call the model in different ways
-would wait for each other then, so the loop does it as a batch begins: `take_buffers`.
+DDP also broadcasts the chief's buffers in its `forward`, where ranks that call the model
+differently often would wait for each other. The loop does it as a batch begins: `take_buffers`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel.compression import Compression, LowRank, register_compression
 
 _requires_grad = attrgetter("requires_grad")
-_UNFINISHED = "finished reduction in the prior iteration"  # DDP's words
+_UNFINISHED = "finished reduction in the prior iteration"  # in DDP's messages, as the next two
 _TWICE = "mark a variable ready only once"
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
-_SHOWN = 8  # names of parameters
+_MAX_NAMES = 8  # of parameters in a message
 _TRAINED_BY_SOME = (
     "train_batch: {} is trained on some ranks only; set requires_grad to the same on all of them. "
     "What is drawn at random is different on each: draw from a generator that all of them seed "
@@ -41,15 +41,15 @@ _TRAINED_BY_SOME = (
 class DistributedModel(DistributedDataParallel):
     """A model whose gradients are averaged over the ranks while they are computed.
 
-    Attributes that DDP lacks are the model's own. Without gradients (evaluation), it *is* the
-    model: DDP would broadcast buffers at every call, and ranks may evaluate different numbers of
+    Attributes that DDP lacks are looked up in the model. Without gradients (evaluation), a call
+    is the model's own: DDP would broadcast buffers, and ranks may evaluate different numbers of
     batches.
 
     Args:
         module: The model, on its device.
-        device: Where that is.
-        compression: What gradients are exchanged as; None: as they are.
-        bucket_mb: Size of the buckets; None: torch's.
+        device: The model's.
+        compression: How gradients are compressed; None: not at all.
+        bucket_mb: Size of the buckets in MB; None: torch's default.
         find_unused_parameters: Allow parameters that get no gradient in some batches.
     """
 
@@ -71,27 +71,27 @@ class DistributedModel(DistributedDataParallel):
         self._fix_buckets()
         self._register_hook()
 
-    def expect_backward(self, loss: torch.Tensor) -> None:
-        """Let the next backward pass, of this loss, exchange gradients if the window ends.
+    def prepare_exchange(self, loss: torch.Tensor) -> None:
+        """Prepare the exchange of gradients in the next backward pass, if the window ends.
 
-        However the loss was computed from the model. Parameters whose `requires_grad` has changed
-        since the last time take part from now on, or no longer.
+        It does not matter how `loss` was computed from the model. Changes of a parameter's
+        `requires_grad` since the last pass take effect.
 
         Raises:
             TrialMistake: `requires_grad` is not the same on all ranks.
         """
         if not self.require_backward_grad_sync:
             return
-        if self._trains_others():
+        if self._has_other_trained():
             self._agree_on_trained()
-            self.set_bucket_size(self._bucket_mb)  # builds the exchange anew
+            self.set_bucket_size(self._bucket_mb)  # builds the buckets anew
         if self._unfinished():
             return  # a backward pass of this batch was for some parameters, this is for others
-        self.reducer._rebuild_buckets()  # lays them out once, as `forward` does
+        self.reducer._rebuild_buckets()  # once in a training, as `forward` does
         self.reducer.prepare_for_backward([loss] if self.find_unused_parameters else [])
 
     def check_exchanged(self) -> None:
-        """Check that no exchange waits for more gradients; before they are used.
+        """Check that the exchange is complete, before gradients are used.
 
         Raises:
             TrialMistake: Some parameters got none.
@@ -100,12 +100,12 @@ class DistributedModel(DistributedDataParallel):
             raise TrialMistake("train_batch", self._describe_unused(error))
 
     def take_buffers(self) -> None:
-        """Overwrite the buffers by the chief's. Collective."""
+        """Overwrite the buffers with the chief's. Collective."""
         if self.modules_buffers:
             self._sync_buffers()  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model."""
+        """Run the model; see the class."""
         if not torch.is_grad_enabled():
             return self.module(*args, **kwargs)
         try:
@@ -116,13 +116,13 @@ class DistributedModel(DistributedDataParallel):
             raise TrialMistake("train_batch", self._describe_unused(str(error))) from None
 
     def _describe_unused(self, error: str) -> str:
-        """Return which parameters got no gradient, which DDP gives as indices."""
+        """Return the message that names the parameters without gradients; DDP gives indices."""
         parameters, _ = self._build_params_for_reducer()
         found = _UNUSED.search(error)
         ids = {id(parameters[int(index)]) for index in found[1].split()} if found else set()
         unused = [name for name, it in self.module.named_parameters() if id(it) in ids]
-        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
-        which = f": {', '.join(unused[:_SHOWN])}{more}" if unused else ""
+        more = f" and {len(unused) - _MAX_NAMES} more" if len(unused) > _MAX_NAMES else ""
+        which = f": {', '.join(unused[:_MAX_NAMES])}{more}" if unused else ""
         return (
             f"train_batch: parameters of {type(self.module).__name__} got no gradient in a "
             f"batch{which}. If they are not used in every backward pass, say so: "
@@ -131,14 +131,14 @@ class DistributedModel(DistributedDataParallel):
         )
 
     def _unfinished(self) -> str:
-        """Return DDP's words for an exchange that has begun and not ended; empty if none has."""
+        """Return DDP's message about an exchange that has begun and not ended; "" if none has."""
         try:
             self.reducer._check_reducer_finalized()
         except RuntimeError as error:
             return str(error)
         return ""
 
-    def _trains_others(self) -> bool:
+    def _has_other_trained(self) -> bool:
         """Return whether the trained parameters differ from those that DDP was built with."""
         if any(map(_requires_grad, self._untrained)):
             return True
@@ -147,9 +147,10 @@ class DistributedModel(DistributedDataParallel):
         return any(map(_requires_grad, self._trained))  # else nothing is exchanged
 
     def _agree_on_trained(self) -> None:
-        """Check that all ranks train the same parameters; exchange what others have collected.
+        """Check that all ranks train the same parameters. Collective.
 
-        Parameters that are frozen inside a window have gradients of the batches before.
+        Exchanges the gradients of parameters that were frozen within a window: they are those of
+        the batches before.
         """
         named = dict(self.module.named_parameters())
         facts = [[it.requires_grad, it.grad is not None] for it in named.values()]
@@ -167,22 +168,23 @@ class DistributedModel(DistributedDataParallel):
     def set_bucket_size(self, bucket_mb: float | None) -> None:
         """Exchange gradients in buckets of another size from the next batch on. Collective.
 
-        Gradients should be exchanged or zeroed: those of a half-finished window lose nothing, but
-        take one copy more.
+        Call it when gradients are exchanged or zeroed: those of an unfinished window are copied
+        once more.
         """
         inherited = nn.Module().__dict__.keys()
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}
         exchanges = self.require_backward_grad_sync
-        del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
-        # Ranks hold the same already; in a batch, autograd refuses parameters that are written to.
+        del self.logger, self.reducer  # removes their hooks from the parameters
+        # No `init_sync`: ranks have equal parameters, and within a batch they cannot be written
+        # to.
         self._build(
             self.module, self.device, bucket_mb, self.find_unused_parameters, init_sync=False
         )
-        self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
+        self.__dict__.update(kept)  # hooks on this module, its mode, its compiled form
         self.require_backward_grad_sync = exchanges
         self._fix_buckets()
         if self.low_rank is not None:
-            self.low_rank.forget_buckets()
+            self.low_rank.reset_layouts()
         self._register_hook()
 
     def _build(
@@ -208,29 +210,30 @@ class DistributedModel(DistributedDataParallel):
         self._untrained = [owner for owner in module.parameters() if not owner.requires_grad]
 
     def _fix_buckets(self) -> None:
-        """Lay the gradients' buckets out as they will be for the whole training, where it matters.
+        """Fix the layout of buckets for the whole training, if `fixes_buckets`.
 
-        DDP does so after its first batch, from the order in which gradients came. With three ranks
-        or more, the order in which an all-reduce adds depends on a gradient's place in its bucket:
-        the first batch after a pause would be added in another order than without the pause.
+        DDP lays buckets out again after its first batch, in the order in which gradients were
+        computed. With three ranks or more, the order in which an all-reduce adds depends on a
+        gradient's position in its bucket. So the first batch after a pause would be summed in
+        another order than without the pause.
         """
         if self._has_fixed_buckets:
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
 
     def _build_params_for_reducer(self) -> tuple[list[Any], list[Any]]:
-        """Return the parameters; for fixed buckets, in about the order in which gradients come."""
+        """Return the parameters; for fixed buckets, in about the order of their gradients."""
         parameters, is_sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
         step = -1 if self._has_fixed_buckets else 1
         return parameters[::step], is_sparse[::step]
 
     def _register_hook(self) -> None:
-        """Register what exchanges a bucket, also where that is a plain all-reduce.
+        """Register the hook that exchanges a bucket, also for a plain all-reduce.
 
-        Without a hook DDP divides each gradient by the number of ranks on its way into the bucket:
-        multiplies by the inverse if it is copied there, divides if it is there already. With three
-        ranks the two differ in the last bit, and which it is depends on whether the gradients were
-        zeroed or deleted, restored or not. A hook divides the bucket, once.
+        Without a hook, DDP averages each gradient as it enters the bucket: it multiplies by 1/size
+        if it copies the gradient there, and divides by size if it is there already. With three
+        ranks the results differ in the last bit, and the case depends on whether the gradients
+        were zeroed or deleted, or restored from a checkpoint. A hook divides the whole bucket.
         """
         if self._compression is None:
             plain = dist.BuiltinCommHookType.ALLREDUCE  # type: ignore[attr-defined]  # no stub has it
@@ -249,19 +252,18 @@ class DistributedModel(DistributedDataParallel):
 
 
 def fixes_buckets(device: torch.device, compression: Compression | None) -> bool:
-    """Return whether buckets are to be laid out once, before the first batch.
+    """Return whether the layout of buckets is fixed before the first batch.
 
-    Gradients come in about the order that is assumed then. On a GPU, where an order that is not
-    quite theirs takes time, it is done for PowerSGD, which has a memory by bucket, and for those
-    who have asked for the same bits each time.
+    It assumes an order of gradients that is only roughly the real one, which costs time on a GPU.
+    There it is done for PowerSGD, which has errors by bucket, and for deterministic algorithms.
     """
     if device.type == "cpu" or compression == "powersgd":
         return True
     return torch.are_deterministic_algorithms_enabled()
 
 
-def explained(error: RuntimeError) -> TrialMistake | None:
-    """Return in the user's words what DDP has raised in a backward pass; None: it was not DDP."""
+def explain_backward(error: RuntimeError) -> TrialMistake | None:
+    """Return DDP's error in a backward pass as a TrialMistake; None for any other error."""
     if _TWICE not in str(error):
         return None
     return TrialMistake(

@@ -1,20 +1,21 @@
 """FSDP2: parameters, gradients and optimizer states divided among the ranks.
 
-The model is cut into blocks. A block's parameters are gathered before its forward and backward
-pass and let go after, while the next block's are already on their way; its gradients are averaged
-and scattered, so that each rank keeps what belongs to its part of the parameters.
+The model is divided into blocks. A block's parameters are gathered before its forward and backward
+pass and freed after it, while those of the next block are already being gathered. Its gradients
+are averaged and scattered, so that each rank keeps those of its part of the parameters.
 
-What is a block: walking down from the model, the children of the first `ModuleList` or
-`Sequential` met, and where such a child is one of the two itself, its children instead. Nothing
-inside a block is cut further. Children without parameters, and those that share one with the rest
-of the model, are none. What is in no block goes with the model itself.
+Blocks are, walking down from the model, the children of the first `ModuleList` or `Sequential` on
+each path; where such a child is itself one of the two, its children instead. Nothing inside a
+block is divided further. Children without parameters, and children that share a parameter with the
+rest of the model, are no blocks. Everything outside of blocks is gathered with the model itself.
 
-    Differences to DDP that one can notice
-    gradients   exchanged after every batch, in aggregation windows too: a whole un-exchanged
-                gradient is what does not fit
-    validation  every forward pass gathers, so all ranks would have to run as many; see `whole`
-    buffers     each rank's own while training; the chief's are what is evaluated, and saved with
-                the model (`rank_state` has the others')
+    Differences to DDP that a user may notice
+    gradients   exchanged after every batch, also within aggregation windows: whole gradients, not
+                exchanged yet, would not fit into memory
+    validation  every forward pass gathers, so all ranks would have to run equally many; see
+                `whole`
+    buffers     each rank has its own while training; the chief's are evaluated, and saved with the
+                model (`rank_state` has the others)
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ from torch import nn
 from det_jupyter.contract.values.text import error_message
 from det_jupyter.errors import ConfigError
 
-# torch's modules for sharding take a second to import; they are imported where they are needed, so
-# that only those who shard pay it.
+# Torch's modules for sharding take a second to import, so they are imported only where needed.
 
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
-_OUTSIDE = ("mixed torch.Tensor and DTensor", "running forward through the root")  # torch's words
+_OUTSIDE = ("mixed torch.Tensor and DTensor", "running forward through the root")  # torch's
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -49,7 +49,7 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
-    """Divide a model, with the same values on every rank, among the ranks in place. Collective.
+    """Divide a model with equal values on all ranks among them, in place. Collective.
 
     Raises:
         ConfigError: A parameter cannot be divided.
@@ -79,7 +79,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def explain_parts(error: Exception) -> None:
-    """Note on the error what it comes from, if from parameters used outside of `forward`."""
+    """Add a note to an error that comes from using parameters outside of `forward`."""
     if any(words in error_message(error) for words in _OUTSIDE):
         error.add_note(
             "optimizations.sharding: fsdp holds parameters whole only inside the forward of the "
@@ -91,9 +91,9 @@ def explain_parts(error: Exception) -> None:
 def whole(models: Sequence[nn.Module]) -> Iterator[None]:
     """Hold all parameters of sharded models on every rank, for evaluation. Collective.
 
-    Inside, models run without talking to the other ranks, so each may run as often as it likes, or
-    not at all. Takes memory for the parameters, not for gradients and optimizer states. Does
-    nothing to models that are not sharded.
+    Within the block, forward passes do not communicate, so each rank may run any number of them.
+    Takes memory for the parameters, not for gradients and optimizer states. Models that are not
+    sharded are left as they are.
     """
     roots = [model for model in models if is_sharded(model)]
     for root in roots:
@@ -106,16 +106,16 @@ def whole(models: Sequence[nn.Module]) -> Iterator[None]:
         for root in roots:
             for part in _parts(root):
                 part.reshard()
-                # The model's own parameters are needed first in the backward pass, so stay.
+                # The backward pass needs the root's own parameters first, so they stay gathered.
                 part.set_reshard_after_forward(part is not root, recurse=False)
 
 
 def to_full(value: Any, *, keep: bool) -> Any:
-    """Return the value with every divided tensor in it combined, on the CPU. Collective.
+    """Return the value with each divided tensor in it replaced by the whole one. Collective.
 
     Args:
         value: Tensors in dicts, lists and tuples.
-        keep: Whether this rank wants it; where not, tensors come back empty.
+        keep: Whether this rank needs the whole tensors, on the CPU; else it gets empty ones.
     """
     if _is_divided(value):
         full = value.detach().full_tensor()
@@ -128,7 +128,7 @@ def to_full(value: Any, *, keep: bool) -> Any:
 
 
 def divided_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor that all ranks hold, divided as the parameter is."""
+    """Return this rank's part of a tensor that all ranks have, divided like the parameter."""
     if not _is_divided(parameter):
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -149,7 +149,7 @@ def _candidates(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _uses(module: nn.Module) -> Counter[nn.Parameter]:
-    """Count under how many names each parameter is used in the module."""
+    """Return under how many names each parameter of the module is registered."""
     return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
 
 

@@ -1,15 +1,16 @@
 """Getting and loading the states of models, optimizers and the exchange of gradients.
 
-A state is the same however the model was trained: by its user's own names, whole, on any number of
-ranks. So one rank without `torch.distributed` loads what many have saved, and the other way round.
+A state does not depend on how the model was trained: it is whole and uses the user's own names, on
+any number of ranks. So one rank without `torch.distributed` loads the state that many have saved,
+and vice versa.
 
-Gradients are an exception: in a window that is not finished, each rank has its own. A sharded
-model's are exchanged after every batch: the chief saves the mean so far, marked as such.
+Gradients of an unfinished window are an exception: each rank has its own. Those of a sharded model
+are exchanged after every batch: the chief saves the mean so far, marked by `_MEAN`.
 
 Buffers that depend on the data (running statistics) differ between the ranks too. A replicated
-model takes the chief's as a window begins, so each rank has its own within a window; a sharded or
-an untrained model keeps each rank's forever. The model's state has the chief's, and `rank_state`
-what the others have instead.
+model takes the chief's at the beginning of a window, so ranks differ within one; a sharded or an
+untrained model keeps each rank's own always. The model's state has the chief's buffers, and
+`rank_state` those of the other ranks.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.pytorch.parallel.sharding import divided_like, is_sharded, to_full
 from det_jupyter.pytorch.parallel.wrapping import as_bytes, unwrap
 
-_COMPILED = "_orig_mod."  # what torch.compile(model) puts into names
-_REPLICATED = "module."  # what DDP puts before them
+_COMPILED = "_orig_mod."  # inserted into names by torch.compile(model)
+_REPLICATED = "module."  # DDP's prefix of names
 _DIGEST = 32  # bytes
-_MEAN = "mean:"  # before the name of a gradient that is the mean over the ranks already
+_MEAN = "mean:"  # prefix of the name of a gradient that is the mean over the ranks already
 
 
 def model_state(model: nn.Module) -> dict[str, Any]:
     """Return the model's state by the names that the user gave. Collective where sharded.
 
-    Tensors are the model's own, not copies, unless it is sharded: then they are whole and on the
-    CPU, on the chief; the other ranks get nothing.
+    Tensors are the model's own, not copies, unless it is sharded: then the chief gets whole
+    tensors on the CPU, and the other ranks an empty dict.
     """
     state = _without(unwrap(model).state_dict(), _COMPILED)
     if not is_sharded(model):
@@ -48,12 +49,12 @@ def model_state(model: nn.Module) -> dict[str, Any]:
 
 
 def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Load what `model_state` returned, or what DDP or a compiled model had as its state.
+    """Load what `model_state` returned, or the `state_dict` of a DDP or compiled model.
 
     Every rank gets all of the state. The model may be wrapped or not.
 
     Raises:
-        RuntimeError: It is another model's: torch's message, with the names.
+        RuntimeError: It is another model's state; torch's message has the names.
     """
     own = unwrap(model)
     targets = {name.replace(_COMPILED, ""): name for name in own.state_dict()}
@@ -72,10 +73,10 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
 def optimizer_state(
     models: Sequence[nn.Module], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Return the optimizer's state, as its own `state_dict` numbers it. Collective where sharded.
+    """Return the optimizer's `state_dict`. Collective where sharded.
 
-    Tensors are the optimizer's own, not copies, unless a model is sharded: then they are whole and
-    on the CPU, on the chief; the other ranks get nothing.
+    Tensors are the optimizer's own, not copies, unless a model is sharded: then the chief gets
+    whole tensors on the CPU, and the other ranks an empty dict.
     """
     state: dict[str, Any] = optimizer.state_dict()
     if not any(is_sharded(model) for model in models):
@@ -90,14 +91,19 @@ def load_optimizer_state(
     """Load what `optimizer_state` returned.
 
     Args:
-        models: All wrapped ones.
-        optimizer: Made from their parameters in the same order as the one that was saved.
-        state: All of it, on every rank.
+        models: All wrapped models.
+        optimizer: Created with their parameters in the same order as the one that was saved.
+        state: The whole state, on every rank.
     """
     if any(is_sharded(model) for model in models):
         parameters = [owner for group in optimizer.param_groups for owner in group["params"]]
+
+        def part_like(value: Any, parameter: torch.Tensor) -> Any:
+            is_alike = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            return divided_like(value, parameter) if is_alike else value
+
         parts = {
-            index: {name: _part(value, parameters[index]) for name, value in values.items()}
+            index: {name: part_like(value, parameters[index]) for name, value in values.items()}
             for index, values in state["state"].items()
         }
         state = {**state, "state": parts}
@@ -122,11 +128,11 @@ def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def set_gradients(model: nn.Module, saved: Mapping[str, torch.Tensor]) -> None:
-    """Give the model the gradients that `gradients` returned. Collective where sharded.
+    """Set the model's gradients to what `gradients` returned. Collective where sharded.
 
     Args:
-        model: With the same parameters; those that had no gradient get none.
-        saved: This rank's, from as many ranks, or through `rescaled_gradients`.
+        model: Has the same parameters. Those without a saved gradient are left as they are.
+        saved: This rank's gradients, of the same number of ranks or from `rescaled_gradients`.
     """
     parameters = {
         name.replace(_COMPILED, ""): parameter
@@ -144,11 +150,11 @@ def set_gradients(model: nn.Module, saved: Mapping[str, torch.Tensor]) -> None:
 def rescaled_gradients(
     per_rank: Sequence[Mapping[str, torch.Tensor]], new_size: int
 ) -> list[dict[str, torch.Tensor]]:
-    """Return the gradients of an unfinished window for another number of ranks.
+    """Return the gradients of an unfinished window for `new_size` ranks, by rank.
 
-    The mean over the new ranks, when the window ends, is what it would have been over the old
-    ones: the chief gets the sum * new_size / old_size, the others nothing. Gradients that are the
-    mean already go to every rank.
+    The mean over the new ranks at the end of the window is the same as over the old ones: the
+    chief gets the sum * new_size / old_size, the others nothing. Gradients that are means already
+    are given to every rank.
     """
     means = {k: v for saved in per_rank for k, v in saved.items() if k.startswith(_MEAN)}
     total: dict[str, torch.Tensor] = {}
@@ -162,32 +168,33 @@ def rescaled_gradients(
 
 
 def rank_state(models: Sequence[nn.Module]) -> list[dict[str, Any] | None] | None:
-    """Return what only this rank has, by model, on the CPU; None if nothing. Collective.
+    """Return the state that only this rank has, by model, on the CPU; None if none. Collective.
 
-    compression       what it keeps (PowerSGD's errors and factors)
-    buffers           persistent ones that are not the chief's, by name
+    compression       PowerSGD's errors and factors
+    buffers           persistent buffers that differ from the chief's, by name
     """
     states: list[dict[str, Any] | None] = []
     for model, buffers in zip(models, _own_buffers(models), strict=True):
-        memory = _memory(model)
-        compression = memory.state() if memory else None
-        is_own = memory is not None or buffers
-        states.append({"compression": compression, "buffers": buffers} if is_own else None)
+        low_rank = _low_rank(model)
+        compression = low_rank.state() if low_rank else None
+        has_state = low_rank is not None or buffers
+        states.append({"compression": compression, "buffers": buffers} if has_state else None)
     return states if any(states) else None
 
 
 def load_rank_state(
     models: Sequence[nn.Module], state: Sequence[dict[str, Any] | None] | None
 ) -> None:
-    """Load what `rank_state` returned on this rank, of as many ranks, after the models' states.
+    """Load what `rank_state` returned on this rank, after the models' states.
 
-    On another number of ranks it is left out: compression starts anew, from the chief's buffers.
+    Call it only on the same number of ranks. On another, compression starts anew, and every rank
+    has the chief's buffers.
     """
     for model, saved in zip(models, state or [], strict=False):
         if saved is None:
             continue
-        if saved["compression"] and (memory := _memory(model)) is not None:
-            memory.load(saved["compression"])
+        if saved["compression"] and (low_rank := _low_rank(model)) is not None:
+            low_rank.load(saved["compression"])
         buffers = dict(unwrap(model).named_buffers())
         for name, buffer in buffers.items():
             if (value := saved["buffers"].get(name.replace(_COMPILED, ""))) is not None:
@@ -195,19 +202,26 @@ def load_rank_state(
 
 
 def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
-    """Return this rank's persistent buffers that are not the chief's, by model. Collective.
+    """Return this rank's persistent buffers that differ from the chief's, by model. Collective.
 
-    Digests are compared, so that large ones that never change, such as masks, are not sent.
+    Digests are compared, so that large buffers that never change, such as masks, are not sent.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [{} for _ in models]
     own = [_persistent_buffers(model) for model in models]
-    digests = b"".join(_digest(buffer) for buffers in own for buffer in buffers.values())
+
+    def digest(tensor: torch.Tensor) -> bytes:
+        description = f"{tensor.dtype} {tensor.shape}".encode()
+        hashed = hashlib.blake2b(description, digest_size=_DIGEST)
+        hashed.update(as_bytes(tensor).numpy().data)
+        return hashed.digest()
+
+    digests = b"".join(digest(buffer) for buffers in own for buffer in buffers.values())
     if not digests:
         return own
     mine = torch.frombuffer(bytearray(digests), dtype=torch.uint8).view(-1, _DIGEST)
     tensors = (tensor for model in models for tensor in (*model.parameters(), *model.buffers()))
-    chiefs = mine.to(next(tensors).device, copy=True)  # where the ranks exchange tensors of these
+    chiefs = mine.to(next(tensors).device, copy=True)  # a device that the process group supports
     dist.broadcast(chiefs, src=0)
     differs = iter((mine != chiefs.cpu()).any(dim=1).tolist())
     return [{name: buffer for name, buffer in buffers.items() if next(differs)} for buffers in own]
@@ -223,21 +237,14 @@ def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def _digest(tensor: torch.Tensor) -> bytes:
-    words = f"{tensor.dtype} {tensor.shape}".encode()
-    digest = hashlib.blake2b(words, digest_size=_DIGEST)
-    digest.update(as_bytes(tensor).numpy().data)
-    return digest.digest()
-
-
-def _memory(model: nn.Module) -> LowRank | None:
+def _low_rank(model: nn.Module) -> LowRank | None:
     return model.low_rank if isinstance(model, DistributedModel) else None
 
 
 def _mean_everywhere(
     saved: Mapping[str, torch.Tensor], parameters: Mapping[str, nn.Parameter]
 ) -> dict[str, torch.Tensor]:
-    """Return the mean over all ranks of what each was given, on each of them. Collective."""
+    """Return the mean over all ranks of their saved gradients, on every rank. Collective."""
     given = [[_MEAN + name in saved, name in saved] for name in parameters]
     device = next(iter(parameters.values())).device
     found = torch.tensor(given, dtype=torch.int32, device=device)
@@ -246,24 +253,19 @@ def _mean_everywhere(
     for (name, parameter), (is_mean, is_own) in zip(
         parameters.items(), found.tolist(), strict=True
     ):
-        place = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        mean = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
         if is_mean:
             if _is_chief():
-                place.copy_(saved[_MEAN + name])
-            dist.broadcast(place, src=0)
+                mean.copy_(saved[_MEAN + name])
+            dist.broadcast(mean, src=0)
         elif is_own:
             if name in saved:
-                place.copy_(saved[name])
-            dist.all_reduce(place.div_(dist.get_world_size()))
+                mean.copy_(saved[name])
+            dist.all_reduce(mean.div_(dist.get_world_size()))
         else:
             continue
-        means[_MEAN + name] = place
+        means[_MEAN + name] = mean
     return means
-
-
-def _part(value: Any, parameter: torch.Tensor) -> Any:
-    is_alike = isinstance(value, torch.Tensor) and value.shape == parameter.shape
-    return divided_like(value, parameter) if is_alike else value
 
 
 def _without(state: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -273,7 +275,7 @@ def _without(state: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def _renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    """Return the state under other names, and with the versions that modules note beside it."""
+    """Return the state under other names, with the modules' version numbers (`_metadata`)."""
     renamed: OrderedDict[str, Any] = OrderedDict((rename(k), v) for k, v in state.items())
     if (versions := getattr(state, "_metadata", None)) is not None:
         renamed._metadata = {rename(f"{k}.")[:-1]: v for k, v in versions.items()}  # type: ignore[attr-defined]  # torch's own

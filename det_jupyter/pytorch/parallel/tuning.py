@@ -1,18 +1,19 @@
-"""The size of DDP's buckets, found by trying some in the first batches.
+"""Finds the fastest size of DDP's buckets by trying several in the first batches.
 
     batch     1   2 3 4 5 6 7   8 9 ...                        56 57 ... 61   62
               -   5 MB:  w w    10 MB: w w m m m m   ...       the last: m    decided
                      m m m m                                   for all ranks
                                       w: not measured, m: measured
 
-Each size is tried ROUNDS times, in turns, so that a computer which grows slower meanwhile does not
-decide; the smallest median of the chief's times wins. Small buckets begin to be exchanged early,
-large ones use the network well: which matters more depends on model, network and device.
+Each size is tried ROUNDS times, in turns, so that a computer which becomes slower meanwhile does
+not bias the result. The size with the smallest median of the chief's times is chosen. The exchange
+of small buckets begins earlier, large ones use the network better: which matters more depends on
+model, network and device.
 
-While sizes are tried, and on the CPU with three ranks or more after that too, which gradients are
-added together first depends on the size, and so on measured times: two runs may differ in the last
-bit. Two ranks add in only one order. A run that continues from a checkpoint after the decision
-keeps it; from an earlier checkpoint it tries all sizes again.
+With three ranks or more, the order in which gradients are added depends on the size of buckets
+while sizes are tried, and on the CPU also afterwards. So it depends on measured times, and two
+runs may differ in the last bit. Two ranks add in only one order. A run that continues from a
+checkpoint after the decision keeps it; from an earlier checkpoint it tries all sizes again.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from det_jupyter.pytorch.parallel.replicas import DistributedModel
 
 SIZES_MB = (5, 10, 25, 50, 100)
 ROUNDS = 2
-UNMEASURED = 2  # batches after a change: DDP lays its buckets out again after the first
-MEASURED = 4
+UNMEASURED = 2  # batches after a change of size: DDP rebuilds its buckets after the first
+MEASURED = 4  # batches after these
 
 
 class BucketTuner:
     """Finds the bucket size of all models together. All ranks must have one.
 
     Args:
-        models: The wrapped ones; those that are not replicated are left alone.
-        distributed: This rank's place among the ranks.
-        device: Where they are trained.
-        sizes_mb: What is tried; sizes that hold all gradients in one bucket count as one.
+        models: The wrapped models; those that are not replicated are ignored.
+        distributed: The ranks.
+        device: The models'.
+        sizes_mb: Sizes to try; of those that hold all gradients in one bucket, only the first.
 
     Attributes:
-        decision: What was tried and chosen, of plain values, once it is known: `sizes_mb`,
-            `median_ms` (of a batch, by size), `chosen_mb`, `batches` (measured with each size).
+        decision: None until the size is chosen; then a dict of `sizes_mb` (tried), `median_ms` (of
+            a batch, by size), `chosen_mb` and `batches` (measured with each size).
     """
 
     def __init__(
@@ -60,22 +61,24 @@ class BucketTuner:
         self._models = [model for model in models if isinstance(model, DistributedModel)]
         self._distributed = distributed
         self._device = device
-        self._sizes = _that_differ(self._models, sizes_mb)
+        self._sizes = _useful_sizes(self._models, sizes_mb)
         self._times_s: list[list[float]] = [[] for _ in self._sizes]
-        self._batches = 0  # that exchanged gradients, with the size now tried
-        self._tried = -1  # how many sizes were tried before this one, over all rounds
+        self._batches = 0  # with an exchange, at the present size
+        self._tried = -1  # number of sizes tried before this one, over all rounds; -1: none yet
         self._last = time.perf_counter()
 
     def after_batch(self, *, exchanged: bool) -> None:
         """Measure the batch, continue to the next size or decide. Collective.
 
-        Waits for the device while it tries; once decided, returns at once. Changes only happen
-        after a batch in which gradients were exchanged.
+        Waits for the device while sizes are tried; after the decision it returns at once. Sizes
+        are changed only after a batch in which gradients were exchanged.
         """
         if self.decision is not None or not self._models:
             return
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # or the time of a batch is that to queue it
+            torch.cuda.synchronize(
+                self._device
+            )  # else the time would be that of queuing the batch
         now = time.perf_counter()
         taken_s, self._last = now - self._last, now
         if not exchanged:
@@ -84,7 +87,7 @@ class BucketTuner:
         if self._tried >= 0 and self._batches > UNMEASURED:
             self._times_s[self._tried % len(self._sizes)].append(taken_s)
         if self._tried < 0 or self._batches == UNMEASURED + MEASURED:
-            self._go_on()
+            self._next_size()
             self._last = time.perf_counter()
 
     def state(self) -> dict[str, Any] | None:
@@ -92,12 +95,12 @@ class BucketTuner:
         return self.decision
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Go on with a decision that was made before. Collective."""
+        """Restore the decision of an earlier run, if there is one. Collective."""
         if state is not None:
             self.decision = state
             self._use(state["chosen_mb"])
 
-    def _go_on(self) -> None:
+    def _next_size(self) -> None:
         self._tried += 1
         self._batches = 0
         if len(self._sizes) > 1 and self._tried < ROUNDS * len(self._sizes):
@@ -120,10 +123,11 @@ class BucketTuner:
             model.set_bucket_size(size_mb)
 
 
-def _that_differ(models: Sequence[DistributedModel], sizes_mb: Sequence[float]) -> list[float]:
+def _useful_sizes(models: Sequence[DistributedModel], sizes_mb: Sequence[float]) -> list[float]:
     """Return the sizes up to the first that holds any model's gradients in one bucket."""
     gradients = (
-        sum(it.nbytes for it in model.parameters() if it.requires_grad) for model in models
+        sum(owner.nbytes for owner in model.parameters() if owner.requires_grad)
+        for model in models
     )
     most_bytes = max(gradients, default=0)
     sizes = sorted(set(sizes_mb))

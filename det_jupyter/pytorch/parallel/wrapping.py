@@ -1,4 +1,4 @@
-"""Wrapping a model, so that all ranks train it together, and unwrapping it."""
+"""Wrapping a model so that all ranks train it together, and unwrapping it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from det_jupyter.pytorch.parallel.sharding import blocks, is_sharded, shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelOptions:
-    """How models are trained by several ranks together.
+    """How several ranks train models together.
 
     Attributes:
-        compression: What gradients are exchanged as; None: as they are.
-        bucket_mb: Megabytes of gradients exchanged at a time; None: as many as torch chooses.
-        tune_buckets: Whether a BucketTuner is to find the size of buckets.
+        compression: How gradients are compressed in their exchange; None: not at all.
+        bucket_mb: Size in MB of a bucket of gradients; None: torch's default.
+        tune_buckets: Whether a BucketTuner chooses the size of buckets.
         sharding: "fsdp" divides parameters, gradients and optimizer states among the ranks.
         compile: Compile models: True, or the name of a backend of `torch.compile`.
 
@@ -66,26 +66,26 @@ class ParallelOptions:
         """Return the options of a configuration.
 
         Raises:
-            ConfigError: Options that exclude each other, all of them named.
+            ConfigError: Options exclude each other; the error has all of them.
         """
-        asked = config.optimizations
-        given = "fp16" if asked.gradient_compression is True else asked.gradient_compression
-        compression = next((name for name in get_args(Compression) if name == given), None)
-        if compression == "powersgd" and asked.mixed_precision not in ("O0", "bf16"):
+        given = config.optimizations
+        value = "fp16" if given.gradient_compression is True else given.gradient_compression
+        compression = next((name for name in get_args(Compression) if name == value), None)
+        if compression == "powersgd" and given.mixed_precision not in ("O0", "bf16"):
             raise ConfigError(
                 [
                     "optimizations.gradient_compression: powersgd keeps what it left out of one "
                     "batch for the next, but with optimizations.mixed_precision: "
-                    f"{asked.mixed_precision} each batch is scaled differently; "
+                    f"{given.mixed_precision} each batch is scaled differently; "
                     "use mixed_precision: bf16, or gradient_compression: fp16"
                 ]
             )
         return cls(
             compression=compression,
-            bucket_mb=asked.tensor_fusion_threshold,
-            tune_buckets=asked.auto_tune_tensor_fusion,
-            sharding=asked.sharding,
-            compile=asked.compile,
+            bucket_mb=given.tensor_fusion_threshold,
+            tune_buckets=given.auto_tune_tensor_fusion,
+            sharding=given.sharding,
+            compile=given.compile,
         )
 
 
@@ -100,20 +100,20 @@ def parallelize(
     *,
     find_unused_parameters: bool = False,
 ) -> nn.Module:
-    """Return the model so that all ranks train it together, from the chief's values. Collective.
+    """Wrap the model so that all ranks train it, starting with the chief's values. Collective.
 
-    The parameters of a sharded model are new objects: its optimizer has to be made from them.
+    The parameters of a sharded model are new objects: its optimizer has to be created with them.
 
     Args:
         model: On its device.
-        device: Where that is.
-        distributed: This rank's place among the ranks.
-        options: How.
+        device: The model's.
+        distributed: The ranks.
+        options: How it is trained.
         find_unused_parameters: Allow parameters that get no gradient in some batches; costs a
             walk over the graph for each.
 
     Raises:
-        ConfigError: An option does not go with this model or this computer.
+        ConfigError: An option does not suit this model or this computer.
     """
     shards = options.sharding is not None and distributed.size > 1
     is_trained = any(parameter.requires_grad for parameter in model.parameters())
@@ -128,12 +128,12 @@ def parallelize(
             raise ConfigError(problems)
         parts = blocks(model) if shards and is_trained else []
         for part in parts or [model]:
-            part.compile(backend=backend)  # when it first runs; names of parameters stay
+            part.compile(backend=backend)  # at its first call; keeps the names of parameters
     if distributed.size == 1:
         return model
     if shards or not is_trained:
         broadcast([*model.parameters(), *model.buffers()])
-        # DDP refuses what is not trained, and there is nothing to exchange.
+        # DDP refuses a model without trained parameters; nothing has to be exchanged.
         return shard(model, device, distributed.size) if is_trained else model
     return DistributedModel(
         model,
@@ -145,8 +145,8 @@ def parallelize(
 
 
 def compile_problems(backend: str, device: torch.device) -> list[str]:
-    """Return what is missing on this computer to compile with the backend."""
-    from torch import _dynamo  # takes a second, which only those who compile should pay
+    """Return the problems of compiling with the backend on this computer."""
+    from torch import _dynamo  # imported here, because it takes a second
 
     if not _dynamo.is_dynamo_supported():  # type: ignore[attr-defined]  # public, but not in __all__
         version = ".".join(str(part) for part in sys.version_info[:2])
@@ -180,10 +180,10 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def share_buffers(models: Iterable[nn.Module]) -> None:
-    """Give all ranks the chief's buffers, before they are evaluated. Collective.
+    """Overwrite the buffers of all ranks with the chief's, before an evaluation. Collective.
 
-    Running statistics differ between the ranks after a batch; what is evaluated has to be what the
-    chief saves.
+    Running statistics differ between the ranks after a batch; those that are evaluated have to be
+    those that the chief saves.
     """
     broadcast(
         [
@@ -196,19 +196,19 @@ def share_buffers(models: Iterable[nn.Module]) -> None:
 
 
 def broadcast(tensors: Sequence[torch.Tensor]) -> None:
-    """Overwrite the tensors by the chief's. Collective, once for each kind of device."""
+    """Overwrite the tensors with the chief's: one collective for each device."""
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         here = [tensor.detach() for tensor in tensors if tensor.device == device]
-        # As bytes, all types go together, and bool goes at all.
+        # As bytes, tensors of all types are sent together, and bool is supported.
         parts = [as_bytes(tensor) for tensor in here]
         flat = torch.cat(parts)
         dist.broadcast(flat, src=0)
         received = flat.split([part.numel() for part in parts])
         for tensor, part in zip(here, received, strict=True):
-            # A copy starts at an address that fits the type, which a place among bytes may not.
+            # Copied, because a part may begin at an address that is not aligned for the type.
             tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what the tensor holds as a vector of bytes; one that is contiguous is not copied."""
+    """Return the tensor as a vector of bytes; a contiguous one is not copied."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)

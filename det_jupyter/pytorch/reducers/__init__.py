@@ -1,1 +1,1 @@
-"""Reducers: one number of many batches and ranks."""
+"""Reducers: one value of a metric from many batches and ranks."""

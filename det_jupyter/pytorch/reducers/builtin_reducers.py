@@ -1,8 +1,8 @@
-"""Reducing a metric over the batches and ranks of a validation.
+"""Reduction of a metric over the batches and ranks of a validation: AVG, SUM, MAX, MIN.
 
 Sums are exact before they are rounded (`math.fsum`: Shewchuk, "Adaptive precision floating-point
-arithmetic", 1997), so neither the order of the batches nor how they were divided among the ranks
-changes more of a result than its last bit.
+arithmetic", 1997). So the order of the batches, and how they were divided among the ranks, changes
+at most the last bit of a result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from det_jupyter.errors import ConfigError
 
 
 class Reducer(Enum):
-    """How a validation metric is reduced. AVG weighs each batch by its records."""
+    """How a validation metric is reduced. AVG weights each batch by its records."""
 
     AVG = "avg"
     SUM = "sum"
@@ -27,7 +27,7 @@ class Reducer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetricPart:
-    """One rank's part of a metric: the reduced value of its batches, and their records."""
+    """One rank's part of a metric: the reduced value of its batches, and their record count."""
 
     value: float  # for AVG, the sum of values times records
     records: float
@@ -36,14 +36,17 @@ class MetricPart:
 def reduce_batches(
     reducer: Reducer, values: Sequence[float], records: Sequence[float]
 ) -> MetricPart:
-    """Return one rank's part, of the values and records of its batches, at least one."""
+    """Return one rank's part, from the values and record counts of its batches (at least one)."""
     if reducer is Reducer.AVG:
-        return MetricPart(exact_sum(_weighed(values, records)), exact_sum(records))
+        pairs = zip(values, records, strict=True)
+        # Without records a value counts for nothing, also if it is NaN.
+        products = [value * count if count else 0.0 for value, count in pairs]
+        return MetricPart(exact_sum(products), exact_sum(records))
     return MetricPart(_reduce(reducer, values), exact_sum(records))
 
 
 def reduce_ranks(reducer: Reducer, parts: Sequence[MetricPart]) -> float:
-    """Return the job's number from the parts of those ranks that had any batches."""
+    """Return the metric of all ranks, from the parts of those that had any batches."""
     if reducer is Reducer.AVG:
         records = exact_sum([part.records for part in parts])
         return exact_sum([part.value for part in parts]) / records if records else math.nan
@@ -51,12 +54,12 @@ def reduce_ranks(reducer: Reducer, parts: Sequence[MetricPart]) -> float:
 
 
 def weighted_mean(values: Sequence[float], records: Sequence[float]) -> float:
-    """Return the mean of the values, each weighted by its records; NaN if there are none."""
+    """Return the mean of the values, weighted by records; NaN without records."""
     return reduce_ranks(Reducer.AVG, [reduce_batches(Reducer.AVG, values, records)])
 
 
 def exact_sum(numbers: Sequence[float]) -> float:
-    """Return the sum, correctly rounded; NaN and infinities take part as usual.
+    """Return the sum, correctly rounded; NaN and infinities propagate as usual.
 
     >>> exact_sum([1e16, 1.0, -1e16]), exact_sum([float("inf"), 1.0])
     (1.0, inf)
@@ -96,16 +99,10 @@ def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
     return dict(reducers)
 
 
-def _weighed(values: Iterable[float], records: Iterable[float]) -> list[float]:
-    """Return the values times their records. Without records nothing counts, not even NaN."""
-    pairs = zip(values, records, strict=True)
-    return [value * count if count else 0.0 for value, count in pairs]
-
-
 def _reduce(reducer: Reducer, values: Sequence[float]) -> float:
     if reducer is Reducer.SUM:
         return exact_sum(values)
-    if any(math.isnan(value) for value in values):  # else it would depend on the order
+    if any(math.isnan(value) for value in values):  # else the result would depend on the order
         return math.nan
     return max(values) if reducer is Reducer.MAX else min(values)
 

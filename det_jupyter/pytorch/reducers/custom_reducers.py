@@ -1,11 +1,12 @@
 """The trial's own reducers, for metrics that cannot be computed from the metrics of batches.
 
     every rank    update(...) in train_batch or evaluate_batch         any number of times
-                  per_slot_reduce() -> what this rank has seen         at a report or a validation
-    the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get it
+                  per_slot_reduce() -> this rank's values              at a report or a validation
+    the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get the
+    result
 
-The chief reduces, because user code may return different values on each rank (it may draw random
-numbers), and ranks with different metrics would save at different batches.
+Only the chief reduces across ranks: user code may return different values on each rank, since it
+may draw random numbers, and ranks with different metrics would save at different batches.
 """
 
 from __future__ import annotations
@@ -29,212 +30,42 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
     MetricReducer,
     keeps_state,
-    merged,
+    merged_values,
     on_cpu,
     unchanged,
 )
 
-
-class Reducers:
-    """The reducers that a trial has wrapped, in that order, which is the same on all ranks.
-
-    Attributes:
-        took_part: Whether this rank has trained on records since the last report of the training.
-    """
-
-    def __init__(self) -> None:
-        self.took_part = False
-        self._entries: list[WrappedReducer] = []
-
-    def wrap(
-        self,
-        reducer: Any,
-        name: str | None = None,
-        *,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> Any:
-        """Register a reducer, as `context.wrap_reducer` does, and return what takes values in.
-
-        Raises:
-            TrialMistake: It cannot be used, or is registered already.
-        """
-        chosen: dict[Phase, bool] = {"training": for_training, "validation": for_validation}
-        phases = tuple(phase for phase, is_chosen in chosen.items() if is_chosen)
-        self._check(reducer, name, phases)
-        if not isinstance(reducer, MetricReducer):
-            reducer = FunctionReducer(reducer)
-        entry = WrappedReducer(reducer=reducer, name=name, phases=phases)
-        entry.reset()
-        self._entries.append(entry)
-        return entry.reducer
-
-    def reset(self, phase: Phase) -> None:
-        """Let the reducers of the phase forget what they were given."""
-        for entry in self._serving(phase):
-            entry.reset(phase)
-        if phase == "training":
-            self.took_part = False
-
-    def any(self, phase: Phase) -> bool:
-        """Return whether there are any for the phase."""
-        return bool(self._serving(phase))
-
-    def reduce(
-        self,
-        distributed: DistributedContext,
-        phase: Phase,
-        *,
-        took_part: bool = True,
-        taken: Collection[str] = (),
-    ) -> dict[str, Any]:
-        """Return the metrics of the phase's reducers. Collective, if there are any.
-
-        Args:
-            took_part: Whether this rank had any records; what it has seen is left out otherwise.
-            taken: Names of the other metrics.
-
-        Raises:
-            TrialMistake: A reducer failed, or returned what cannot be reported.
-            PeerFailed: That happened on another rank.
-        """
-        if not self.any(phase):
-            return {}
-        return settle(
-            distributed,
-            lambda: self.per_slot(phase) if took_part else None,
-            lambda slots: self.across(
-                [slot for slot in slots if slot is not None], phase, taken=taken
-            ),
-            on_chief=True,
-        )
-
-    def per_slot(self, phase: Phase) -> list[bytes]:
-        """Return what each of the phase's reducers has seen on this rank, ready to be sent."""
-        return [entry.per_slot(phase) for entry in self._serving(phase)]
-
-    def across(
-        self, slots: Sequence[list[bytes]], phase: Phase, *, taken: Collection[str] = ()
-    ) -> dict[str, Any]:
-        """Return the metrics, from what `per_slot` returned on the ranks that took part."""
-        entries = self._serving(phase)
-        if any(len(slot) != len(entries) for slot in slots):
-            counts = ", ".join(str(len(slot)) for slot in slots)
-            raise mistake(
-                f"the ranks have {counts} reducers; all ranks have to wrap the same ones"
-            )
-        metrics: dict[str, Any] = {}
-        for index, entry in enumerate(entries):
-            more = entry.across([slot[index] for slot in slots], phase)
-            for name in more:
-                if name in taken or name in metrics:
-                    whose = "the trial returns" if name in taken else "another reducer returns"
-                    raise mistake(f"{entry} returns the metric {name!r}, which {whose} as well")
-            metrics |= more
-        return metrics
-
-    def describe(self) -> list[str]:
-        """Return each reducer's name and phases, in words."""
-        return [f"{entry} for {' and '.join(entry.phases)}" for entry in self._entries]
-
-    def state(self) -> dict[str, Any]:
-        """Return this rank's state, for a checkpoint."""
-        states = [
-            entry.reducer.state_dict() if keeps_state(entry.reducer) else None
-            for entry in self._entries
-        ]
-        return {"took_part": self.took_part, "states": states}
-
-    def restore(self, slots: Sequence[dict[str, Any]], rank: int, size: int) -> None:
-        """Restore what `state` returned.
-
-        On another number of ranks, the values of functions are kept, in the order of the data;
-        a MetricReducer starts its window anew, and a line on stderr reports it.
-
-        Args:
-            slots: The states of all ranks that saved, in their order.
-            rank, size: This rank's place now.
-        """
-        if len(slots) == size:
-            self.took_part = slots[rank]["took_part"]
-        states = [slot["states"] for slot in slots]
-        for index, entry in enumerate(self._entries):
-            saved = [state[index] for state in states if index < len(state)]
-            present = [state for state in saved if state is not None]
-            if not present or not keeps_state(entry.reducer):
-                continue
-            if len(saved) == size and len(present) == size:
-                entry.reducer.load_state_dict(present[rank])
-            elif isinstance(entry.reducer, FunctionReducer):
-                earlier = merged(present) if rank == 0 else []
-                entry.reducer.load_state_dict({"earlier": earlier, "values": []})
-            elif rank == 0:
-                sys.stderr.write(
-                    f"{entry}: its state is of {len(present)} ranks, and now there are {size}; "
-                    "what it had seen since the last report is left out\n"
-                )
-
-    @contextmanager
-    def ignored(self) -> Iterator[None]:
-        """Let the body's updates count for nothing: it trains on a stand-in."""
-        with ExitStack() as stack:
-            for entry in self._serving("training"):
-                stack.enter_context(unchanged(entry.reducer))
-            yield
-
-    def _serving(self, phase: Phase) -> list[WrappedReducer]:
-        return [entry for entry in self._entries if phase in entry.phases]
-
-    def _check(self, reducer: Any, name: Any, phases: tuple[Phase, ...]) -> None:
-        if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
-            raise mistake(f"got the class {reducer.__name__}; create one: {reducer.__name__}()")
-        if not isinstance(reducer, MetricReducer) and not callable(reducer):
-            raise mistake(
-                f"got a {type(reducer).__name__}, expected a MetricReducer, "
-                "or a function of the list of values"
-            )
-        if name is not None and not (isinstance(name, str) and name):
-            raise mistake(f"got name {name!r}, expected a string, or None for a dict of metrics")
-        if not phases:
-            raise mistake("neither for training nor for validation; it would never be reported")
-        for entry in self._entries:
-            if entry.reducer is reducer:
-                raise mistake(f"{entry} is wrapped already; wrap each reducer once")
-            shares_phase = not set(phases).isdisjoint(entry.phases)
-            if name is not None and entry.name == name and shares_phase:
-                raise mistake(f"there is a {entry} already; give this one another name")
-
-
 Phase = Literal["training", "validation"]
-WHERE = "wrap_reducer"
+_WHERE = "wrap_reducer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedReducer:
-    """A reducer, and the phases whose metrics it adds to.
+    """A reducer that a trial has wrapped, and the phases in which its metrics are reported.
 
-    Every method may raise a TrialMistake that names the reducer and the phase.
+    Each method raises a TrialMistake that names the reducer and the phase if the user's code
+    fails.
     """
 
     reducer: MetricReducer
-    name: str | None  # of its one metric; None: it returns a dict of metrics
+    name: str | None  # of its only metric; None: it returns a dict of metrics
     phases: tuple[Phase, ...]
 
     def reset(self, phase: str = "") -> None:
-        """Let it forget what it was given."""
-        with self._telling("reset", phase):
+        """Reset the reducer."""
+        with self._naming_failures("reset", phase):
             self.reducer.reset()
 
-    def per_slot(self, phase: str) -> bytes:
-        """Return what it has seen on this rank, ready to be sent."""
-        with self._telling("per_slot_reduce", phase):
-            # By value: what a notebook's cells define cannot be imported on the other side.
+    def reduce_slot(self, phase: str) -> bytes:
+        """Return its result of this rank, pickled."""
+        with self._naming_failures("per_slot_reduce", phase):
+            # By value: classes defined in a notebook's cells cannot be imported by the chief.
             sent: bytes = cloudpickle.dumps(on_cpu(self.reducer.per_slot_reduce()))
         return sent
 
-    def across(self, slots: Sequence[bytes], phase: str) -> dict[str, Any]:
-        """Return its metrics, from what `per_slot` returned on each rank."""
-        with self._telling("cross_slot_reduce", phase):
+    def reduce_across(self, slots: Sequence[bytes], phase: str) -> dict[str, Any]:
+        """Return its metrics, from the results of `reduce_slot` on each rank."""
+        with self._naming_failures("cross_slot_reduce", phase):
             result = self.reducer.cross_slot_reduce([cloudpickle.loads(slot) for slot in slots])
         if result is NOTHING:
             return {}
@@ -266,8 +97,8 @@ class WrappedReducer:
         return f"reducer {type(self.reducer).__name__}"
 
     @contextmanager
-    def _telling(self, method: str, phase: str) -> Iterator[None]:
-        """Say whose method it was that failed; its own traceback stays with the error."""
+    def _naming_failures(self, method: str, phase: str) -> Iterator[None]:
+        """Raise a TrialMistake that names the reducer and method if the block fails."""
         try:
             yield
         except InvalidHP:
@@ -280,6 +111,176 @@ class WrappedReducer:
             raise mistake(failed) from error
 
 
+class Reducers:
+    """The reducers of a trial in the order in which it wrapped them, the same on all ranks.
+
+    Attributes:
+        took_part: Whether this rank has trained on records since the last report of the training.
+    """
+
+    def __init__(self) -> None:
+        self.took_part = False
+        self._entries: list[WrappedReducer] = []
+
+    def wrap(
+        self,
+        reducer: Any,
+        name: str | None = None,
+        *,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Any:
+        """Register a reducer, as `context.wrap_reducer` does, and return the MetricReducer.
+
+        Raises:
+            TrialMistake: It is no reducer, is registered already, or its name is taken.
+        """
+        chosen: dict[Phase, bool] = {"training": for_training, "validation": for_validation}
+        phases = tuple(phase for phase, is_chosen in chosen.items() if is_chosen)
+        self._check(reducer, name, phases)
+        if not isinstance(reducer, MetricReducer):
+            reducer = FunctionReducer(reducer)
+        entry = WrappedReducer(reducer=reducer, name=name, phases=phases)
+        entry.reset()
+        self._entries.append(entry)
+        return entry.reducer
+
+    def reset(self, phase: Phase) -> None:
+        """Reset the reducers of the phase."""
+        for entry in self._serving(phase):
+            entry.reset(phase)
+        if phase == "training":
+            self.took_part = False
+
+    def any(self, phase: Phase) -> bool:
+        """Return whether the phase has any reducers."""
+        return bool(self._serving(phase))
+
+    def reduce(
+        self,
+        distributed: DistributedContext,
+        phase: Phase,
+        *,
+        took_part: bool = True,
+        taken: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Return the metrics of the phase's reducers. Collective, if there are any.
+
+        Args:
+            took_part: Whether this rank had any records; if not, its values are left out.
+            taken: Names of the other metrics, which reducers may not return.
+
+        Raises:
+            TrialMistake: A reducer failed, or returned something that cannot be reported.
+            PeerFailed: That happened on another rank.
+        """
+        if not self.any(phase):
+            return {}
+        return settle(
+            distributed,
+            lambda: self.reduce_slots(phase) if took_part else None,
+            lambda slots: self.reduce_across(
+                [slot for slot in slots if slot is not None], phase, taken=taken
+            ),
+            on_chief=True,
+        )
+
+    def reduce_slots(self, phase: Phase) -> list[bytes]:
+        """Return the result of each of the phase's reducers on this rank, pickled."""
+        return [entry.reduce_slot(phase) for entry in self._serving(phase)]
+
+    def reduce_across(
+        self, slots: Sequence[list[bytes]], phase: Phase, *, taken: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return the metrics, from the results of `reduce_slots` on ranks that took part."""
+        entries = self._serving(phase)
+        if any(len(slot) != len(entries) for slot in slots):
+            counts = ", ".join(str(len(slot)) for slot in slots)
+            raise mistake(
+                f"the ranks have {counts} reducers; all ranks have to wrap the same ones"
+            )
+        metrics: dict[str, Any] = {}
+        for index, entry in enumerate(entries):
+            more = entry.reduce_across([slot[index] for slot in slots], phase)
+            for name in more:
+                if name in taken or name in metrics:
+                    whose = "the trial returns" if name in taken else "another reducer returns"
+                    raise mistake(f"{entry} returns the metric {name!r}, which {whose} as well")
+            metrics |= more
+        return metrics
+
+    def describe(self) -> list[str]:
+        """Return a description of each reducer: its name and phases."""
+        return [f"{entry} for {' and '.join(entry.phases)}" for entry in self._entries]
+
+    def state(self) -> dict[str, Any]:
+        """Return this rank's state, for a checkpoint."""
+        states = [
+            entry.reducer.state_dict() if keeps_state(entry.reducer) else None
+            for entry in self._entries
+        ]
+        return {"took_part": self.took_part, "states": states}
+
+    def restore(self, slots: Sequence[dict[str, Any]], rank: int, size: int) -> None:
+        """Restore what `state` returned.
+
+        On another number of ranks, the values of functions are kept, in the order of the data; a
+        MetricReducer loses its values since the last report, and a line on stderr reports it.
+
+        Args:
+            slots: The states of all ranks that saved, in their order.
+            rank, size: This rank, and the present number of ranks.
+        """
+        if len(slots) == size:
+            self.took_part = slots[rank]["took_part"]
+        states = [slot["states"] for slot in slots]
+        for index, entry in enumerate(self._entries):
+            saved = [state[index] for state in states if index < len(state)]
+            present = [state for state in saved if state is not None]
+            if not present or not keeps_state(entry.reducer):
+                continue
+            if len(saved) == size and len(present) == size:
+                entry.reducer.load_state_dict(present[rank])
+            elif isinstance(entry.reducer, FunctionReducer):
+                earlier = merged_values(present) if rank == 0 else []
+                entry.reducer.load_state_dict({"earlier": earlier, "values": []})
+            elif rank == 0:
+                sys.stderr.write(
+                    f"{entry}: its state is of {len(present)} ranks, and now there are {size}; "
+                    "what it had seen since the last report is left out\n"
+                )
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Undo updates of training reducers in the block, which trains on a stand-in."""
+        with ExitStack() as stack:
+            for entry in self._serving("training"):
+                stack.enter_context(unchanged(entry.reducer))
+            yield
+
+    def _serving(self, phase: Phase) -> list[WrappedReducer]:
+        return [entry for entry in self._entries if phase in entry.phases]
+
+    def _check(self, reducer: Any, name: Any, phases: tuple[Phase, ...]) -> None:
+        if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
+            raise mistake(f"got the class {reducer.__name__}; create one: {reducer.__name__}()")
+        if not isinstance(reducer, MetricReducer) and not callable(reducer):
+            raise mistake(
+                f"got a {type(reducer).__name__}, expected a MetricReducer, "
+                "or a function of the list of values"
+            )
+        if name is not None and not (isinstance(name, str) and name):
+            raise mistake(f"got name {name!r}, expected a string, or None for a dict of metrics")
+        if not phases:
+            raise mistake("neither for training nor for validation; it would never be reported")
+        for entry in self._entries:
+            if entry.reducer is reducer:
+                raise mistake(f"{entry} is wrapped already; wrap each reducer once")
+            shares_phase = not set(phases).isdisjoint(entry.phases)
+            if name is not None and entry.name == name and shares_phase:
+                raise mistake(f"there is a {entry} already; give this one another name")
+
+
 def mistake(problem: str) -> TrialMistake:
-    """Return the error to raise."""
-    return TrialMistake(WHERE, f"{WHERE}: {problem}")
+    """Return a TrialMistake of `wrap_reducer`."""
+    return TrialMistake(_WHERE, f"{_WHERE}: {problem}")

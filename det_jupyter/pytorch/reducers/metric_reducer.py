@@ -1,4 +1,4 @@
-"""Metrics of a trial's own: a reducer class, or a function of all values."""
+"""Custom metrics: a reducer class that users derive from, or a function of all values."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ NOTHING = object()  # a function's result where there were no values
 
 
 class MetricReducer:
-    """A metric that is computed from everything that was seen, on every rank.
+    """A metric that is computed from the values of all batches on all ranks.
 
-    Give one to `context.wrap_reducer`, and call methods of your own from `train_batch` or
-    `evaluate_batch` to take values in. With one rank, too, both reductions are called.
+    Pass one to `context.wrap_reducer`, and call methods of your own from `train_batch` or
+    `evaluate_batch` to add values. Both reductions are called with one rank, too.
 
-    What was taken in since the last report is lost at a pause, unless `state_dict` and
-    `load_state_dict` are defined: both, as those of a module.
+    Values since the last report are lost at a pause, unless the class defines both `state_dict`
+    and `load_state_dict`, which work like those of a module.
     """
 
     def reset(self) -> None:
-        """Forget everything: called when it is wrapped, and before what is reduced next."""
+        """Drop all values. Called when wrapped, before a validation, and after each reduction."""
         raise NotImplementedError
 
     def per_slot_reduce(self) -> Any:
-        """Return what this rank has seen, picklable, tensors on any device."""
+        """Return the values of this rank: a picklable object, tensors on any device."""
         raise NotImplementedError
 
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """Return the metric, from what `per_slot_reduce` returned on each rank. On the chief.
+        """Return the metric, from the results of `per_slot_reduce`. Called on the chief only.
 
         Args:
-            per_slot_metrics: In the order of ranks, tensors on the CPU. Ranks that had no batch
-                are left out.
+            per_slot_metrics: The results in the order of ranks, tensors on the CPU. Ranks that had
+                no batch are left out.
 
         Returns:
             A dict of metrics, or one metric if the reducer was given a name: numbers, strings,
-            lists, or whatever JSON can hold.
+            lists, or anything else that JSON can hold.
         """
         raise NotImplementedError
 
 
 class FunctionReducer(MetricReducer):
-    """A function over all values that the ranks were given; what `wrap_reducer` makes of one.
+    """A function of the values of all ranks; `wrap_reducer` makes one of a function.
 
-    Call `update` once per batch, and the values come in the order of the data, whatever the number
-    of ranks: rank after rank for each batch, which have consecutive records of it. If there are
-    no values, the function is not called and nothing is reported.
+    Call `update` once per batch. Then the values are in the order of the data, whatever the number
+    of ranks: for each batch rank after rank, since ranks have consecutive records of it. Without
+    values the function is not called, and nothing is reported.
     """
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self.function = function
         self.values: list[Any] = []
-        self._earlier: list[Any] = []  # of all ranks, before a pause; with the chief
+        self._earlier: list[Any] = []  # on the chief: values of all ranks before a pause
 
     def update(self, value: Any) -> None:
-        """Take in a value: anything picklable. Tensors and arrays are copied, without gradients"""
-        self.values.append(_kept(value))
+        """Add a value, any picklable object. Tensors and arrays are copied, without gradients."""
+        self.values.append(_copied(value))
 
     def reset(self) -> None:
         """See MetricReducer."""
@@ -79,7 +79,7 @@ class FunctionReducer(MetricReducer):
         return self.function(values) if values else NOTHING
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the values taken in, for a checkpoint."""
+        """Return the values, for a checkpoint."""
         return {"earlier": self._earlier, "values": [on_cpu(value) for value in self.values]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -95,14 +95,14 @@ def keeps_state(reducer: Any) -> TypeGuard[Any]:
 
 @contextmanager
 def unchanged(reducer: MetricReducer) -> Iterator[None]:
-    """Put the reducer back, after the body, to what it was before."""
+    """Restore the reducer's attributes after the block."""
     if isinstance(reducer, FunctionReducer):
         count = len(reducer.values)
         yield
         del reducer.values[count:]
         return
     attributes = vars(reducer)
-    before = copy.deepcopy(_kept(attributes))  # without gradients, which cannot be deep-copied
+    before = copy.deepcopy(_copied(attributes))  # without gradients, which cannot be deep-copied
     yield
     attributes.clear()
     attributes.update(before)
@@ -113,8 +113,8 @@ def on_cpu(value: Any) -> Any:
     return _mapped(value, lambda tensor: tensor.detach().cpu())
 
 
-def _kept(value: Any) -> Any:
-    """Return a copy that nothing changes any more: outputs are often buffers that are reused."""
+def _copied(value: Any) -> Any:
+    """Return a copy, since outputs are often buffers that are reused."""
     return _mapped(value, lambda tensor: tensor.detach().clone())
 
 
@@ -133,11 +133,12 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def _interleaved(values_by_rank: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the values, the first of each rank, then the second of each that has one, ..."""
+    """Return the first value of each rank, then the second of each rank that has one, ..."""
     rows = zip_longest(*values_by_rank, fillvalue=NOTHING)
     return [value for row in rows for value in row if value is not NOTHING]
 
 
-def merged(states: Sequence[dict[str, Any]]) -> list[Any]:
+def merged_values(states: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the values in the states of a FunctionReducer on all ranks, in the data's order."""
     earlier = [value for state in states for value in state["earlier"]]
     return earlier + _interleaved([state["values"] for state in states])

@@ -24,7 +24,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
+from det_jupyter.pytorch.parallel import DistributedModel, explain_backward, is_sharded
 from det_jupyter.pytorch.steps.gradient_checks import (
     CREATE_GRAPH,
     RawBackward,
@@ -162,7 +162,7 @@ class Stepping:
         if self._weight != 1.0:  # multiplying the loss would extend the graph
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
         for replica in self._replicas:
-            replica.expect_backward(loss)
+            replica.prepare_exchange(loss)
         if self._timer is not None:
             self._timer.begin_backward(self.position.is_step)
         self._backwards += 1
@@ -172,7 +172,7 @@ class Stepping:
         try:
             loss.backward(gradient, retain_graph, create_graph)
         except RuntimeError as error:
-            if mistake := explained(error):
+            if mistake := explain_backward(error):
                 raise mistake from None
             raise
         finally:

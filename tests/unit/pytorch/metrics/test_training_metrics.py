@@ -348,10 +348,10 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
     journal = RecordList()
     metrics = watched("warn", 1.0, 2.0, INF, NAN, journal=journal)
     metrics.flush(first_step=11)
-    metrics.look()
+    metrics.check_losses()
     metrics.add({"accuracy": 1.0, "loss": NAN}, 4, 1)
     metrics.flush(first_step=15)
-    metrics.look()
+    metrics.check_losses()
     told = capsys.readouterr().err
     assert told == (
         "Loss became infinite at batch 12 on rank 0. Training continues. "
@@ -370,13 +370,13 @@ def test_on_request_such_a_loss_ends_the_trial(name: str) -> None:
     with pytest.raises(
         TrialMistake, match=f"{name} became NaN at batch 1 on rank 0; on_nan_loss is stop"
     ):
-        metrics.look()
+        metrics.check_losses()
 
 
 def test_other_metrics_may_be_anything(capsys: pytest.CaptureFixture[str]) -> None:
     for metrics in (watched("stop", 1.0, 2.0), watched("stop", NAN, name="lossless")):
         metrics.flush()
-        metrics.look()
+        metrics.check_losses()
     assert capsys.readouterr().err == ""
 
 
@@ -389,7 +389,7 @@ def test_what_a_stand_in_comes_to_ends_no_trial(average: bool) -> None:
         is_stand_in = rank.rank == 1
         metrics.add({"loss": NAN if is_stand_in else 1.0}, 0, 0 if is_stand_in else 2)
         metrics.flush(first_step=1)
-        metrics.look()
+        metrics.check_losses()
 
     assert run_ranks(2, train) == [None, None]
 
@@ -403,7 +403,7 @@ def test_a_rank_whose_loss_ends_the_trial_ends_it_everywhere(average: bool) -> N
         metrics.add({"loss": 1.0}, 0, 1)
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 1, 1)
         metrics.flush(first_step=1)
-        metrics.look()
+        metrics.check_losses()
 
     for outcome in run_ranks(3, train):
         assert isinstance(outcome, TrialMistake)
@@ -420,7 +420,7 @@ def test_one_rank_tells_of_another_ones_loss(
         )
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 0, 1)
         metrics.flush(first_step=1)
-        metrics.look()
+        metrics.check_losses()
 
     results(2, train)
     told = capsys.readouterr().err
