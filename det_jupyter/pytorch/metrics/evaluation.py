@@ -45,7 +45,7 @@ from det_jupyter.pytorch.reducers.builtin_reducers import (
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides, own_lengths
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, length_function, overrides
 
 # Each value on a GPU occupies half a kilobyte there; so only this many batches stay there.
 _MAX_BATCHES_ON_DEVICE = 1024
@@ -199,7 +199,7 @@ def _evaluate_batches(
     series, windows = MetricSeries("evaluate_batch", rank), list[Window]()
     outputs: list[dict[str, Any]] = []
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
-    records_of = own_lengths(trial, "validation")
+    records_of = length_function(trial, "validation")
     evaluate = _evaluation(trial)
     for batch_idx, (host_batch, share) in enumerate(batches):
         records = records_of(host_batch, share, batch_idx) if records_of else share.records

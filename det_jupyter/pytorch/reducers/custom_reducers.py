@@ -2,8 +2,7 @@
 
     every rank    update(...) in train_batch or evaluate_batch         any number of times
                   per_slot_reduce() -> this rank's values              at a report or a validation
-    the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get the
-    result
+    the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get it
 
 Only the chief reduces across ranks: user code may return different values on each rank, since it
 may draw random numbers, and ranks with different metrics would save at different batches.

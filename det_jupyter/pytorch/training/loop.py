@@ -45,7 +45,7 @@ from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.training.schedule import Schedule, training_units
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial, own_lengths
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, length_function
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class Loop:
         self._savepoints = Savepoints(
             core.checkpoint, self._parts(), self.origin, start, standing_still
         )
-        self._own_length = own_lengths(trial, "training")
+        self._own_length = length_function(trial, "training")
         timed = self._timings.timed
         self._callbacks.time(partial(timed, "callbacks"))
         self._trial_batch = timed("forward", trial.train_batch)
@@ -125,7 +125,7 @@ class Loop:
         with (
             self._timings.journaling(self.context, self.core.sink, self._distributed.barrier),
             closing(self.context),
-            self._callbacks.watching(),
+            self._callbacks.running(),
             closing(self._savepoints),
             closing(self._orders),
         ):

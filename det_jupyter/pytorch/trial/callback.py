@@ -1,4 +1,4 @@
-"""Hooks into training, for code that is not part of a trial class.
+"""PyTorchCallback: hooks into training, for code outside of the trial class; and EarlyStopping.
 
     on_trial_startup > on_checkpoint_load_start > on_training_start
     per batch        on_training_epoch_start (first of an epoch), on_training_batch_start,
@@ -8,8 +8,8 @@
                      on_validation_start > on_validation_epoch_start
                          > on_validation_batch_end per batch > on_validation_epoch_end
                          > on_validation_end
-                     on_checkpoint_save_start; and once it is written, before a validation
-                         or a few batches later, on_checkpoint_write_end
+                     on_checkpoint_save_start; then, when it is written (before a validation,
+                         or a few batches later), on_checkpoint_write_end
                          > on_checkpoint_upload_end
     leaving early    on_interrupt, and then the checkpoint that saves the run
     after an error   on_exception
@@ -33,8 +33,8 @@ from det_jupyter.pytorch.trial.info import TrialInfo
 class PyTorchCallback:
     """Hooks to override. Every hook runs on every rank unless it says otherwise.
 
-    If the callback has state that matters after a pause, override `state_dict` and
-    `load_state_dict` as well: the state is kept in checkpoints under the callback's name.
+    If the callback has a state that is needed after a pause, override `state_dict` and
+    `load_state_dict` as well: checkpoints store the state under the callback's name.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
@@ -53,14 +53,14 @@ class PyTorchCallback:
         """Run after the last batch of an epoch."""
 
     def on_training_batch_start(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
-        """Run before `train_batch`, with the same batch: this rank's, on the device."""
+        """Run before `train_batch`, with the same batch: this rank's, on its device."""
 
     def on_training_batch_end(
         self, metrics: Mapping[str, Any], epoch_idx: int, batch_idx: int
     ) -> None:
-        """Run after a batch and its steps, with what `train_batch` returned on this rank.
+        """Run after a batch and its optimizer step, with this rank's result of `train_batch`.
 
-        Tensors are still on the device: to read one (`.item()`, `float`, `print`) waits for it.
+        Tensors are still on the device: reading one (`.item()`, `float`, `print`) waits for it.
         """
 
     def on_training_workload_end(
@@ -75,13 +75,13 @@ class PyTorchCallback:
         """Run before the first batch of a validation."""
 
     def on_validation_batch_end(self, outputs: Mapping[str, Any], batch_idx: int) -> None:
-        """Run after each `evaluate_batch`, with what it returned on this rank.
+        """Run after each `evaluate_batch`, with its result on this rank.
 
-        Ranks may have unequal numbers of batches, so nothing collective belongs here.
+        Ranks may have different numbers of batches, so do not call collectives here.
         """
 
     def on_validation_epoch_end(self, outputs: Sequence[Any]) -> None:
-        """Run after the last batch of a validation, with what each `evaluate_batch` returned."""
+        """Run after the last batch of a validation, with this rank's results of all batches."""
 
     def on_validation_end(self, metrics: Mapping[str, Any]) -> None:
         """Run after a validation, with its metrics over all ranks."""
@@ -93,25 +93,22 @@ class PyTorchCallback:
         """Run before a checkpoint is written; the dict may be added to."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """Run on the chief, when the files are written and before they become a checkpoint."""
+        """Run on the chief when the files are written, before they become a checkpoint."""
 
     def on_checkpoint_end(self, checkpoint_dir: Path) -> None:
-        """Run after `on_checkpoint_write_end`, which is its newer name."""
+        """Run after `on_checkpoint_write_end`, whose older name it is."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """Run when the checkpoint is complete on storage."""
+        """Run when the checkpoint is complete in its storage."""
 
     def on_interrupt(self) -> None:
-        """Run when the run leaves before its end, before the checkpoint that saves it.
-
-        It was paused, preempted, or interrupted from the keyboard.
-        """
+        """Run before the last checkpoint of a run that is paused, preempted or interrupted."""
 
     def on_exception(self, exception: BaseException) -> None:
-        """Run when an exception ends training on this rank; other ranks may have no exception."""
+        """Run when an exception ends training on this rank; other ranks may not have one."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to keep in checkpoints: numbers, strings, tensors, lists, dicts."""
+        """Return the state for checkpoints: numbers, strings, tensors, lists, dicts."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -150,11 +147,11 @@ class EarlyStopping(PyTorchCallback):
         self._patience = patience
         self._sign = 1.0 if smaller_is_better else -1.0
         self._min_delta = min_delta
-        self._best = math.inf  # of the sign that makes smaller better
-        self._stale = 0
+        self._best = math.inf  # times `_sign`, so that smaller is better
+        self._stale = 0  # validations since the best one
 
     def on_validation_end(self, metrics: Mapping[str, Any]) -> None:
-        """Count the validation, and ask to stop if it was one too many."""
+        """Compare the metric with the best one; request the end after `patience` worse ones."""
         if self._metric not in metrics:
             raise TrialMistake(
                 "build_callbacks",
@@ -170,9 +167,9 @@ class EarlyStopping(PyTorchCallback):
             self._context.set_stop_requested(True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value, signed, and the validations since."""
+        """Return the best value, times its sign, and the number of validations since."""
         return {"best": self._best, "stale": self._stale}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take both back."""
+        """Restore what `state_dict` returned."""
         self._best, self._stale = state_dict["best"], state_dict["stale"]

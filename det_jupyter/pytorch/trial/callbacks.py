@@ -12,36 +12,36 @@ from det_jupyter.contract.values.text import error_text
 from det_jupyter.pytorch.messages import TrialMistake, warn_user
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
 
-Given = ParamSpec("Given")
+HookArgs = ParamSpec("HookArgs")
 
 
-def _of_all(
-    hook: Callable[Concatenate[PyTorchCallback, Given], None],
-) -> Callable[Concatenate[Callbacks, Given], None]:
-    """Return the method of Callbacks that runs this hook of all of them."""
+def _runner_of(
+    hook: Callable[Concatenate[PyTorchCallback, HookArgs], None],
+) -> Callable[Concatenate[Callbacks, HookArgs], None]:
+    """Return a method of Callbacks that runs this hook of all callbacks."""
     name = hook.__name__
 
-    def run(self: Callbacks, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+    def run(self: Callbacks, /, *args: HookArgs.args, **kwargs: HookArgs.kwargs) -> None:
         self._run(name, *args, **kwargs)
 
     return run
 
 
 class Callbacks:
-    """The callbacks of a trial. A hook that none of them overrides costs next to nothing.
+    """The callbacks of a trial. A hook that no callback overrides costs almost nothing.
 
-    What a hook raises gets a note that names the callback and the hook.
+    Exceptions of a hook get a note that names the callback and the hook.
 
     Args:
-        callbacks: What the trial's `build_callbacks` returned.
-        is_chief: Whether this rank warns, for all of them.
+        callbacks: Returned by the trial's `build_callbacks`.
+        is_chief: Whether this is the rank that issues warnings.
 
     Raises:
-        ConfigError: It is no dict of callbacks by name.
+        TrialMistake: `callbacks` is no dict of callbacks by name.
     """
 
     def __init__(self, callbacks: Mapping[str, PyTorchCallback], *, is_chief: bool = True) -> None:
-        _check(callbacks)
+        _check_callbacks(callbacks)
         self.by_name = dict(callbacks)
         self._is_chief = is_chief
         self._calls: dict[str, list[tuple[str, Callable[..., Any]]]] = {
@@ -56,70 +56,70 @@ class Callbacks:
         self._adapt_older_forms()
 
     def time(self, timed: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
-        """Run the hooks of a training by what `timed` makes of the function that does."""
+        """Put a timer around the function that runs hooks: `timed` returns a function with one."""
         if self.by_name:
             self._run = timed(self._run)  # type: ignore[method-assign]
 
     @property
     def keep_state(self) -> bool:
-        """Whether any of them has a state to be saved."""
+        """Whether any callback has a state to save."""
         return any(_overrides(callback, "state_dict") for callback in self.by_name.values())
 
     def overrides(self, hook: str) -> bool:
-        """Return whether a callback overrides the hook, so that its arguments are worth making."""
+        """Return whether a callback overrides the hook, so that its arguments are needed."""
         return bool(self._calls[hook])
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Run `on_exception` when the body raises, and `on_trial_shutdown` in any case.
+    def running(self) -> Iterator[None]:
+        """Run `on_exception` if the block raises, and `on_trial_shutdown` in any case.
 
-        The body's exception is the one that counts: what a hook raises after it becomes a note.
+        The block's exception is raised; exceptions of hooks after it become notes of it.
         """
         try:
             yield
         except BaseException as error:
             failures = self._run_all("on_exception", error)
             for failure in failures + self._run_all("on_trial_shutdown"):
-                error.add_note(f"and then {_in_words(failure)}")
+                error.add_note(f"and then {_describe(failure)}")
             raise
         self.on_trial_shutdown()
 
-    on_trial_startup = _of_all(PyTorchCallback.on_trial_startup)
-    on_training_start = _of_all(PyTorchCallback.on_training_start)
-    on_training_epoch_start = _of_all(PyTorchCallback.on_training_epoch_start)
-    on_training_epoch_end = _of_all(PyTorchCallback.on_training_epoch_end)
-    on_training_batch_start = _of_all(PyTorchCallback.on_training_batch_start)
-    on_training_batch_end = _of_all(PyTorchCallback.on_training_batch_end)
-    on_training_workload_end = _of_all(PyTorchCallback.on_training_workload_end)
-    on_validation_start = _of_all(PyTorchCallback.on_validation_start)
-    on_validation_epoch_start = _of_all(PyTorchCallback.on_validation_epoch_start)
-    on_validation_batch_end = _of_all(PyTorchCallback.on_validation_batch_end)
-    on_validation_epoch_end = _of_all(PyTorchCallback.on_validation_epoch_end)
-    on_validation_end = _of_all(PyTorchCallback.on_validation_end)
-    on_checkpoint_load_start = _of_all(PyTorchCallback.on_checkpoint_load_start)
-    on_checkpoint_save_start = _of_all(PyTorchCallback.on_checkpoint_save_start)
-    on_checkpoint_upload_end = _of_all(PyTorchCallback.on_checkpoint_upload_end)
-    on_interrupt = _of_all(PyTorchCallback.on_interrupt)
+    on_trial_startup = _runner_of(PyTorchCallback.on_trial_startup)
+    on_training_start = _runner_of(PyTorchCallback.on_training_start)
+    on_training_epoch_start = _runner_of(PyTorchCallback.on_training_epoch_start)
+    on_training_epoch_end = _runner_of(PyTorchCallback.on_training_epoch_end)
+    on_training_batch_start = _runner_of(PyTorchCallback.on_training_batch_start)
+    on_training_batch_end = _runner_of(PyTorchCallback.on_training_batch_end)
+    on_training_workload_end = _runner_of(PyTorchCallback.on_training_workload_end)
+    on_validation_start = _runner_of(PyTorchCallback.on_validation_start)
+    on_validation_epoch_start = _runner_of(PyTorchCallback.on_validation_epoch_start)
+    on_validation_batch_end = _runner_of(PyTorchCallback.on_validation_batch_end)
+    on_validation_epoch_end = _runner_of(PyTorchCallback.on_validation_epoch_end)
+    on_validation_end = _runner_of(PyTorchCallback.on_validation_end)
+    on_checkpoint_load_start = _runner_of(PyTorchCallback.on_checkpoint_load_start)
+    on_checkpoint_save_start = _runner_of(PyTorchCallback.on_checkpoint_save_start)
+    on_checkpoint_upload_end = _runner_of(PyTorchCallback.on_checkpoint_upload_end)
+    on_interrupt = _runner_of(PyTorchCallback.on_interrupt)
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """Run the hook of all, under both of its names. On the chief."""
+        """Run the hook of all callbacks, under both of its names. On the chief."""
         self._run("on_checkpoint_write_end", checkpoint_dir)
         self._run("on_checkpoint_end", checkpoint_dir)
 
     def on_trial_shutdown(self) -> None:
-        """Run the hook of all, last one first, and raise the first error when all have run."""
+        """Run the hook of all callbacks, last one first; then raise the first error."""
         failures = self._run_all("on_trial_shutdown")
         for failure in failures[1:]:
-            failures[0].add_note(f"and then {_in_words(failure)}")
+            failures[0].add_note(f"and then {_describe(failure)}")
         if failures:
             raise failures[0]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the states of all, by name."""
+        """Return the states of all callbacks, by name."""
         return {name: callback.state_dict() for name, callback in self.by_name.items()}
 
     def load_state_dict(self, states: Mapping[str, dict[str, Any]]) -> None:
-        """Give each its state. Warns of callbacks without a state, and the reverse."""
+        """Restore each callback. Warns of callbacks without a state, and of unused states."""
         fresh = [
             name
             for name, callback in self.by_name.items()
@@ -142,7 +142,7 @@ class Callbacks:
             _call(name, hook, call, *args, **kwargs)
 
     def _run_all(self, hook: str, *args: Any) -> list[Exception]:
-        """Run the hook of all, whatever it raises, and return that."""
+        """Run the hook of all callbacks, and return the exceptions."""
         failures = []
         for name, call in self._calls[hook]:
             try:
@@ -153,13 +153,13 @@ class Callbacks:
 
     def _adapt_older_forms(self) -> None:
         hook = "on_training_epoch_start"
-        older = [name for name, call in self._calls[hook] if _takes_nothing(call)]
+        older = [name for name, call in self._calls[hook] if _takes_no_argument(call)]
         if older:
             self._warn(
                 f"{hook} of {_listed(older)}: it is given the epoch's index; add `epoch_idx`"
             )
             self._calls[hook] = [
-                (name, _without_arguments(call) if name in older else call)
+                (name, (lambda _, call=call: call()) if name in older else call)
                 for name, call in self._calls[hook]
             ]
         if aliased := [name for name, _ in self._calls["on_checkpoint_end"]]:
@@ -177,11 +177,11 @@ _HOOKS = tuple(name for name in vars(PyTorchCallback) if name.startswith("on_"))
 
 
 def _overrides(callback: PyTorchCallback, hook: str) -> bool:
-    given = getattr(callback, hook)  # of the instance: it may have been set there
+    given = getattr(callback, hook)  # of the instance, which may have an own one
     return getattr(given, "__func__", None) is not getattr(PyTorchCallback, hook)
 
 
-def _check(callbacks: Any) -> None:
+def _check_callbacks(callbacks: Any) -> None:
     where = "build_callbacks"
     if not isinstance(callbacks, Mapping):
         hint = "; does it lack a `return`?" if callbacks is None else ""
@@ -210,7 +210,7 @@ def _call(name: str, hook: str, call: Callable[..., Any], *args: Any, **kwargs: 
         raise
 
 
-def _takes_nothing(call: Callable[..., Any]) -> bool:
+def _takes_no_argument(call: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # in C, without a signature
@@ -218,11 +218,7 @@ def _takes_nothing(call: Callable[..., Any]) -> bool:
     return not signature.parameters
 
 
-def _without_arguments(call: Callable[[], Any]) -> Callable[..., Any]:
-    return lambda *_: call()
-
-
-def _in_words(failure: BaseException) -> str:
+def _describe(failure: BaseException) -> str:
     where = " ".join(getattr(failure, "__notes__", ()))
     return f"{error_text(failure)} ({where})"
 

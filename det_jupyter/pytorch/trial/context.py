@@ -1,7 +1,4 @@
-"""The context of a trial: wrapping models and optimizers, its device, and the steps of a batch.
-
-The loop and the context share a Position.
-"""
+"""The context of a trial: wrapping models and optimizers, its device, and the steps of a batch."""
 
 from __future__ import annotations
 
@@ -28,85 +25,12 @@ from det_jupyter.pytorch.steps.stepping import Stepping
 from det_jupyter.pytorch.trial.info import TrialInfo
 from det_jupyter.pytorch.trial.tensorboard import Instruments
 
-
-class MixedPrecision:
-    """The methods of a PyTorchTrialContext that choose what is computed in 16 bits.
-
-    Attributes:
-        scaler: The gradient scaler, the trial's own or that of mixed precision; None without.
-    """
-
-    device: torch.device
-    distributed: DistributedContext
-    models: list[nn.Module]
-    scaler: Any
-    stepping: Stepping
-
-    def wrap_scaler(self, scaler: Any) -> Any:
-        """Register a gradient scaler, so that its state is saved, and return it.
-
-        Scaling, unscaling and updating stay with the trial.
-        """
-        if self.scaler is not None:
-            raise ConfigError("wrap_scaler: a scaler is wrapped already; one is enough")
-        if self.models:
-            raise ConfigError("wrap_scaler: call it before wrap_model")
-        self.scaler = scaler
-        return scaler
-
-    def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
-        """Let the module compute in 16 bits where that is safe, and return it."""
-        return self.stepping.precision.wrap_forward(module)
-
-    def configure_apex_amp(
-        self,
-        models: Any,
-        optimizers: Any,
-        enabled: bool = True,
-        opt_level: str = "O1",
-        **ignored: Any,
-    ) -> tuple[Any, Any]:
-        """Return models and optimizers, trained with torch's mixed precision in Apex's place.
-
-        For trials written for Determined: NVIDIA has ended Apex's. Every level but O0 means
-        torch's fp16 autocast with a gradient scaler; other arguments have no effect.
-        """
-        if not enabled or opt_level == "O0":
-            return models, optimizers
-        warnings.warn(
-            f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
-            "set optimizations.mixed_precision: fp16 instead",
-            stacklevel=2,
-        )
-        self.use_fp16()
-        for model in models if isinstance(models, list) else [models]:
-            self.stepping.precision.wrap_forward(model)
-        return models, optimizers
-
-    def use_fp16(self) -> None:
-        """Train in fp16 with a gradient scaler, unless a type is chosen already."""
-        if self.stepping.precision.dtype is None:
-            self.set_precision(Precision(self.device, torch.float16))
-
-    def set_precision(self, precision: Precision) -> None:
-        """Train in this precision, from the next forward pass on."""
-        if self.scaler is not None and precision.scaler is not None:
-            raise ConfigError(
-                "use_amp: a scaler is wrapped already; keep either of the two, "
-                "wrap_scaler or automatic mixed precision"
-            )
-        if precision.notice and self.distributed.is_chief:
-            warnings.warn(precision.notice, stacklevel=2)
-        self.stepping.precision = precision
-        self.scaler = precision.scaler
-
-
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class PyTorchExperimentalContext:
-    """`context.experimental`: switches for trials that do things their own way."""
+    """`context.experimental`: switches off what the loop does by default."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
@@ -118,29 +42,33 @@ class PyTorchExperimentalContext:
         self._context.use_fp16()
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow data loaders of any kind: how they shard and resume is up to them."""
+        """Allow data loaders of any kind, which have to shard the data themselves."""
         self._context.accepts_any_loader = True
 
     def disable_auto_to_device(self) -> None:
-        """Leave batches where the loader put them; the trial moves them itself."""
+        """Do not move batches to the device; the trial moves them itself."""
         self._context.moves_batches = False
 
 
-class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
+class PyTorchTrialContext(TrialInfo, Instruments):
     """The context of one trial on one rank.
 
     Args:
-        distributed: This rank's place among the ranks, and collectives; by default `core`'s, or
-            that of the only rank.
+        distributed: The ranks and their collectives; by default `core`'s, or a single rank.
         core: The Core API's context, which training needs.
+        device: This rank's.
+        hparams: The trial's hyperparameters.
         config: The experiment's configuration; its `optimizations` have effect here.
+        experiment_id, trial_id, trial_seed: The trial's.
+        tensorboard_folder: The trial's, for TensorBoard's files.
 
     Attributes:
         distributed, core, device, config: As above.
-        models, optimizers, lr_schedulers: What was wrapped, in that order.
-        stepping: Computes gradients and steps the optimizers; the loop drives it.
-        scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
-        experimental: Switches for trials that do things their own way.
+        models, optimizers, lr_schedulers: What was wrapped, in the order of wrapping.
+        stepping: Computes gradients and steps the optimizers.
+        position: The batch that is being trained; the loop writes it.
+        scaler: The gradient scaler: the trial's own, or that of mixed precision; or None.
+        experimental: Switches off what the loop does by default.
     """
 
     def __init__(
@@ -176,7 +104,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         self.reducers = Reducers()
         self.moves_batches = True
         self.accepts_any_loader = False
-        self.has_searcher = True  # the configuration says what validations are judged by
+        self.has_searcher = True  # the configuration has a searcher metric
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
         self.stepping = Stepping(self.position, Precision(device, None), self.distributed)
@@ -188,14 +116,14 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
                 self._large_batch = LargeBatch(rules, self.get_global_batch_size())
 
     def wrap_model(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
-        """Move the model to the device and return it so that all ranks train it together.
+        """Move the model to the device, and return it wrapped so that all ranks train it together.
 
         Collective: all ranks wrap the same models in the same order.
 
         Args:
-            model: Everything of it that is trained has to be in use in every backward pass.
-            find_unused_parameters: Allow parameters that get no gradient in some; costs two walks
-                over the graph for each.
+            model: Each of its trained parameters has to get a gradient in every backward pass.
+            find_unused_parameters: Allow parameters without gradients in some backward passes;
+                costs two walks over the graph for each.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
@@ -223,7 +151,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         """Register the optimizer, so that its state is saved, and return it.
 
         Args:
-            optimizer: Made over the parameters of a wrapped model.
+            optimizer: Created with the parameters of wrapped models.
             backward_passes_per_step: For trials written for Determined; DDP needs no such hint.
             fp16_compression: For trials written for Determined; has no effect, as there.
             average_aggregated_gradients: Overrides `optimizations.average_aggregated_gradients`.
@@ -250,7 +178,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
     ) -> Any:
-        """Register the scheduler, which then steps as `step_mode` says, and return it."""
+        """Register the scheduler, which the loop steps by `step_mode`, and return it."""
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         if not any(lr_scheduler.optimizer is optimizer for optimizer in self.optimizers):
             raise ConfigError(
@@ -284,13 +212,14 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a metric that is combined from all records, and return its reducer.
+        """Register a metric that is computed from the values of all batches; return its reducer.
 
         Args:
-            reducer: A MetricReducer; or a function of the list of all values that its `update`
-                was given, on all ranks, in the order of the data.
+            reducer: A MetricReducer; or a function of the list of all values that were passed to
+                `update` of what is returned, on all ranks, in the order of the data.
             name: Of the metric; without one the reducer has to return a dict of metrics.
-            for_training, for_validation: What it is part of.
+            for_training, for_validation: Whether it is reported with metrics of the training, and
+                with those of validations.
         """
         wrapped: MetricReducer = self.reducers.wrap(
             reducer, name, for_training=for_training, for_validation=for_validation
@@ -298,13 +227,71 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         return wrapped
 
     def reset_reducers(self) -> None:
-        """Let all reducers start anew (the loop does so before training windows, validations)."""
+        """Reset all reducers (the loop does so after each report and validation)."""
         self.reducers.reset("training")
         self.reducers.reset("validation")
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """Return the metrics of all reducers. Collective (called by the loop)."""
         return self.reducers.reduce(self.distributed, "training" if for_training else "validation")
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """Register a gradient scaler, so that its state is saved, and return it.
+
+        The trial scales, unscales and updates it itself.
+        """
+        if self.scaler is not None:
+            raise ConfigError("wrap_scaler: a scaler is wrapped already; one is enough")
+        if self.models:
+            raise ConfigError("wrap_scaler: call it before wrap_model")
+        self.scaler = scaler
+        return scaler
+
+    def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
+        """Let the module compute in the type of mixed precision, if there is one; return it."""
+        return self.stepping.precision.wrap_forward(module)
+
+    def configure_apex_amp(
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool = True,
+        opt_level: str = "O1",
+        **ignored: Any,
+    ) -> tuple[Any, Any]:
+        """Train with torch's mixed precision instead of Apex's; return models and optimizers.
+
+        For trials written for Determined. Every level but O0 means torch's fp16 autocast with a
+        gradient scaler; other arguments have no effect.
+        """
+        if not enabled or opt_level == "O0":
+            return models, optimizers
+        warnings.warn(
+            f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
+            "set optimizations.mixed_precision: fp16 instead",
+            stacklevel=2,
+        )
+        self.use_fp16()
+        for model in models if isinstance(models, list) else [models]:
+            self.stepping.precision.wrap_forward(model)
+        return models, optimizers
+
+    def use_fp16(self) -> None:
+        """Train in fp16 with a gradient scaler, unless a precision is set already."""
+        if self.stepping.precision.dtype is None:
+            self.set_precision(Precision(self.device, torch.float16))
+
+    def set_precision(self, precision: Precision) -> None:
+        """Set the precision of models that are wrapped from now on."""
+        if self.scaler is not None and precision.scaler is not None:
+            raise ConfigError(
+                "use_amp: a scaler is wrapped already; keep either of the two, "
+                "wrap_scaler or automatic mixed precision"
+            )
+        if precision.notice and self.distributed.is_chief:
+            warnings.warn(precision.notice, stacklevel=2)
+        self.stepping.precision = precision
+        self.scaler = precision.scaler
 
     def backward(
         self,
@@ -313,7 +300,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients, averaged over the records of all ranks when a window ends.
+        """Compute gradients; at the end of a window, average them over the records of all ranks.
 
         Args:
             loss: A mean over this rank's records, as torch's losses are by default.
@@ -333,9 +320,9 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         Args:
             optimizer: A wrapped one.
             clip_grads: Called with the list of parameters before the step; changes their gradients
-                in place. What it returns has no meaning.
+                in place. Its return value is ignored.
             auto_zero_grads: Zero the gradients after the step.
-            scaler: Steps the optimizer instead of itself.
+            scaler: A gradient scaler, whose `step(optimizer)` is called instead.
         """
         self.stepping.step(optimizer, clip_grads, auto_zero_grads, scaler)
 
@@ -343,7 +330,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         """Make this the context of one trial (called by Trainer).
 
         Raises:
-            ConfigError: It is another trial's, whose models it holds.
+            ConfigError: It belongs to another trial, whose models it holds.
         """
         if self._claimed_by is not None and self._claimed_by is not trial:
             raise ConfigError(
@@ -357,7 +344,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         return to_device(data, self.device, self._unmovable)
 
     def make_tuner(self) -> BucketTuner | None:
-        """Return what finds the size of DDP's buckets, if that is wanted (called by the loop)."""
+        """Return the tuner of DDP's buckets if the configuration has one (called by the loop)."""
         if not self._parallel.tune_buckets or self.distributed.size == 1:
             return None
         return BucketTuner(self.models, self.distributed, self.device)

@@ -30,21 +30,21 @@ _ONE_OF = ("evaluate_batch", "evaluate_full_dataset")
 class PyTorchTrial:
     """One training run: build the model, train a batch, evaluate a batch.
 
-    `evaluate_batch` is run on all ranks, each on its share of the validation data, and its metrics
-    are reduced as `evaluation_reducer` says. Define `evaluate_full_dataset` in its place if a
-    metric cannot be combined from batches; it runs on the chief alone.
+    `evaluate_batch` runs on all ranks, each on its share of the validation data, and its metrics
+    are reduced by `evaluation_reducer`. Define `evaluate_full_dataset` instead if a metric cannot
+    be combined from batches; it runs on the chief only.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         """Build and wrap models, optimizers and schedulers.
 
-        Define it; `super().__init__(context)` may be called there, and does nothing.
+        Define it; calling `super().__init__(context)` is allowed, and has no effect.
         """
 
     def train_batch(
         self, batch: Any, epoch_idx: int, batch_idx: int
     ) -> torch.Tensor | dict[str, Any]:
-        """Train on one batch (this rank's) and return its metrics, or just its loss."""
+        """Train on one batch (this rank's) and return its metrics, or only its loss."""
         raise NotImplementedError
 
     def build_training_data_loader(self) -> DataLoader:
@@ -64,17 +64,17 @@ class PyTorchTrial:
         raise NotImplementedError
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """Return how metrics are reduced, for all of them or by name."""
+        """Return the reducer of all metrics, or a dict of reducers by name."""
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
         """Return how many records a batch (this rank's) has, for the weights of metrics.
 
-        Override it where a record is not a row: graphs, tokens. A DataLoader counts rows itself.
-        It is asked of batches as they are loaded, and weighs metrics of training and validation.
-        Gradients of a DataLoader's batches are weighed by rows, whatever this returns: to weigh
-        them otherwise, scale the loss. (Rows of loaders of other kinds are not known, so there
-        it counts for both.)
+        Override it if a record is not a row: graphs, tokens. Without it, a DataLoader counts rows.
+        It is called with batches before they are moved to the device, and weights metrics of
+        training and validation. Gradients of a DataLoader's batches are weighted by rows, whatever
+        it returns: to weight them differently, scale the loss. With loaders of other kinds it
+        weights gradients too, because their rows are not known.
         """
         return data_length(batch)
 
@@ -92,7 +92,7 @@ _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
 def check_trial_class(trial_class: Any) -> list[str]:
-    """Return what is wrong with the class, one line each; it is not instantiated."""
+    """Return the problems of the class, one line each. It is not instantiated."""
     if not isinstance(trial_class, type):
         return [f"got a {type(trial_class).__name__}, expected a class derived from PyTorchTrial"]
     name = trial_class.__name__
@@ -112,7 +112,7 @@ def check_trial_class(trial_class: Any) -> list[str]:
 
 
 def check_constructor(trial_class: type) -> list[str]:
-    """Return a problem if a rank cannot make a trial of the class: it gives the context alone."""
+    """Return a problem if `trial_class(context)`, as a rank calls it, is not possible."""
     where = f"{trial_class.__name__}.__init__"
     try:
         signature = inspect.signature(trial_class)
@@ -134,9 +134,11 @@ def check_constructor(trial_class: type) -> list[str]:
 def check_searcher_metric(trial_class: type, metric: str) -> list[Problem]:
     """Return a problem if the class's source shows that it never reports `metric`.
 
-    Only certainty counts: every `return` has to give a dict that spells its keys out.
+    Only if that is certain: every `return` has to be a dict display with literal keys.
     """
-    if _wraps_reducers(trial_class):
+    # The names of reducers' metrics are not known before they return them.
+    codes = (getattr(function, "__code__", None) for function in vars(trial_class).values())
+    if any("wrap_reducer" in code.co_names for code in codes if code):
         return []
     method = "evaluate_batch" if overrides(trial_class, "evaluate_batch") else _ONE_OF[1]
     source = method_of(trial_class, method)
@@ -156,23 +158,17 @@ def describe_missing_metric(metric: str, reported: set[str]) -> list[Problem]:
     return [Problem("searcher.metric", f"the trial reports {known}; got {metric!r}{hint}")]
 
 
-def _wraps_reducers(trial_class: type) -> bool:
-    """Return whether some metrics come from reducers, whose names are not known beforehand."""
-    codes = (getattr(function, "__code__", None) for function in vars(trial_class).values())
-    return any("wrap_reducer" in code.co_names for code in codes if code)
-
-
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def own_lengths(
+def length_function(
     trial: PyTorchTrial, phase: Literal["training", "validation"]
 ) -> Callable[[Any, Share, int], int] | None:
     """Return a function that counts the records of a batch; None if the loader counts them.
 
     The function takes a batch as it was loaded, this rank's share of the global batch, and the
-    batch's index. A stand-in, of which the share has no records, has none. It raises a
+    batch's index. For a stand-in, whose share has 0 records, it returns 0. It raises a
     TrialMistake if `get_batch_length` returns no number of records.
     """
     if not overrides(type(trial), "get_batch_length"):

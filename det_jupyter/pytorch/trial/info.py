@@ -1,4 +1,4 @@
-"""Information for a trial: hyperparameters, configuration, ids, and its position."""
+"""Information about a trial: hyperparameters, configuration, ids, and its position."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from det_jupyter.pytorch.steps.position import Position
 
 
 class TrialInfo:
-    """The part of a PyTorchTrialContext with a trial's information. Nothing here is collective."""
+    """Methods of a PyTorchTrialContext that return information. None of them is collective."""
 
     distributed: DistributedContext
     config: ExperimentConfig | None
     position: Position  # shared with the loop, which writes it
     _hparams: Mapping[str, Any] | None
-    _experiment_id: int | None  # None, as the next ones, if nothing was submitted
+    _experiment_id: int | None  # None outside of experiments, as the next one
     _trial_id: int | None
-    _trial_seed: int | None
+    _trial_seed: int | None  # None in a context that only loads a checkpoint
     _stop_requested = False
 
     @property
     def has_hparams(self) -> bool:
-        """Whether there are hyperparameters."""
+        """Whether hyperparameters were given."""
         return self._hparams is not None
 
     @property
     def has_batch_size(self) -> bool:
-        """Whether the hyperparameters say how many records a batch has."""
+        """Whether the hyperparameters have a `global_batch_size`."""
         return "global_batch_size" in (self._hparams or {})
 
     def get_per_slot_batch_size(self) -> int:
         """Return how many records this rank trains per batch.
 
-        The ranks' sizes add up to `get_global_batch_size()`: what does not divide goes, one record
-        each, to the first ranks.
+        The ranks' sizes add up to `get_global_batch_size()`: a remainder is divided among the
+        first ranks, one record each.
         """
         each, rest = divmod(self.get_global_batch_size(), self.distributed.size)
         return each + (self.distributed.rank < rest)
@@ -47,16 +47,16 @@ class TrialInfo:
         """Return how many records all ranks together train per batch."""
         where = "hyperparameters.global_batch_size"
         slots = self.distributed.size
-        wanted = self.get_hparams().get("global_batch_size")
-        if isinstance(wanted, bool) or not isinstance(wanted, int):
-            given = "missing" if wanted is None else f"got {wanted!r}"
+        size = self.get_hparams().get("global_batch_size")
+        if isinstance(size, bool) or not isinstance(size, int):
+            given = "missing" if size is None else f"got {size!r}"
             raise ConfigError(f"{where}: {given}, expected a whole number of records")
-        if wanted < slots:
+        if size < slots:
             raise ConfigError(
-                f"{where}: got {wanted}, expected at least resources.slots_per_trial "
+                f"{where}: got {size}, expected at least resources.slots_per_trial "
                 f"({slots}): each rank needs a record of every batch"
             )
-        return wanted
+        return size
 
     def get_hparams(self) -> dict[str, Any]:
         """Return all hyperparameters."""
@@ -84,13 +84,13 @@ class TrialInfo:
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the experiment's effective configuration."""
-        return self._known_config("get_experiment_config").to_document()
+        return self._required_config("get_experiment_config").to_document()
 
     def get_data_config(self) -> dict[str, Any]:
         """Return the `data` section of the configuration."""
-        return dict(self._known_config("get_data_config").data)
+        return dict(self._required_config("get_data_config").data)
 
-    def _known_config(self, method: str) -> ExperimentConfig:
+    def _required_config(self, method: str) -> ExperimentConfig:
         if self.config is None:
             raise ValueError(
                 f"{method}: no configuration was given to this context; "
@@ -100,15 +100,15 @@ class TrialInfo:
 
     def get_experiment_id(self) -> int:
         """Return the experiment's id."""
-        return _known("get_experiment_id", self._experiment_id)
+        return _required("get_experiment_id", self._experiment_id)
 
     def get_trial_id(self) -> int:
         """Return the trial's id."""
-        return _known("get_trial_id", self._trial_id)
+        return _required("get_trial_id", self._trial_id)
 
     def get_trial_seed(self) -> int:
-        """Return the seed that everything random in this trial derives from."""
-        return _known("get_trial_seed", self._trial_seed)
+        """Return the seed from which all random numbers of this trial derive."""
+        return _required("get_trial_seed", self._trial_seed)
 
     def get_initial_batch(self) -> int:
         """Return how many batches were trained before this run."""
@@ -133,7 +133,7 @@ class TrialInfo:
 
     @property
     def _epoch_len(self) -> int | None:
-        """Batches of an epoch; None before training. Not public: code for Determined reads it."""
+        """Batches per epoch; None before training. Code written for Determined reads it."""
         units = self.position.units
         return units.batches_per_epoch if units is not None else None
 
@@ -147,11 +147,11 @@ class TrialInfo:
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
-        """Return whether this rank has asked to end the trial."""
+        """Return whether this rank has requested the end of the trial."""
         return self._stop_requested
 
 
-def _known(method: str, value: int | None) -> int:
+def _required(method: str, value: int | None) -> int:
     if value is None:
         raise ValueError(f"{method}: this trial was not started by an experiment")
     return value

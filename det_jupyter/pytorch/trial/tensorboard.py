@@ -1,14 +1,14 @@
-"""Observing a training: TensorBoard's event files, and torch's profiler.
+"""TensorBoard's event files, and torch's profiler.
 
-    folder/            the chief's: what the trial writes, and Determined/<metric>
-    folder/rank_1/     another rank's: what the trial writes there
+    folder/            of the chief: events that the trial writes, and Determined/<metric>
+    folder/rank_1/     of rank 1: events that the trial writes there
 
-det_jupyter stores all metrics itself, so it writes them here only on request. The step of a point
-is the number of batches trained: 1 for the first batch. A run that continues from a checkpoint
-withdraws the points that an earlier run wrote after it, and does not repeat a validation that the
-earlier run had written. So no point occurs twice.
+The master stores all metrics, so they are written here only on request. The step of a point is the
+number of batches trained: 1 for the first batch. A run that continues from a checkpoint lets
+TensorBoard drop the points that an earlier run wrote after it, and does not write a validation
+again that the earlier run has written. So no point occurs twice.
 
-Needs the package `tensorboard`, but only when something is written.
+The package `tensorboard` is needed only when something is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from det_jupyter.core import ProfilerContext
 from det_jupyter.errors import ConfigError
 
 PREFIX = "Determined/"
-_VALIDATED = ".validated"  # batches before the last validation that was written
+_VALIDATED = ".validated"  # file with the steps of the last validation that was written
 
 
 class TensorBoard:
@@ -36,7 +36,7 @@ class TensorBoard:
         folder: The trial's, for all ranks and runs.
         rank: This rank.
         is_enabled: Whether metrics are written.
-        first_step: Batches that earlier runs have trained; None if that is not known yet.
+        first_step: Batches that earlier runs have trained; None: `begin_at` will set it.
 
     Raises:
         ConfigError: Metrics are to be written, but tensorboard is not installed.
@@ -49,32 +49,32 @@ class TensorBoard:
         self._is_chief = rank == 0
         self._first_step = first_step
         self._writer: Any = None
-        self._has_taken_back = False
+        self._has_dropped = False
         self.set_enabled(is_enabled)
 
     @property
     def path(self) -> Path:
-        """This rank's folder, made if it is not there."""
+        """This rank's folder, created if it does not exist."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
     def set_enabled(self, is_enabled: bool) -> None:
-        """Write metrics from now on, or no longer."""
+        """Switch the writing of metrics on or off."""
         if is_enabled:
             _check_installed("TensorBoard logging is enabled")
         self.is_enabled = is_enabled
 
     def begin_at(self, first_step: int) -> None:
-        """Say how many batches earlier runs have trained, before the first of this one."""
+        """Set how many batches earlier runs have trained, before the first batch of this run."""
         self._first_step = first_step
         if self._writer is not None:
-            self._take_back()
+            self._drop_later_points()
 
     def writer(self) -> Any:
         """Return this rank's `torch.utils.tensorboard.SummaryWriter`, always the same.
 
-        Count steps from 1 (`batch_idx + 1`): what lies after a checkpoint is taken back when
-        training continues from it.
+        Count steps from 1 (`batch_idx + 1`): points after a checkpoint are dropped when training
+        continues from it.
         """
         if self._writer is None:
             _check_installed("get_tensorboard_writer")
@@ -82,26 +82,26 @@ class TensorBoard:
 
             _await_next_second(self.path)
             self._writer = SummaryWriter(str(self.path))
-            self._take_back()
+            self._drop_later_points()
         return self._writer
 
-    def _take_back(self) -> None:
-        """Let TensorBoard drop what former runs wrote after the checkpoint, once it is known."""
-        if self._has_taken_back or self._first_step is None:
+    def _drop_later_points(self) -> None:
+        """Write a SessionLog.START: TensorBoard drops points of earlier runs after this step."""
+        if self._has_dropped or self._first_step is None:
             return
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]  # has no stubs
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]  # no stubs
 
         step = self._first_step + 1 if self._first_step else 0
         start = SessionLog(status=SessionLog.START)
         self._writer.file_writer.add_event(Event(step=step, session_log=start))
-        self._has_taken_back = True
+        self._has_dropped = True
 
     def log_training(self, steps: int, averages: Mapping[str, Any]) -> None:
         """Write a report's averages, at the number of batches trained."""
         if not self._is_writing():
             return
         self._write(averages, steps)
-        self.flush()  # a checkpoint may follow, and what lies before it is not written again
+        self.flush()  # points before a checkpoint, which may follow, are not written again
 
     def log_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Write a validation's metrics, as `val_<name>` unless their names begin with `val`."""
@@ -116,12 +116,12 @@ class TensorBoard:
         (self.path / _VALIDATED).write_text(str(steps), encoding="utf-8")
 
     def flush(self) -> None:
-        """Write out what is waiting."""
+        """Write buffered events to the file."""
         if self._writer is not None:
             self._writer.flush()
 
     def close(self) -> None:
-        """Write out what is waiting, and end. May be called twice."""
+        """Write buffered events and close the file. Idempotent."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -130,7 +130,7 @@ class TensorBoard:
         return self.is_enabled and self._is_chief
 
     def _has_validated(self, steps: int) -> bool:
-        """Whether a former run wrote the validation that this one begins with."""
+        """Return whether an earlier run wrote the validation that this run begins with."""
         if steps != self._first_step or steps == 0:
             return False
         try:
@@ -146,9 +146,10 @@ class TensorBoard:
 
 
 def _await_next_second(folder: Path) -> None:
-    """Wait while an event file of this second is there.
+    """Wait while the folder has an event file created in this second.
 
-    TensorBoard reads the files of a folder by name, which begins with the second they were made.
+    TensorBoard reads the files of a folder in the order of their names, which begin with the
+    second of their creation.
     """
     seconds = {file.name.split(".")[3] for file in folder.glob("events.out.tfevents.*")}
     while f"{int(time.time()):010d}" in seconds:
@@ -164,24 +165,24 @@ def _check_installed(where: str) -> None:
 
 
 def _to_number(value: Any) -> float | None:
-    """Return a scalar as a number; None for what TensorBoard cannot draw."""
+    """Return a scalar as a float; None for other values, which TensorBoard cannot plot."""
     if isinstance(value, (torch.Tensor, numpy.ndarray)):
         return float(value) if value.ndim == 0 else None
     return float(value) if isinstance(value, (int, float, numpy.number)) else None
 
 
 class Instruments:
-    """The part of a PyTorchTrialContext that is about looking at the training.
+    """Methods of a PyTorchTrialContext for TensorBoard and torch's profiler.
 
     Args:
-        folder: Where files for TensorBoard go.
+        folder: The trial's folder for TensorBoard's files.
         rank: This rank.
         profiler: The Core API's.
 
     Attributes:
-        profiler: Sections and counters of the trial's own, for its timings.
-        torch_profiler: What `set_profiler` made; the loop enters it and steps it with each batch.
-        tensorboard: The files for TensorBoard of this rank.
+        profiler: The trial's own sections and counters, for its timings.
+        torch_profiler: Created by `set_profiler`; the loop enters it and steps it with each batch.
+        tensorboard: The TensorBoard files of this rank.
     """
 
     def __init__(self, folder: Path, rank: int, profiler: ProfilerContext | None = None) -> None:
@@ -213,13 +214,13 @@ class Instruments:
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
         """Profile training with a `torch.profiler.profile` of these arguments.
 
-        Traces go to the trial's TensorBoard folder unless `on_trace_ready` says otherwise. The
-        profiler steps with each batch; give it a `schedule`, or it records all of them.
+        Traces are written to the trial's TensorBoard folder, unless `on_trace_ready` is given. The
+        profiler steps with each batch; without a `schedule` it records all batches.
         """
         path = str(self.get_tensorboard_path())
         kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))
         self.torch_profiler = torch.profiler.profile(*args, **kwargs)
 
     def close(self) -> None:
-        """Close the files for TensorBoard (called by the loop)."""
+        """Close TensorBoard's files (called by the loop)."""
         self.tensorboard.close()

@@ -10,7 +10,7 @@ import torch
 from det_jupyter.pytorch import PyTorchTrial
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.trial.definition import own_lengths
+from det_jupyter.pytorch.trial.definition import length_function
 
 
 class Rows(PyTorchTrial):
@@ -26,11 +26,11 @@ class Tokens(Rows):
 
 
 def test_by_default_the_loader_knows() -> None:
-    assert own_lengths(Rows(), "training") is None
+    assert length_function(Rows(), "training") is None
 
 
 def test_a_trial_counts_its_own_records_but_not_those_of_a_stand_in() -> None:
-    length = own_lengths(Tokens(), "training")
+    length = length_function(Tokens(), "training")
     assert length is not None
     batch = torch.tensor([[1, 2, 0], [3, 0, 0]])
     assert length(batch, Share(2, 4), 0) == 3
@@ -43,7 +43,7 @@ def test_what_is_no_number_of_records_is_refused(given: Any) -> None:
         def get_batch_length(self, batch: Any) -> int:
             return given  # type: ignore[no-any-return]  # the mistake
 
-    length = own_lengths(Wrong(), "training")
+    length = length_function(Wrong(), "training")
     assert length is not None
     with pytest.raises(TrialMistake, match=f"returned {given} for training batch 7, expected a n"):
         length([], Share(1, 1), 7)

@@ -134,7 +134,7 @@ def test_callbacks_hear_of_the_exception_that_ends_training_and_then_of_the_end(
         {"one": recorder("on_exception", "on_trial_shutdown", calls=calls), "fails": Failing()}
     )
     error = ValueError("diverged")
-    with pytest.raises(ValueError, match="diverged") as caught, callbacks.watching():
+    with pytest.raises(ValueError, match="diverged") as caught, callbacks.running():
         raise error
     assert calls == [("on_exception", error), ("on_trial_shutdown",)]
     assert caught.value.__notes__ == [
@@ -145,7 +145,7 @@ def test_callbacks_hear_of_the_exception_that_ends_training_and_then_of_the_end(
 def test_a_keyboard_interrupt_is_an_exception_too() -> None:
     calls: list[tuple[Any, ...]] = []
     callbacks = Callbacks({"one": recorder("on_exception", calls=calls)})
-    with pytest.raises(KeyboardInterrupt), callbacks.watching():
+    with pytest.raises(KeyboardInterrupt), callbacks.running():
         raise KeyboardInterrupt
     assert [hook for hook, _ in calls] == ["on_exception"]
 
@@ -153,7 +153,7 @@ def test_a_keyboard_interrupt_is_an_exception_too() -> None:
 def test_without_an_error_there_is_no_on_exception() -> None:
     calls: list[tuple[Any, ...]] = []
     callbacks = Callbacks({"one": recorder("on_exception", "on_trial_shutdown", calls=calls)})
-    with callbacks.watching():
+    with callbacks.running():
         calls.append(("body",))
     assert calls == [("body",), ("on_trial_shutdown",)]
 
