@@ -1,1 +1,1 @@
-"""Checkpoints of a trial: what is in them, writing and reading them."""
+"""Checkpoints of a trial: their content, writing and reading them."""

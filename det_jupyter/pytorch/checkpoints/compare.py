@@ -1,8 +1,8 @@
-"""Two checkpoints, bit by bit: `python -m det_jupyter.pytorch.checkpoints.compare A B`.
+"""Compares two checkpoints bit by bit: `python -m det_jupyter.pytorch.checkpoints.compare A B`.
 
-Everything of the state is compared, under a dotted name such as `models.0.fc.weight`: tensors by
+Every value of the state is compared, under a dotted name such as `models.0.fc.weight`: tensors by
 their bits (so NaN equals NaN, and -0.0 is not 0.0), a list of numbers as if it were a tensor,
-anything else by type and value.
+other values by type and value.
 
 The exit status is 0 if they are the same, 1 if they differ, 2 if one cannot be read.
 """
@@ -25,19 +25,19 @@ import torch
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.restore import read_state
 
-_NOTES = ("arrays",)  # of the state, about the rest of it
+_NOT_COMPARED = ("arrays",)  # describes other values of the state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not the same in both.
+    """A value that differs between two checkpoints.
 
     Attributes:
-        name: Where it is.
+        name: The value's dotted name.
         problem: What differs, in a few words.
         first: Index of the first element that differs; None unless both are tensors of one shape.
-        count, total: How many elements differ, of how many.
-        largest: Largest difference between two elements; None if it is no number.
+        count, total: Number of elements that differ, and of all elements.
+        largest: Largest difference between two elements; None if it is not finite or no number.
     """
 
     name: str
@@ -54,9 +54,10 @@ class Difference:
 def compare(
     a: Path | str | Mapping[str, Any], b: Path | str | Mapping[str, Any]
 ) -> list[Difference]:
-    """Return all that differs, in the order of `a`; nothing if they are the same bit for bit.
+    """Return the values that differ, in the order of `a`; an empty list if all bits are equal.
 
-    Each is the folder of a checkpoint, or a dict of states.
+    Args:
+        a, b: The folder of a checkpoint, or a dict of states.
 
     Raises:
         CheckpointError: A folder holds no training state.
@@ -65,9 +66,9 @@ def compare(
 
 
 def contents(source: Path | str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return everything in a checkpoint, or in a dict of states, by its dotted name."""
+    """Return the values in a checkpoint, or in a dict of states, by dotted name."""
     state = read_state(Path(source)) if isinstance(source, (Path, str)) else source
-    return dict(_leaves({k: v for k, v in state.items() if k not in _NOTES}, ""))
+    return dict(_leaves({k: v for k, v in state.items() if k not in _NOT_COMPARED}, ""))
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -85,7 +86,7 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_row(value: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether it is many numbers of one type that fit a tensor, as Python's generator has them."""
+    """Return whether these are numbers of one type that fit a tensor."""
     kinds = {type(item) for item in value}
     if len(value) < 2 or len(kinds) != 1 or not kinds <= {int, float}:
         return False
@@ -120,14 +121,14 @@ def _difference(name: str, one: Any, other: Any) -> Difference | None:
         return None
     return Difference(
         name=name,
-        problem=f"{_told(one)} in the first, {_told(other)} in the second",
+        problem=f"{_shortened(one)} in the first, {_shortened(other)} in the second",
         largest=_distance(one, other),
     )
 
 
 def _tensor_difference(name: str, one: torch.Tensor, other: torch.Tensor) -> Difference | None:
     if one.dtype != other.dtype or one.shape != other.shape:
-        return Difference(name=name, problem=f"{_told(one)} and {_told(other)}")
+        return Difference(name=name, problem=f"{_shortened(one)} and {_shortened(other)}")
     differs = (_bits(one) != _bits(other)).any(dim=1)
     count, total = int(differs.sum()), one.numel()
     if not count:
@@ -151,7 +152,7 @@ def _tensor_difference(name: str, one: torch.Tensor, other: torch.Tensor) -> Dif
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a row of bytes for each element."""
+    """Return the tensor's bytes, `[element, byte]`."""
     flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
     return flat.view(torch.uint8).reshape(tensor.numel(), -1) if len(flat) else flat.view(0, 1)
 
@@ -176,7 +177,7 @@ def _distance(one: Any, other: Any) -> float | None:
     return float(distance) if math.isfinite(distance) else None
 
 
-def _told(value: Any) -> str:
+def _shortened(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     text = repr(value)
@@ -184,7 +185,7 @@ def _told(value: Any) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare two checkpoints as the arguments say, print the result, return the exit status."""
+    """Compare the checkpoints of the command line, print the result, return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m det_jupyter.pytorch.checkpoints.compare",
         description="Compare the training state in two checkpoints, bit by bit.",
@@ -203,15 +204,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         listed = [asdict(difference) for difference in found]
         print(json.dumps({"tensors": tensors, "values": len(one), "differences": listed}))
+    elif found:
+        print("\n".join([f"{len(found)} of {len(one)} differ:", *map(str, found)]))
     else:
-        print(_summary(found, tensors, len(one)))
+        print(f"identical: {tensors} tensors and {len(one) - tensors} other values")
     return 1 if found else 0
-
-
-def _summary(found: list[Difference], tensors: int, values: int) -> str:
-    if not found:
-        return f"identical: {tensors} tensors and {values - tensors} other values"
-    return "\n".join([f"{len(found)} of {values} differ:", *map(str, found)])
 
 
 if __name__ == "__main__":

@@ -32,16 +32,16 @@ from det_jupyter.pytorch.trial.definition import PyTorchTrial
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
-    """A context to build a trial with, for its model and not to train it.
+    """A context for building a trial to use its models, not to train them.
 
-    Models stay as the trial builds them: nothing is distributed, and nothing is moved unless a
-    device is given.
+    Models stay as the trial builds them: they are not wrapped, and are moved only if a device is
+    given.
 
     Args:
         hparams: Returned by `get_hparams`.
         exp_conf: Returned by `get_experiment_config`.
-        device: Where models go.
-        experiment_id, trial_id, trial_seed: Of the trial that was saved, if it had them.
+        device: The device to which models are moved.
+        experiment_id, trial_id, trial_seed: Those of the trial that was saved, if it had them.
     """
 
     def __init__(
@@ -100,20 +100,20 @@ def load_trial_from_checkpoint_path(
 
     Args:
         path: Folder of the checkpoint.
-        trial_class: Its class; by default the one that was captured when it was submitted, which
-            need not be defined here, or else the one that its module still has.
-        trial_kwargs: Given to the class's constructor besides the context.
-        torch_load_kwargs: Given to `torch.load`, instead of `map_location="cpu"` and
+        trial_class: Its class. By default the class that was captured at the submission, which
+            need not be defined here; if none was captured, the class is imported.
+        trial_kwargs: Further arguments of the class's constructor.
+        torch_load_kwargs: Arguments of `torch.load`, instead of `map_location="cpu"` and
             `weights_only=True`.
-        map_location: The first of these. It says where the file is read to, and does not move the
-            models: that is `device`.
-        data_dir: Where local modules that were captured are unpacked; by default in a folder that
-            goes with this process.
-        device: Where the models go; by default they stay where the trial builds them.
+        map_location: The device to which `torch.load` reads the file; it does not move the models:
+            use `device` for that.
+        data_dir: Folder into which captured local modules are unpacked; by default a folder that
+            is removed when this process ends.
+        device: Device of the models; by default the one on which the trial builds them.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, does not fit the class, or its class is not to
-            be had here.
+        CheckpointError: The checkpoint is damaged, does not fit the class, or its class cannot be
+            imported or loaded here.
     """
     path = Path(path)
     origin = Origin.read(path)
@@ -151,13 +151,13 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
         captured = load_capsule(capsule, blobs, code_dir, as_main=False)
         if isinstance(captured, type):
             return captured
-        # A function was captured that trains it.
+        # What was captured is a function that trains the trial.
         module, _, qualname = origin.trial_class.partition(":")
         if module != "__main__":
             return import_class(origin.trial_class, str(path))
         first, *rest = qualname.split(".")
         trial_class: type[PyTorchTrial] = reduce(getattr, rest, captured.__globals__[first])
-    except Exception as error:  # whatever the code that is run raises
+    except Exception as error:  # captured code is run, which may raise anything
         raise CheckpointError(
             f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
             f"({error_text(error)}); give the class as trial_class="
@@ -168,9 +168,9 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
 def _class_of_module(
     capsule: Capsule, blobs: BlobStore, origin: Origin, path: Path
 ) -> type[PyTorchTrial]:
-    """Return the class of a module of the context directory, or of one that can be imported here.
+    """Import the class from a module of the context directory, or of this environment.
 
-    As with modules of a notebook, those that can be imported here take precedence.
+    As with a notebook's modules, modules of this environment take precedence.
     """
     name = origin.trial_class
     with suppress(ValueError):
@@ -192,7 +192,7 @@ def _class_of_module(
 
 @cache
 def _process_folder(key: str) -> Path:
-    """Return a folder that is removed when this process ends."""
+    """Create a folder that is removed when this process ends; one for each key."""
     folder = Path(tempfile.mkdtemp(prefix=f"det-code-{key[:8]}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

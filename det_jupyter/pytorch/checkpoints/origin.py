@@ -1,11 +1,11 @@
-"""The origin of a checkpoint: what is needed to build its trial again, on any computer.
+"""The origin of a checkpoint: the data from which its trial can be built again anywhere.
 
     load_data.json         name of the class, hyperparameters, configuration, seed, ids
     code/files/            the captured class: the blobs that the capsule in load_data.json names
 
-The blobs are hard links into the blob store where that is possible, so a hundred checkpoints of a
-trial that captured a large array hold it once. A trial whose class was not captured is named by
-module instead, and imported.
+The blobs are hard links into the blob store where possible, so a hundred checkpoints of a trial
+that captured a large array store it once. The class of a trial that was not captured is imported
+by its name.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _PLAIN = ("trial_class", "config", "hparams", "seed", "experiment_id", "trial_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The trial of a checkpoint.
+    """The origin of a checkpoint: its trial.
 
     Args:
         trial_class: `module:qualname`; of a captured class, the entrypoint.
-        hparams: Its hyperparameters; None if it was given none.
-        config: Its experiment's configuration; None if there is none.
+        hparams: The hyperparameters; None if there are none.
+        config: The experiment's configuration; None if there is none.
         seed: The trial's.
-        experiment_id, trial_id: None off the cluster.
+        experiment_id, trial_id: None outside of experiments.
         capsule: The captured class; None if it was not captured.
-        blobs: Where the capsule's blobs are; None: they do not travel.
+        blobs: The store of the capsule's blobs; None: they are not copied into the checkpoint.
     """
 
     trial_class: str
@@ -55,7 +55,7 @@ class Origin:
 
     @classmethod
     def of_plan(cls, plan: GangPlan, blobs: BlobStore | None) -> Origin:
-        """Return the origin of the plan's trial."""
+        """Return the origin for checkpoints of the plan's trial."""
         return cls(
             trial_class=plan.capsule.entrypoint,
             hparams=plan.hparams,
@@ -68,8 +68,8 @@ class Origin:
         )
 
     def write(self, path: Path) -> None:
-        """Write it into the folder of a checkpoint."""
-        # A checkpoint may be given away: it must not name the blob with tokens.
+        """Write the origin into the folder of a checkpoint."""
+        # A checkpoint may be given to others: it must not name the blob of environment variables.
         capsule = self.capsule and self.capsule.model_dump(mode="json", exclude={"environment"})
         load_data = {"format": _FORMAT, **{name: getattr(self, name) for name in _PLAIN}}
         load_data["capsule"] = capsule
@@ -80,7 +80,7 @@ class Origin:
 
     @classmethod
     def read(cls, path: Path) -> Origin:
-        """Return the origin in the folder of a checkpoint.
+        """Read the origin from the folder of a checkpoint.
 
         Raises:
             CheckpointError: The folder has none, or it is damaged.
@@ -91,7 +91,7 @@ class Origin:
             return cls(
                 **{name: load_data[name] for name in _PLAIN},
                 capsule=Capsule.model_validate(capsule) if capsule is not None else None,
-                blobs=_carried_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
+                blobs=_stored_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
             )
         except FileNotFoundError:
             raise CheckpointError(
@@ -125,8 +125,8 @@ def import_class(name: str, where: str) -> type[Any]:
     return cast("type[Any]", found)
 
 
-def _carried_blobs(path: Path) -> BlobStore:
-    """Return the blobs that travel in the folder of a checkpoint."""
+def _stored_blobs(path: Path) -> BlobStore:
+    """Return the blobs in the folder of a checkpoint."""
     files = path / CODE_FOLDER / "files"
     # Checkpoints of earlier versions have a folder for each two letters of a name.
     return FlatBlobs(files) if files.is_dir() else BlobStore(path / CODE_FOLDER / "blobs")

@@ -1,8 +1,8 @@
 """Reading the state of a training run from a checkpoint, and restoring it (see state.py).
 
-A run that continues on as many ranks gets everything back, bit for bit. On another number of ranks
-it gets the same records in the same order, and the sum of the gradients of a half-finished window;
-but each rank's generators are seeded anew, from the seed, the rank and the batch.
+A run that continues on the same number of ranks gets the whole state back, bit for bit. On another
+number of ranks it gets the same records in the same order, and the sum of an unfinished window's
+gradients; but each rank's generators are seeded anew from seed, rank and batch.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
-# These take most of a file. They are mapped into memory until they are loaded, so the functions
-# that load them copy them.
+# These take most of a file. They stay mapped from the file, so the functions that load them have
+# to copy them.
 _MAPPED = frozenset({"models", "optimizers", "gradients", "exchanges", "rng_states"})
 
 
 def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[str, Any]:
     """Return the state in the folder of a checkpoint, on the CPU.
 
-    Models, optimizers and what each rank has of its own are mapped, so that the ranks of a
-    computer share the memory and read only what they load. They stay valid if the file is
-    removed, and the file stays as it is if they are changed.
+    Models, optimizers and the states of single ranks are mapped from the file, so that the ranks
+    of a computer share the memory and read only what they load. They stay valid if the file is
+    removed; changing them does not change the file.
 
     Args:
         path: The folder.
-        is_checked: Compare the file with its checksums first; one rank is enough for that.
+        is_checked: Verify the file's checksums first; it is enough if one rank does.
         options: For `torch.load`.
 
     Raises:
-        CheckpointError: It is not there, or damaged, or cannot be read.
+        CheckpointError: There is no state, or it is damaged or cannot be read.
     """
     defaults: dict[str, Any] = {"map_location": "cpu", "weights_only": True, "mmap": True}
     try:
@@ -66,12 +66,15 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
 
 
 def _check_sums(file: Path) -> None:
-    """Find bits that have flipped on the disk: torch writes checksums and does not read them.
+    """Verify the checksums of the file, which torch writes but does not verify.
 
-    400 MB take 0.6 s, of 1.8 s that loading them takes.
+    This takes 0.6 s for 400 MB, of 1.8 s for the whole loading.
+
+    Raises:
+        CheckpointError: Bits have changed on the disk.
     """
     with ZipFile(file) as archive:
-        # All are 0 if the user has switched torch's checksums off.
+        # All checksums are 0 if the user has switched them off in torch.
         has_sums = any(part.CRC for part in archive.infolist())
         damaged = archive.testzip() if has_sums else None
     if damaged is not None:
@@ -84,7 +87,7 @@ def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: s
     """Load the models' weights. Collective.
 
     Raises:
-        CheckpointError: They are of other models.
+        CheckpointError: The state is of other models.
     """
     _check_count(where, "wrap_model", context.models, state["models"])
     for index, (model, saved) in enumerate(zip(context.models, state["models"], strict=True)):
@@ -97,10 +100,10 @@ def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: s
 
 
 def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
-    """Load what else the next batch depends on, generators excepted. Collective.
+    """Load everything else that the next batch depends on, except generators. Collective.
 
     Raises:
-        CheckpointError: It is of another trial.
+        CheckpointError: The state is of another trial.
     """
     context = parts.context
     _check_count(where, "wrap_optimizer", context.optimizers, state["optimizers"])
@@ -128,7 +131,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
 
 
 def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
-    """Load what each rank has of its own."""
+    """Load the state that each rank has of its own."""
     rank, size = context.distributed.rank, context.distributed.size
     is_same_size = state["size"] == size
     if state["in_window"]:
@@ -139,15 +142,15 @@ def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
                 saved = parallel.rescaled_gradients(saved, size)
             parallel.set_gradients(model, saved[rank])
     context.reducers.restore(state["reducers"], rank, size)
-    wishes = state["stop_requested"]
-    context.set_stop_requested(wishes[rank] if is_same_size else any(wishes))
+    requested = state["stop_requested"]
+    context.set_stop_requested(requested[rank] if is_same_size else any(requested))
     if is_same_size:
         parallel.load_rank_state(context.models, copy.deepcopy(state["exchanges"][rank]))
 
 
 def _copy_mapped(optimizer: torch.optim.Optimizer) -> None:
-    """Give the optimizer memory of its own: torch takes what is on the CPU as it is."""
-    copies: dict[int, Any] = {}  # tensors that were one stay one
+    """Copy the optimizer's tensors on the CPU: torch has loaded them as mapped from the file."""
+    copies: dict[int, Any] = {}  # shared tensors stay shared
     for values in optimizer.state.values():
         for name, value in values.items():
             if not isinstance(value, torch.Tensor):
@@ -157,9 +160,9 @@ def _copy_mapped(optimizer: torch.optim.Optimizer) -> None:
 
 
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:
-    """Set this rank's generators: last of all, since whatever is restored may draw from them.
+    """Set this rank's generators. Call it last, since restoring other state may draw from them.
 
-    On another number of ranks than saved they start anew, from the trial's seed.
+    On another number of ranks than saved they are seeded anew.
     """
     distributed, steps = context.distributed, state["steps_completed"]
     if state["size"] == distributed.size:
@@ -176,10 +179,10 @@ def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed
 
 
 def reseed_for(seed: int, rank: int, steps_completed: int) -> None:
-    """Seed this rank's generators for the batches from here on.
+    """Seed this rank's generators anew, at this position in the training.
 
-    The states that were saved belong to other ranks; the trial's seed alone would repeat the
-    numbers of its beginning.
+    The saved states belong to other ranks; with the trial's seed alone, the numbers from the
+    beginning of the training would repeat.
     """
     seed_everything(derive_seed("resumed", seed, rank, steps_completed))
 

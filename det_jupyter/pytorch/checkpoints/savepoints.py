@@ -1,9 +1,9 @@
-"""The checkpoints of one run: at most one per batch, and the return to one.
+"""The checkpoints of one run, at most one per batch; and restoring the run's first state.
 
-If a checkpoint is due at a batch, it is saved before the batch's validation, with a note that the
-validation is still to come. A run that continues from it validates first, if the validation is on
-the schedule of that run, or a search requested it at a rung. (A training that is extended beyond
-its end is treated as if it had had the later end from the beginning.)
+If a checkpoint and a validation are due after the same batch, the checkpoint is saved first, with
+a note that the validation is still due. A run that continues from it first makes this validation,
+if the run's own schedule has it, or if a search requested it at a rung. (A training that is
+extended beyond its end is treated as if it had had the later end from the beginning.)
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from det_jupyter.storage import reading
 
 
 class Savepoints:
-    """The checkpoints of one run. All ranks do everything in step.
+    """The checkpoints of one run. All ranks call every method after the same batches.
 
     Args:
-        storage, parts, origin: As of a Saver.
-        start: Where the run begins.
-        standing_still: Entered while training waits for a checkpoint.
+        storage, parts, origin: As for a Saver.
+        start: The state with which the run begins.
+        while_waiting: Returns a context manager, entered while training waits for a checkpoint.
     """
 
     def __init__(
@@ -42,31 +42,31 @@ class Savepoints:
         parts: Parts,
         origin: Origin,
         start: Start,
-        standing_still: Callable[[], AbstractContextManager[None]] = nullcontext,
+        while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._storage = storage
-        self._standing_still = standing_still
+        self._while_waiting = while_waiting
         self._saver = Saver(storage, parts, origin)
         self._parts = parts
         self._start = start
         self._saved_at = start.steps_completed if start.checkpoint else -1
-        self._precedes_validation = False  # the last checkpoint, its batch's validation
+        self._precedes_validation = False  # the last checkpoint was saved before a validation
         self._state: dict[str, Any] | None = None
         self._uuid = ""
 
     @property
     def latest(self) -> CheckpointRef | None:
-        """The last checkpoint of this run, once it is finished; None if there was none."""
+        """The last checkpoint of this run, valid once it is finished; None if there is none."""
         if not self._uuid:
             return None
         path = self._storage.path_of(self._uuid)
         return CheckpointRef(uuid=self._uuid, path=path, steps_completed=self._saved_at)
 
     def restore(self) -> None:
-        """Load what the run begins with, generators excepted. Collective.
+        """Load the state with which the run begins, except generators. Collective.
 
         Raises:
-            CheckpointError: It cannot be read, or is of another trial.
+            CheckpointError: The state cannot be read, or is of another trial.
         """
         context = self._parts.context
         if checkpoint := self._start.checkpoint:
@@ -83,11 +83,11 @@ class Savepoints:
                 restore_models(context, read_state(folder), where)
 
     def restore_generators(self) -> str | None:
-        """Set the generators, last of all, since what is restored may draw from them.
+        """Set the generators. Call it last, since restoring other state may draw from them.
 
         Returns:
-            What validation was still to come when the state was saved: "scheduled", "rung", or
-            None. It has to be made up for.
+            The validation that was still due when the state was saved: "scheduled", "rung", or
+            None.
         """
         state, self._state = self._state, None
         if state is None:
@@ -108,15 +108,15 @@ class Savepoints:
 
         Args:
             steps_completed: Batches trained.
-            due: The validation that follows, as `restore_generators` returns it.
-            again: What was saved before this batch's validation is not enough.
-            anew: Whatever was saved at this batch is not enough.
+            due: The validation that follows: "scheduled", "rung" or None.
+            again: Save again if the checkpoint of this batch was saved before its validation.
+            anew: Save again in any case.
         """
         is_outdated = anew or (again and self._precedes_validation)
         if self._saved_at == steps_completed and not is_outdated:
             return
         self._saved_at, self._precedes_validation = steps_completed, due is not None
-        with self._standing_still():
+        with self._while_waiting():
             self._uuid = self._saver.begin(
                 steps_completed=steps_completed,
                 in_window=not self._parts.context.position.is_step,
@@ -125,15 +125,15 @@ class Savepoints:
 
     @property
     def is_written(self) -> bool:
-        """Whether `finish` would find the writing done; known to the chief alone."""
+        """Whether the files are written, so that `finish` need not wait. On the chief only."""
         return self._saver.is_written
 
     def finish(self) -> None:
-        """Complete the checkpoint that was begun, if there is one. Collective."""
+        """Finish the checkpoint that was begun, if there is one. Collective."""
         if self._saver.is_pending:
-            with self._standing_still():
+            with self._while_waiting():
                 self._saver.finish()
 
     def close(self) -> None:
-        """Complete it without the other ranks, after something has failed."""
+        """Finish the checkpoint without the other ranks, after a failure."""
         self._saver.close()

@@ -4,11 +4,11 @@
     (write)   a thread of the chief: write, read back, fsync             training continues
     finish    all ranks   callbacks, rename, record                      training waits, shortly
 
-The thread runs no code of the user's and writes no record: the journal has no lock. Until the
-rename there is no checkpoint, only a scratch folder that the next writer removes; so whatever
-kills the chief, the older checkpoint is whole. All ranks must begin and finish at the same batch;
-the chief notes that the writing is over (`is_written`), and the next exchange informs the others.
-Where one rank fails, at the state or at the files, all of them raise.
+The thread runs no user code and writes no record, since the journal has no lock. Until the rename
+there is no checkpoint, only a scratch folder that the next writer removes; so the older checkpoint
+stays whole even if the chief is killed. All ranks must begin and finish at the same batch: the
+chief detects that the files are written (`is_written`), and the next exchange informs the others.
+If one rank fails, at the state or at the files, all ranks raise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from det_jupyter.pytorch.checkpoints.state import Parts, collect_state, snapshot
 
 
 class _Write:
-    """The slow part of a checkpoint, in a thread of its own."""
+    """Writes the files of a checkpoint in a thread."""
 
     def __init__(self, draft: CheckpointDraft, state: dict[str, object], origin: Origin) -> None:
         self.draft = draft
@@ -37,16 +37,20 @@ class _Write:
         self._origin = origin
         self._path: Path | None = None
         self._error: BaseException | None = None
-        # No daemon: a script that ends by an exception should not tear it apart.
+        # No daemon: a script that ends with an exception waits for the thread.
         self._thread = threading.Thread(target=self._run, name="det-checkpoint")
         self._thread.start()
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         return not self._thread.is_alive()
 
     def result(self) -> Path:
-        """Wait for the end, and return the folder, or raise why it could not be written."""
+        """Wait for the thread, and return the folder.
+
+        Raises:
+            CheckpointError: The files could not be written.
+        """
         self._thread.join()
         if self._error is not None or self._path is None:
             raise CheckpointError(
@@ -61,7 +65,7 @@ class _Write:
             self._origin.write(path)
             self.draft.sync()
             self._path = path
-        except BaseException as error:  # the boundary of the thread: raised where it is awaited
+        except BaseException as error:  # raised by `result`
             self._error = error
         finally:
             self._state = {}
@@ -72,43 +76,43 @@ class Saver:
     """Saves the state of all ranks, written by the chief.
 
     Args:
-        storage: Where to.
-        parts: All that has a state.
-        origin: What it takes to build the trial again.
+        storage: The storage of checkpoints.
+        parts: The objects whose state is saved.
+        origin: The data from which the trial can be built again.
     """
 
     storage: CheckpointContext
     parts: Parts
     origin: Origin
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
-    _uuid: str = ""  # of what was begun and is not finished
-    _write: _Write | None = None  # of that, on the chief
+    _uuid: str = ""  # of the checkpoint that is begun and not finished
+    _write: _Write | None = None  # of this checkpoint, on the chief
 
     @property
     def is_pending(self) -> bool:
-        """Whether a checkpoint was begun and not finished; the same on all ranks."""
+        """Whether a checkpoint is begun and not finished; the same on all ranks."""
         return self._uuid != ""
 
     @property
     def is_written(self) -> bool:
-        """Whether the writing is done; only on the chief. Does not communicate."""
-        return self._write is not None and self._write.is_over
+        """Whether the files are written. On the chief only; not collective."""
+        return self._write is not None and self._write.is_done
 
     def begin(
         self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
     ) -> str:
-        """Begin a checkpoint of this moment and return its uuid. Collective.
+        """Begin a checkpoint of the present state and return its uuid. Collective.
 
-        One that was begun before is finished first.
+        An earlier one that is begun is finished first.
 
         Args:
             steps_completed: Batches trained.
-            in_window: Gradients of a part of an aggregation window wait for the rest of it.
-            validation_due: The validation after these batches, if it is still to come.
+            in_window: Whether this is within an aggregation window: gradients are saved too.
+            validation_due: The validation that is still due after these batches; None: none.
 
         Raises:
-            ConfigError: The state of a callback, say, holds what cannot be saved (on the chief).
-            PeerFailed: That, or an error of a hook, on another rank.
+            ConfigError: On the chief: the state has a value that cannot be saved.
+            PeerFailed: This, or an error of a hook, happened on another rank.
         """
         self.finish()
         distributed = self.parts.context.distributed
@@ -131,11 +135,11 @@ class Saver:
         return draft.uuid
 
     def finish(self) -> None:
-        """Complete what was begun, if anything: there is a new checkpoint then. Collective.
+        """Finish the checkpoint that is begun, if there is one. Collective.
 
         Raises:
-            CheckpointError: It could not be written (on the chief).
-            PeerFailed: That, or an error of a hook, on the chief.
+            CheckpointError: On the chief: it could not be written.
+            PeerFailed: This, or an error of a hook, happened on the chief.
         """
         uuid, self._uuid = self._uuid, ""
         if uuid:
@@ -143,10 +147,10 @@ class Saver:
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
     def close(self) -> None:
-        """Complete what was begun after something has failed, without the other ranks.
+        """Finish the checkpoint that is begun, without the other ranks, after a failure.
 
-        For any rank, at any time; safe to call twice. Never raises: what else goes wrong is told
-        on stderr. `on_checkpoint_upload_end` is not called, since not all ranks would call it.
+        For any rank, at any time; idempotent. Never raises: further errors are written to stderr.
+        `on_checkpoint_upload_end` is not called, since not all ranks would call it.
         """
         self._uuid = ""
         try:

@@ -1,8 +1,8 @@
-"""A copy of the state, independent of the training, in a form that a safe load reads.
+"""Copies of the state that `torch.load(weights_only=True)` can read, independent of the training.
 
-Tensors are copied to CPU memory; lists and dicts are copied around them; numpy's arrays become
-tensors, with a note that they were arrays. Whatever `torch.load(weights_only=True)` would refuse
-is found here, by its path, before anything is written.
+Tensors are copied to CPU memory, and lists and dicts are copied. Numpy's arrays become tensors,
+and their paths are stored. Values that `torch.load(weights_only=True)` would refuse are found
+here, by their paths, before anything is written.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 
 from det_jupyter.contract.values.text import class_name
 
-Path = tuple[Hashable, ...]  # of keys and indices, from the outermost in
+Path = tuple[Hashable, ...]  # keys and indices that lead to a value, from the outermost on
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype})
 _DICTS = (dict, OrderedDict, Counter)
 
 
 class SnapshotMemory:
-    """CPU memory that is used for one snapshot after the other.
+    """CPU memory that is reused from one snapshot to the next.
 
-    To copy 400 MB into memory that is mapped already took 0.06 s, into fresh memory 0.6 s and
-    more; and page-locked memory, which a GPU can fill while others work, is slower still to get.
-    So what the first snapshot took is kept for the next. It is as much as a snapshot needs anyway.
+    Copying 400 MB into memory that is mapped already took 0.06 s, into new memory 0.6 s and more;
+    page-locked memory, which a GPU fills asynchronously, takes even longer to allocate. So the
+    memory of a snapshot is kept for the next one.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class SnapshotMemory:
         self._devices: set[torch.device] = set()
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy on the CPU; from a GPU it is only begun, see `wait`."""
+        """Return a copy on the CPU. Copies from a GPU are complete only after `wait`."""
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return tensor.detach().cpu().clone()
         is_pinned = tensor.is_cuda
@@ -57,13 +57,13 @@ class SnapshotMemory:
         return memory.copy_(tensor.detach(), non_blocking=is_pinned)
 
     def wait(self) -> None:
-        """Wait until all copies are complete."""
+        """Wait until all copies from GPUs are complete."""
         for device in self._devices:
             torch.cuda.current_stream(device).synchronize()
         self._devices.clear()
 
     def release(self) -> None:
-        """Let the next snapshot have the memory of this one; what neither uses is given back."""
+        """Release this snapshot's memory for the next one; free the rest of the earlier memory."""
         self._free = {}
         for key, memory in self._used:
             self._free.setdefault(key, []).append(memory)
@@ -72,11 +72,11 @@ class SnapshotMemory:
 
 @dataclass(slots=True)
 class Snapshot:
-    """One snapshot in the making.
+    """One snapshot.
 
     Attributes:
-        arrays: Path of every tensor or number that was numpy's, to its dtype.
-        unsafe: Path and type of what cannot be saved.
+        arrays: The dtype of each numpy array and number, by path.
+        unsafe: Path and type of each value that cannot be saved.
     """
 
     memory: SnapshotMemory
@@ -85,7 +85,7 @@ class Snapshot:
     _copies: dict[tuple[object, ...], torch.Tensor] = field(default_factory=dict)
 
     def take(self, value: Any, path: Path = ()) -> Any:
-        """Return a copy of the value; what is wrong with it is in `unsafe`."""
+        """Return a copy of the value, with None for parts that cannot be saved (see `unsafe`)."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -105,14 +105,20 @@ class Snapshot:
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided or tensor.numel() == 0:
             return self.memory.copy(tensor)
-        # Tied weights are one memory under two names, and stay so in the file.
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
-        if place not in self._copies:
-            self._copies[place] = self.memory.copy(tensor)
-        return self._copies[place]
+        # Tied weights share memory under two names; the copies share memory too.
+        memory_key = (
+            tensor.data_ptr(),
+            tensor.dtype,
+            tensor.shape,
+            tensor.stride(),
+            tensor.device,
+        )
+        if memory_key not in self._copies:
+            self._copies[memory_key] = self.memory.copy(tensor)
+        return self._copies[memory_key]
 
     def _dict(self, value: Any, path: Path) -> Any:
-        copied = copy.copy(value)  # an OrderedDict of a model has attributes
+        copied = copy.copy(value)  # keeps attributes, which a model's OrderedDict has
         for key, item in value.items():
             if not _is_safe_key(key):
                 self.unsafe.append(((*path, repr(key)), f"{class_name(type(key))} as a key"))
@@ -126,7 +132,7 @@ class Snapshot:
                 taken = value.item()
             elif type(value) is numpy.ndarray:
                 taken = torch.from_numpy(value.copy())
-        except (TypeError, ValueError):  # of objects, or of the other byte order
+        except (TypeError, ValueError):  # an array of objects, or of the other byte order
             pass
         if type(taken) not in _PLAIN and not isinstance(taken, torch.Tensor):
             self.unsafe.append((path, f"numpy.{type(value).__name__} of {value.dtype}"))
@@ -136,7 +142,7 @@ class Snapshot:
 
 
 def revive_arrays(value: Any, arrays: Mapping[Path, str], path: Path = ()) -> Any:
-    """Return the value with numpy's arrays and numbers where they were; dicts are changed."""
+    """Return the value with numpy's arrays and numbers restored; dicts are changed in place."""
     if not arrays:
         return value
     if dtype := arrays.get(path):
@@ -161,12 +167,12 @@ def _is_safe_key(key: Any) -> bool:
 
 
 def _is_safe(value: Any) -> bool:
-    """Return whether a safe load restores it. Torch decides: users can add safe types."""
+    """Return whether torch loads it with `weights_only`; users can register more types."""
     buffer = io.BytesIO()
     try:
         torch.save(value, buffer)
         buffer.seek(0)
         torch.load(buffer, weights_only=True)
-    except Exception:  # whatever pickling it, or torch's unpickler, raises
+    except Exception:  # pickling, and torch's unpickler, may raise anything
         return False
     return True

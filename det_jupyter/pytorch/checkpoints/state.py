@@ -1,10 +1,11 @@
-"""The state of a training run, between memory and the folder of a checkpoint.
+"""The state of a training run: collecting it, copying it, and writing it into a checkpoint.
 
     state_dict.pt   format, steps_completed, size (ranks), in_window
                     models, optimizers, lr_schedulers, scaler, callbacks, parts: of all ranks
-                    rng_states, gradients, exchanges, reducers, stop_requested: of each rank
-                    validation_due: the validation after the last batch is still to come
-                    arrays: what of it was numpy's
+                    own_callbacks, rng_states, gradients, exchanges, reducers, stop_requested: of
+                    each rank
+                    validation_due: the validation that is still due after the last batch
+                    arrays: paths of numpy's arrays and numbers
 
 `state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads
 it. Models are saved as the user made them, without DDP's `module.` in their names.
@@ -36,14 +37,14 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3
-_LITTLE = 1 << 20  # bytes: less is left where a write has filled the disk
+_NO_ROOM = 1 << 20  # bytes: a write that has filled the disk leaves less free
 
 
 class SharedPart(Protocol):
-    """Something else whose state a run needs to continue; the same on all ranks."""
+    """An object whose state a run needs to continue; the state is the same on all ranks."""
 
     def state(self) -> Any:
-        """Return it, as tensors and plain values."""
+        """Return the state: tensors and plain values."""
 
     def restore(self, state: Any) -> None:
         """Restore what `state` returned."""
@@ -51,12 +52,12 @@ class SharedPart(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """All that has a state.
+    """The objects whose state is saved.
 
     Args:
-        context: Holds what was wrapped.
+        context: Has the wrapped models, optimizers, schedulers and reducers.
         callbacks: The trial's.
-        shared: By name, what has the same state on all ranks; the chief's is saved.
+        shared: Further objects by name, whose state is the same on all ranks.
     """
 
     context: PyTorchTrialContext
@@ -67,12 +68,12 @@ class Parts:
 def collect_state(
     parts: Parts, *, steps_completed: int, in_window: bool
 ) -> Callable[[], dict[str, Any]]:
-    """Gather what each rank has of its own, and return what makes the state of it. Collective.
+    """Gather the state of each rank, and return a function that returns all. Collective.
 
     Returns:
-        A function to be called within `settle`, where all ranks get a failure. It returns the
-        state of all ranks on the chief, nothing elsewhere; or raises what went wrong. Nothing is
-        copied: the state is training's own, and changes with the next batch.
+        A function to be called within `settle`, so that all ranks get an error. On the chief it
+        returns the state of all ranks, on other ranks an empty dict. Nothing is copied: the
+        tensors are those of the training, and change with the next batch.
     """
     context = parts.context
     models = [parallel.model_state(model) for model in context.models]
@@ -101,7 +102,7 @@ def collect_state(
 
 
 def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:
-    """Return what is this rank's own. Collective."""
+    """Return the state that each rank has of its own. Collective."""
     context = parts.context
     return {
         "own_callbacks": _own_callbacks(parts),
@@ -114,9 +115,9 @@ def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:
 
 
 def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
-    """Return the states of this rank's callbacks, None if they are the chief's. Collective.
+    """Return the states of this rank's callbacks; None if equal to the chief's. Collective.
 
-    Mostly they are, and may be large (averaged weights): so digests are compared.
+    They usually are equal, and may be large (averaged weights), so digests are compared.
     """
     if not parts.callbacks.keep_state:
         return None
@@ -127,7 +128,7 @@ def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
         content = io.BytesIO()
         torch.save(state, content)
         digest = hashlib.blake2b(content.getbuffer()).digest()
-    except Exception as error:  # the user's code; raised after the collective
+    except Exception as error:  # user code failed; raised after the collective
         failure = error
     chiefs = parts.context.distributed.broadcast(digest)
     if failure is not None:
@@ -136,10 +137,10 @@ def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
 
 
 def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) -> dict[str, Any]:
-    """Return a copy that training will not touch, complete when this returns.
+    """Return a copy of the state that is independent of the training.
 
     Raises:
-        ConfigError: What of it cannot be saved, and whose it is.
+        ConfigError: Values cannot be saved; the error names each, and the object it belongs to.
     """
     snapshot = Snapshot(memory)
     copied: dict[str, Any] = snapshot.take(state)
@@ -153,35 +154,36 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     """Write a snapshot into the folder of a checkpoint.
 
     Raises:
-        OSError: There is no room for it.
+        OSError: The disk is full.
     """
     file = path / STATE_FILE
     try:
         torch.save(state, file)
-    except RuntimeError as error:  # torch does not give the cause
-        free = shutil.disk_usage(path).free  # of the whole disk, not of what the user may use
-        if free >= _LITTLE and not why_no_room(path):
+    except RuntimeError as error:  # torch's error has no cause
+        free = shutil.disk_usage(path).free  # of the disk; the user's quota may be smaller
+        if free >= _NO_ROOM and not why_no_room(path):
             raise
         why = f"{os.strerror(errno.ENOSPC)} ({free} bytes free)"
         raise OSError(errno.ENOSPC, why, str(path.parent)) from error
-    torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
+    # Verifies the structure; the data is mapped, not read.
+    torch.load(file, map_location="cpu", weights_only=True, mmap=True)
 
 
 def _describe(path: StatePath, kind: str, context: PyTorchTrialContext) -> str:
-    """Return what cannot be saved, by the name of what it belongs to."""
+    """Return the message for a value that cannot be saved, named by the object it belongs to."""
     section, *inner = path
-    whose = str(section)
+    owner = str(section)
     if section == "callbacks":
-        whose = f"callback {inner.pop(0)!r}" if inner else "callbacks"
+        owner = f"callback {inner.pop(0)!r}" if inner else "callbacks"
     elif section in ("lr_schedulers", "optimizers", "models") and inner:
         index = inner.pop(0)
         assert isinstance(index, int)
         wrapped: list[Any] = getattr(context, str(section))
-        thing = getattr(wrapped[index], "scheduler", wrapped[index])
-        thing = parallel.unwrap(thing) if section == "models" else thing
-        whose = f"{str(section)[:-1]} {index} ({type(thing).__name__})"
+        item = getattr(wrapped[index], "scheduler", wrapped[index])
+        item = parallel.unwrap(item) if section == "models" else item
+        owner = f"{str(section)[:-1]} {index} ({type(item).__name__})"
     key = "".join(f"[{part!r}]" for part in inner)
     return (
-        f"checkpoint: {whose}: its state{key} is a {kind}, which a safe load refuses; "
+        f"checkpoint: {owner}: its state{key} is a {kind}, which a safe load refuses; "
         "keep tensors, arrays, numbers, strings, lists and dicts in it"
     )

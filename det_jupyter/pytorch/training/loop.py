@@ -100,9 +100,9 @@ class Loop:
         self._has_batch_end = overrides("on_training_batch_end")
         self._after_batch: list[Callable[[Share], None]] = []
         self._orders = LiveOrders(context, core, self._after_batch)
-        standing_still = partial(self._timings.timed_block, "checkpoint")
+        while_waiting = partial(self._timings.timed_block, "checkpoint")
         self._savepoints = Savepoints(
-            core.checkpoint, self._parts(), self.origin, start, standing_still
+            core.checkpoint, self._parts(), self.origin, start, while_waiting
         )
         self._own_length = length_function(trial, "training")
         timed = self._timings.timed
