@@ -21,7 +21,7 @@ from det_jupyter.front.verbs.arguments import (
 )
 from det_jupyter.front.verbs.grammar import (
     Group,
-    Later,
+    Lazy,
     LineParser,
     Verb,
     argument,
@@ -32,7 +32,7 @@ from det_jupyter.front.verbs.grammar import (
 from det_jupyter.front.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS, PLACES
 from det_jupyter.front.verbs.table_others import OF_DET, OTHERS
 
-cli = Later("det_jupyter.front.cli")
+cli = Lazy("det_jupyter.front.cli")
 
 _FOLLOW = flag(
     "-f", "--follow", "--follow-first-trial", help="follow logs and metrics until it has ended"

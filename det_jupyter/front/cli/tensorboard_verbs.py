@@ -38,7 +38,7 @@ from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.listings import Listing, written
+from det_jupyter.front.verbs.listings import Listing, render
 
 _START_S = 120.0  # includes writing the event files, which takes long for large experiments
 _POLL_S = 0.1
@@ -199,9 +199,7 @@ def list_all(call: Call) -> str:
         for board in running_boards()
     ]
     header = ("ID", "Experiments", "Trials", "URL", "Started", "Folder")
-    return written(
-        Listing(header=header, rows=rows, if_empty="No TensorBoard runs."), call.options
-    )
+    return render(Listing(header=header, rows=rows, if_empty="No TensorBoard runs."), call.options)
 
 
 def open_one(call: Call) -> str:

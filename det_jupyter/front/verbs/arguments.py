@@ -1,4 +1,4 @@
-"""The kinds of values that arguments of verbs have (argparse's types), and the arguments."""
+"""Types of arguments (argparse's `type`), and the arguments that several verbs share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_NUMBER = 2**53
 
 
 def experiment_number(text: str) -> int:
-    """Return the number of an experiment."""
+    """Parse the id of an experiment."""
     return _decimal(text, "the number of an experiment")
 
 
 def experiment_numbers(text: str) -> list[range]:
-    """Return the numbers of experiments, of which several in a row are one range.
+    """Parse ids and ranges of experiments, separated by commas.
 
     >>> experiment_numbers("7"), experiment_numbers("3-5,9")
     ([range(7, 8)], [range(3, 6), range(9, 10)])
@@ -37,7 +37,7 @@ def _range_of(text: str) -> range:
 
 
 def trial_number(text: str) -> int:
-    """Return the number of a trial."""
+    """Parse the id of a trial."""
     return _decimal(text, "the number of a trial, or --experiment ID")
 
 
@@ -48,12 +48,12 @@ def _decimal(text: str, expected: str) -> int:
 
 
 def whole(text: str) -> int:
-    """Return a whole number, at least 0."""
+    """Parse a whole number, at least 0."""
     return _decimal(text, "a whole number, 0 or more")
 
 
 def positive(text: str) -> float:
-    """Return a number above 0."""
+    """Parse a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -64,7 +64,7 @@ def positive(text: str) -> float:
 
 
 def yaml_value(text: str) -> Any:
-    """Return the value of a piece of YAML."""
+    """Parse a value of YAML."""
     import yaml
 
     try:
@@ -75,12 +75,12 @@ def yaml_value(text: str) -> Any:
 
 
 def limit(text: str) -> int | str:
-    """Return a number of slots, or "none" for no limit."""
+    """Parse a number of slots, or "none" for no limit."""
     return "none" if text.lower() == "none" else _decimal(text, "a whole number, or none")
 
 
 def ranks(text: str) -> list[int]:
-    """Return numbers of ranks.
+    """Parse ranks separated by commas.
 
     >>> ranks("0,2")
     [0, 2]
@@ -92,40 +92,40 @@ def ranks(text: str) -> list[int]:
 
 
 def at_least_one(text: str) -> int:
-    """Return a whole number, at least 1."""
+    """Parse a whole number, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"got {text!r}, expected a whole number, 1 or more")
     return int(text)
 
 
 def folder(text: str) -> str:
-    """Return the path of a folder; an empty text, as of a variable that is not set, is none."""
+    """Check the path of a folder, which must not be empty, as an unset shell variable is."""
     if not text.strip():
         raise ArgumentTypeError(f"got {text!r}, expected the path of a folder")
     return text
 
 
 def uuid(text: str) -> str:
-    """Return the name of a checkpoint."""
+    """Check the UUID of a checkpoint."""
     if not text or "/" in text:
         raise ArgumentTypeError(f"got {text!r}, expected the UUID of a checkpoint")
     return text
 
 
 def uuids(text: str) -> list[str]:
-    """Return the names of checkpoints, which commas part."""
+    """Parse UUIDs of checkpoints separated by commas."""
     return [uuid(part) for part in text.split(",")]
 
 
 def yes_or_no(text: str) -> bool:
-    """Return a truth value."""
+    """Parse true or false."""
     if text.lower() not in ("true", "false"):
         raise ArgumentTypeError(f"got {text!r}, expected true or false")
     return text.lower() == "true"
 
 
 def refused(sentence: str) -> Callable[[str], Any]:
-    """Return the type of an option of Determined's that is answered with a sentence."""
+    """Return the type of an unsupported option of Determined; its error is `sentence`."""
 
     def refuse(text: str) -> Any:
         raise ArgumentTypeError(sentence)
@@ -134,13 +134,13 @@ def refused(sentence: str) -> Callable[[str], Any]:
 
 
 def not_kept(what: str) -> Callable[[str], Any]:
-    """Return the type of an option of Determined's for something that is not recorded here."""
+    """Return the type of an option of Determined about something that is not recorded here."""
     return refused(f"{what} is not recorded here; leave the option out")
 
 
 NUMBERS = (experiment_number, experiment_numbers, trial_number)
 
-# Written here again: to parse a line of a shell takes no messages of the master.
+# Repeated from contract.messages, which parsing a line must not import: it is slow.
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 ID = argument("id", type=experiment_number, metavar="ID", help="number of the experiment")
@@ -155,13 +155,13 @@ FOLLOW_LINKS = flag(
     "--follow-links", help="send what links out of the folder lead to, in their places"
 )
 AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
-FORMS = ("csv", "json", "yaml", "quiet")  # for programs: options, and methods of Listing
+FORMS = ("csv", "json", "yaml", "quiet")  # options of a listing, and methods of Listing
 _ROWS = (
     argument("--limit", type=whole, metavar="N", help="how many rows (default: 50, as data all)"),
     argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
     argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
 )
-# Of every listing; `tables.written` does what they say.
+# Of every listing; `listings.render` applies them.
 PAGE = (
     *_ROWS,
     argument("--sort-by", metavar="COLUMN", help="by this column, such as state"),

@@ -1,4 +1,4 @@
-"""The verbs that change an experiment (description, share, search, files) or a trial."""
+"""Verbs that change an experiment (details, share, search, checkpoints) or a trial."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import ChangeDetails, ChangeResources, ExperimentView, KillTrial
 from det_jupyter.contract.values.text import count, length, size
 from det_jupyter.errors import UsageError
-from det_jupyter.front.verbs.grammar import Call, reading
-from det_jupyter.front.verbs.lifecycle import is_sure
+from det_jupyter.front.verbs.grammar import Call, usage_errors
+from det_jupyter.front.verbs.lifecycle import confirm
 from det_jupyter.front.verbs.showing import title
 from det_jupyter.front.verbs.yaml_input import read_overrides
 
@@ -24,9 +24,9 @@ _MOST_CHECKPOINTS = 20
 
 
 def set_values(call: Call) -> str:
-    """Change the name or description of an experiment, or its place and share."""
+    """Change name, description, priority, weight, slot limit or pool of an experiment."""
     given = call.options
-    with reading(given):
+    with usage_errors(given):
         details = make_request(
             ChangeDetails,
             experiment_id=given.id,
@@ -55,21 +55,21 @@ def set_values(call: Call) -> str:
 
 
 def set_value(call: Call) -> str:
-    """Change one thing of an experiment, which the verb names."""
+    """Change the property of an experiment that the verb is named for."""
     given = call.options
     name = given.verb.name.replace("-", "_")
     if name in ("name", "description"):
-        with reading(given):
+        with usage_errors(given):
             details = make_request(ChangeDetails, experiment_id=given.id, **{name: given.value})
         return _change_details(call, details)
-    with reading(given):
+    with usage_errors(given):
         change = make_request(ChangeResources, experiment_id=given.id, **{name: given.value})
     return describe_place(call.client.change(change))
 
 
 def change_labels(call: Call) -> str:
-    """Give an experiment labels, or take them away from it."""
-    with reading(call.options):
+    """Add labels to an experiment, or remove them."""
+    with usage_errors(call.options):
         labels = {f"{call.options.verb.name}_labels": call.options.labels}
         change = make_request(ChangeDetails, experiment_id=call.options.id, **labels)
     return _change_details(call, change)
@@ -88,15 +88,15 @@ def _change_details(call: Call, change: ChangeDetails) -> str:
 
 
 def describe_place(view: ExperimentView) -> str:
-    """Return where an experiment waits or runs, and how urgent it is."""
+    """Return a line with an experiment's priority, weight, slot limit and pool."""
     most = "no limit of slots" if view.max_slots is None else f"at most {view.max_slots} slots"
     weight = "" if view.weight == 1 else f", weight {view.weight:g}"
     pool = f", pool {view.pool}" if view.pool else ""
     return f"{title(view)}: priority {view.priority}{weight}, {most}{pool}."
 
 
-def _changes(call: Call, names: Sequence[str], options: str) -> dict[str, Any]:
-    """Return the values of a line that change something; it must have one."""
+def _values(call: Call, names: Sequence[str], options: str) -> dict[str, Any]:
+    """Return the values of these options; a UsageError if none is given."""
     values = {name: getattr(call.options, name) for name in names}
     if all(value is None for value in values.values()):
         raise UsageError(f"{call.options.words}: nothing to change; give {options}")
@@ -108,7 +108,7 @@ def change_search(call: Call) -> str:
     experiment = call.experiment(call.options.id)
     names = ("max_trials", "max_length", "max_concurrent_trials", "hyperparameters")
     options = "--max-trials, --max-length, --max-concurrent or --hyperparameters"
-    values = _changes(call, names, options)
+    values = _values(call, names, options)
     experiment.change_search(**values)
     view = experiment.view
     return f"{title(view)}: {_describe_search(view)}"
@@ -127,16 +127,16 @@ def _describe_search(view: ExperimentView) -> str:
 
 
 def set_retention(call: Call) -> str:
-    """Delete the checkpoints that a policy does not keep, after asking."""
+    """Delete the checkpoints that a policy does not keep, after confirmation."""
     given, experiment = call.options, call.experiment(call.options.id)
     names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
     policy = {name: getattr(given, name) for name in names}
-    doomed = experiment.set_retention(**policy, dry_run=True)
-    for checkpoint in doomed[:_MOST_CHECKPOINTS]:
+    to_delete = experiment.set_retention(**policy, dry_run=True)
+    for checkpoint in to_delete[:_MOST_CHECKPOINTS]:
         print(f"  {checkpoint!r}")
-    if (more := len(doomed) - _MOST_CHECKPOINTS) > 0:
+    if (more := len(to_delete) - _MOST_CHECKPOINTS) > 0:
         print(f"  … and {more:,} more")
-    if doomed and not is_sure(f"Delete {_amount(doomed)} of experiment {given.id}?", given):
+    if to_delete and not confirm(f"Delete {_amount(to_delete)} of experiment {given.id}?", given):
         return "Nothing is deleted, and the policy stays as it is."
     before = [c for c in experiment.checkpoints() if c.view.state == "COMPLETED"]
     deleted = experiment.set_retention(**policy)
@@ -151,8 +151,12 @@ def _amount(checkpoints: Sequence[Checkpoint]) -> str:
 def _describe_retention(
     given: argparse.Namespace, before: Sequence[Checkpoint], deleted: Sequence[Checkpoint]
 ) -> str:
-    gone = {checkpoint.uuid for checkpoint in deleted}
-    stay = [c for c in before if c.uuid not in gone and c.files]
+    """Return what was deleted, or why nothing was.
+
+    `before` are the checkpoints that there were, `deleted` those that the master deletes.
+    """
+    deleted_uuids = {checkpoint.uuid for checkpoint in deleted}
+    stay = [c for c in before if c.uuid not in deleted_uuids and c.files]
     per_trial = given.save_trial_best + given.save_trial_latest
     of_trials = Counter(checkpoint.view.trial_id for checkpoint in stay)
     most_kept = given.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())
@@ -167,14 +171,14 @@ def _describe_retention(
 
 
 def go_on(call: Call) -> Experiment:
-    """Go on with an experiment that is over, under its own number."""
+    """Continue an experiment that has ended, under its own number."""
     experiment = call.experiment(call.options.id)
     experiment.continue_(_overrides(call))
     return experiment
 
 
 def _overrides(call: Call) -> dict[str, Any]:
-    """Return the changes of a line: of a cell or a file, with the assignments laid over them."""
+    """Return the changes of a configuration from the cell or file, and from `--config`."""
     given = call.options
     if given.config_file is None:
         return read_overrides(given.overrides, call.text)
@@ -184,7 +188,7 @@ def _overrides(call: Call) -> dict[str, Any]:
 
 
 def fork(call: Call) -> Experiment:
-    """Submit an experiment anew, with changes."""
+    """Submit a new experiment with the code of another one, and changes."""
     given = call.options
     config = _overrides(call)
     child = call.experiment(given.id).fork(
@@ -208,12 +212,12 @@ def change(call: Call) -> str:
     given = call.options
     names = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
     options = "--lr, --lr-factor, --min-validation-period or --priority"
-    values = _changes(call, names, options)
+    values = _values(call, names, options)
     made = Trial(call.client, given.id).change(**values)
-    said = [] if made is None else [repr(made)]
+    changes = [] if made is None else [repr(made)]
     if given.priority is not None:
-        said.append(f"priority {given.priority} of its experiment")
-    return f"Trial {given.id}: {'; '.join(said)}."
+        changes.append(f"priority {given.priority} of its experiment")
+    return f"Trial {given.id}: {'; '.join(changes)}."
 
 
 def kill(call: Call) -> str:

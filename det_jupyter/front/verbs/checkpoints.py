@@ -1,4 +1,4 @@
-"""The verbs about checkpoints: listing, describing and copying them."""
+"""Verbs about checkpoints: list, describe, copy and delete them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import count, date, length, size
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.lifecycle import is_sure
-from det_jupyter.front.verbs.listings import Listing, shown, written
+from det_jupyter.front.verbs.lifecycle import confirm
+from det_jupyter.front.verbs.listings import Listing, cell_text, render
 
 _HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
            "Path")  # fmt: skip
@@ -33,7 +33,7 @@ def list_of_experiment(call: Call) -> str:
         names=("UUID",),
         if_empty=f"Experiment {given.id} has none.",
     )
-    return written(listing, given)
+    return render(listing, given)
 
 
 def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:
@@ -50,13 +50,13 @@ def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:
 
 
 def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[CheckpointView]:
-    """Return those that are kept and were validated, the best first."""
+    """Return the kept checkpoints with a validation, the best first."""
     measured = [c for c in found if c.searcher_metric is not None and c.state == "COMPLETED"]
     return sorted(measured, key=lambda c: (direction.loss(c.searcher_metric), c.steps_completed))
 
 
 def describe(call: Call) -> str:
-    """Return where a checkpoint is from, and what is in it."""
+    """Return a checkpoint's experiment, trial, batch, metric, path and files."""
     view = call.client.checkpoint(call.options.uuid)
     files = Checkpoint(view, Path(call.client.session.info.data_dir)).files
     if call.options.json:
@@ -75,7 +75,7 @@ def describe(call: Call) -> str:
         "Files": ", ".join(f"{name} ({size(num)})" for name, num in files.items()) or None,
     }
     width = max(map(len, rows))
-    return "\n".join(f"{name.ljust(width)}  {shown(value)}" for name, value in rows.items())
+    return "\n".join(f"{name.ljust(width)}  {cell_text(value)}" for name, value in rows.items())
 
 
 def download(call: Call) -> str:
@@ -85,7 +85,7 @@ def download(call: Call) -> str:
 
 
 def download_of_trial(call: Call) -> str:
-    """Copy a checkpoint of a trial: the best, the latest, or the one that is named."""
+    """Copy a checkpoint of a trial: the best, the latest, or the one of `--uuid`."""
     given, client = call.options, call.client
     _check_metric(call)
     trial = client.trial(given.id)
@@ -108,7 +108,7 @@ def download_of_trial(call: Call) -> str:
 
 
 def download_best(call: Call) -> str:
-    """Copy the best checkpoints of an experiment, each into a folder of its own."""
+    """Copy the best checkpoints of an experiment, each into its own folder."""
     given, client = call.options, call.client
     _check_metric(call)
     ranked = _ranked(call, client.experiment(given.id), client.checkpoints(given.id))
@@ -128,7 +128,7 @@ def _check_metric(call: Call) -> None:
 def _ranked(
     call: Call, view: ExperimentView, found: Sequence[CheckpointView]
 ) -> list[CheckpointView]:
-    """Return them best first, by the metric that the line names or else by the searcher's."""
+    """Return checkpoints best first, by the metric of `--sort-by` or the searcher's."""
     given = call.options
     if given.sort_by is None:
         return best_first(found, view.direction)
@@ -161,7 +161,7 @@ def _copied(call: Call, view: CheckpointView, folder: str | Path | None) -> str:
 
 
 def delete(call: Call) -> str:
-    """Delete checkpoints, after asking once: all of them or, if one is in use, none."""
+    """Delete checkpoints, after one confirmation: all of them or, if one is in use, none."""
     names = list(dict.fromkeys(name for part in call.options.uuids for name in part))
     views = [call.client.checkpoint(name) for name in names]
     what, globs = count(len(views), "checkpoint"), call.options.globs
@@ -169,7 +169,7 @@ def delete(call: Call) -> str:
         what = f"the files that match {' or '.join(globs)} of {what}"
     else:
         what = f"{what} ({size(sum(view.size_bytes for view in views))})"
-    if not is_sure(f"Delete {what}?", call.options):
+    if not confirm(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
     call.client.change(DropCheckpoints(uuids=names, globs=globs or []))
     return f"Deleting {what}."

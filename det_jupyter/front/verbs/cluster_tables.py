@@ -1,4 +1,4 @@
-"""Slots, agents, jobs, tasks and pools as tables; their columns are those that Determined had."""
+"""Slots, agents, jobs, tasks and pools as tables, with the columns of Determined's command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import (
     TaskEntry,
 )
 from det_jupyter.contract.values.text import date, shortened
-from det_jupyter.front.verbs.cluster_text import signs
+from det_jupyter.front.verbs.cluster_text import slot_signs
 from det_jupyter.front.verbs.listings import SENTENCE, Cell, Listing
 
 _NO_JOBS = "No experiment runs or waits."
@@ -84,7 +84,7 @@ def _agent_row(agent: AgentStatus) -> tuple[Cell, ...]:
         len(states),
         states.count("used") + states.count("leaving"),
         states.count("free"),
-        signs(agent),
+        slot_signs(agent),
     )
 
 
@@ -119,21 +119,21 @@ def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Li
 
 
 def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
-    """Yield what each trial waits for; of an experiment's trials in a row only the first's."""
-    told = 0
+    """Yield why each task waits; "" if the task before is a waiting one of the same experiment."""
+    last_id = 0
     for task in tasks:
-        is_told = task.waiting_for is not None and task.experiment_id == told
-        told = task.experiment_id if task.waiting_for is not None else 0
-        yield "" if is_told else shortened(task.waiting_for or "", SENTENCE)
+        is_repeated = task.waiting_for is not None and task.experiment_id == last_id
+        last_id = task.experiment_id if task.waiting_for is not None else 0
+        yield "" if is_repeated else shortened(task.waiting_for or "", SENTENCE)
 
 
 def jobs_listings(
     jobs: Sequence[JobEntry], pools: Sequence[PoolStatus], user: str, pool: str | None = None
 ) -> list[Listing]:
-    """Return for each pool, or for one, a table of the experiments that are not over."""
-    shown_pools = [p for p in pools if pool in (None, p.name)]
-    busy = [p for p in shown_pools if any(job.pool == p.name for job in jobs)]
-    return [_jobs_of(p, jobs, user, is_alone=len(busy) < 2) for p in busy or shown_pools[:1]]
+    """Return a table of active experiments for each pool, or for the pool of that name."""
+    chosen = [p for p in pools if pool in (None, p.name)]
+    busy = [p for p in chosen if any(job.pool == p.name for job in jobs)]
+    return [_jobs_of(p, jobs, user, is_alone=len(busy) < 2) for p in busy or chosen[:1]]
 
 
 def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone: bool) -> Listing:
@@ -146,7 +146,7 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
 
 
 def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> Listing:
-    """Return one table for programs, of all pools or of one: the same columns in each row."""
+    """Return one table of all pools, or of one, for CSV, JSON and YAML."""
     header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
               "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
     rows = [_job_cells(job, user, header) for job in jobs if pool in (None, job.pool)]
@@ -173,7 +173,7 @@ def _job_cells(job: JobEntry, user: str, header: Sequence[str]) -> tuple[Cell, .
 
 
 def job_state(job: JobEntry) -> str:
-    """Return whether an active experiment holds slots, or what else it is."""
+    """Return SCHEDULED or QUEUED for an active experiment, otherwise its state."""
     if job.state is not State.ACTIVE:
         return str(job.state)
     return "SCHEDULED" if job.num_running else "QUEUED"
@@ -201,8 +201,8 @@ def pools_listing(pools: Sequence[PoolStatus]) -> Listing:
 
 
 def user_name() -> str:
-    """Return the name of the master's one user."""
+    """Return the name of this process's user, who is the master's only user."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
+    except (KeyError, OSError, ImportError):  # a user id without a name, as in containers
         return "-"

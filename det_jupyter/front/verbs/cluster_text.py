@@ -1,12 +1,12 @@
-"""Slots and queues as text: what is on each slot, and what waits for which. Views in, lines out.
+"""Slots and queues as text: what runs on each slot, and which trials wait. Pure.
 
-    [0] ████  used        a gang of ours
-    [1] ▓▓▒▒  leaving     the same, asked to leave
+    [0] ████  used        by a gang
+    [1] ▓▓▒▒  leaving     a gang that is preempted or ends
     [2] ····  free
-    [3] ▞▞▞▞  occupied    a process that is not ours
-    [4] xxxx  disabled    by hand
+    [3] ▞▞▞▞  occupied    by a process of another program
+    [4] xxxx  disabled    by the user
 
-An agent with many slots, or one of many agents, is a line with one sign for each slot.
+With many slots or agents, an agent is one line with a character for each slot.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import count, rough_duration, short_time, shortened, size
 
 BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
-MOST_LINES = 64  # slots that are shown one by one, all agents together
+MOST_LINES = 64  # slots of all agents that are listed one by one
 MOST_AGENTS = 40
 _MOST_SIGNS = 64
 _LONGEST_COMMAND = 60
-_IDLE_S = 60.0  # so long without using it: it may be forgotten
+_IDLE_S = 60.0  # a kernel that did not use its device for so long was probably left open
 _POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
 
 
 def ledger_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
-    """Return all slots, pool by pool and agent by agent, and how to free those that lie idle."""
+    """Return all slots, pool by pool and agent by agent, and how to free idle ones."""
     if not view.pools:
         return "There is no pool."
     is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
     lines: list[str] = []
     for pool in view.pools:
         lines.append(pool_line(pool))
-        shown = pool.agents if with_all else pool.agents[:MOST_AGENTS]
-        for agent in shown:
+        listed = pool.agents if with_all else pool.agents[:MOST_AGENTS]
+        for agent in listed:
             lines.append(_agent_line(agent, is_alone=len(pool.agents) == 1))
             if agent.connected and (is_short or with_all):
                 lines += _slot_lines(agent, view.at)
-        if hidden := pool.agents[len(shown) :]:
+        if hidden := pool.agents[len(listed) :]:
             slots = [slot for agent in hidden for slot in agent.slots]
             lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
         if not pool.agents:
@@ -65,7 +65,7 @@ def pool_line(pool: PoolStatus) -> str:
 
 
 def summary(slots: Sequence[SlotStatus]) -> str:
-    """Return how many slots are in which state.
+    """Return the number of slots in each state.
 
     >>> summary([])
     'no slots'
@@ -77,14 +77,14 @@ def summary(slots: Sequence[SlotStatus]) -> str:
     return f"{count(len(slots), 'slot')}: {', '.join(words)}"
 
 
-def signs(agent: AgentStatus) -> str:
-    """Return a sign for each slot of an agent, such as ██··."""
+def slot_signs(agent: AgentStatus) -> str:
+    """Return a character for each slot of an agent, such as ██··."""
     text = "".join(BARS[slot.state][0] for slot in agent.slots[:_MOST_SIGNS])
     return f"{text}…" if len(agent.slots) > _MOST_SIGNS else text
 
 
 def agent_title(agent: AgentStatus) -> str:
-    """Return an agent in a few words."""
+    """Return an agent's name, host and, if nothing can start there, why."""
     words = [f"Agent {shortened(agent.id)}"]
     if agent.hostname not in ("", agent.id):
         words.append(f"on {shortened(agent.hostname)}")
@@ -97,10 +97,10 @@ def agent_title(agent: AgentStatus) -> str:
 def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
     words = [agent_title(agent)]
     if agent.connected:
-        words.append(signs(agent))
+        words.append(slot_signs(agent))
     if not agent.connected:
         words.append(count(len(agent.slots), "slot"))
-    elif not is_alone:  # else it is in the pool's line
+    elif not is_alone:  # otherwise the pool's line has it
         words.append(summary(agent.slots))
     if agent.num_aux:
         words.append(f"{count(agent.num_aux, 'trial')} without slots")
@@ -108,21 +108,21 @@ def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
 
 
 def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
-    told = [(_numbers(*ends), *ends) for ends in runs(agent.slots)]
-    width = max((len(numbers) for numbers, *_ in told), default=0)
-    for numbers, first, last in told:
+    groups = [(_numbers(*ends), *ends) for ends in group_slots(agent.slots)]
+    width = max((len(numbers) for numbers, *_ in groups), default=0)
+    for numbers, first, last in groups:
         yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
 
 
-def runs(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
-    """Yield first and last of neighbouring slots that share a line."""
-    for _, group in groupby(slots, key=_sameness):
+def group_slots(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
+    """Yield the first and the last of neighbouring slots that share a line."""
+    for _, group in groupby(slots, key=_group_key):
         members = list(group)
         yield members[0], members[-1]
 
 
-def _sameness(slot: SlotStatus) -> tuple[object, ...]:
-    # The ranks of a gang are numbered on; of a stranger's processes each slot has its own.
+def _group_key(slot: SlotStatus) -> tuple[object, ...]:
+    # Ranks of a gang in ascending order share a line; a slot with foreign processes has its own.
     offset = None if slot.rank is None else slot.slot.id - slot.rank
     alone = slot.slot.id if slot.processes else None
     return slot.state, slot.is_draining, slot.allocation_id, offset, alone
@@ -133,9 +133,9 @@ def _numbers(first: SlotStatus, last: SlotStatus) -> str:
 
 
 def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
-    """Return what is on a slot, since when, and what else uses its device.
+    """Return what runs on a slot, since when, and what else uses its device.
 
-    Of several slots with ranks of the same gang, `slot` is the first and `last_rank` on the last.
+    For a group of slots with ranks of one gang, `slot` is the first, `last_rank` is on the last.
     """
     words = [_holder(slot, last_rank)]
     if slot.priority is not None and slot.experiment_id is not None:
@@ -160,7 +160,7 @@ def _holder(slot: SlotStatus, last_rank: int | None) -> str:
 
 
 def process_text(process: DeviceProcess, at: float) -> str:
-    """Return a process that is not ours: what it is, its memory, whether it is idle."""
+    """Return a process of another program: its command or notebook, memory, idle time."""
     what = shortened(process.command, _LONGEST_COMMAND)
     if process.kernel_id is not None:
         what = f"Jupyter kernel of {_notebook(process)}"
@@ -178,7 +178,7 @@ def _notebook(process: DeviceProcess) -> str:
 
 
 def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
-    """Return a line for each kernel that holds a device and does nothing, with what frees it."""
+    """Return a hint for each idle kernel that holds a device: how to free it."""
     hints: dict[tuple[str, int], str] = {}
     agents = [agent for pool in view.pools for agent in pool.agents]
     processes = [(p, agent) for agent in agents for slot in agent.slots for p in slot.processes]
@@ -206,18 +206,20 @@ def queue_text(view: ClusterView) -> str:
             continue
         lines.append(f"{pool_line(pool)}")
         lines += [
-            line for first, last in folded(entries) for line in _entry_lines(first, last, view.at)
+            line
+            for first, last in group_entries(entries)
+            for line in _entry_lines(first, last, view.at)
         ]
         if (more := pool.num_waiting - len(entries)) > 0:
             lines.append(f"  … and {more:,} more")
     return "\n".join(lines)
 
 
-def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
-    """Yield first and last of the entries that share a line.
+def group_entries(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
+    """Yield the first and the last of the entries that share a line.
 
-    Of an experiment's trials one behind the other the first has its own line, as the others wait
-    for it; the others share one.
+    Of consecutive trials of an experiment, the first has its own line, and the others, which wait
+    for it, share one.
     """
     for _, group in groupby(entries, key=lambda entry: entry.experiment_id):
         first, *others = group

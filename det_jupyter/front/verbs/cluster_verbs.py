@@ -1,4 +1,4 @@
-"""The verbs about slots, agents, tasks, pools and the queue."""
+"""Verbs about slots, agents, tasks, pools and the queue."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from det_jupyter.front.verbs.cluster_text import (
     ledger_text,
     pool_line,
     queue_text,
-    signs,
+    slot_signs,
     summary,
 )
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, written
+from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
-FRONT = 20  # trials of a pool's queue that are shown unless all are asked for
+FRONT = 20  # trials of a pool's queue that are listed by default
 WHOLE = 1000  # the most that the master returns of a queue
-_MOST_AGENTS = 16  # with a line of signs above the table of slots
+_MOST_AGENTS = 16  # agents with a line above the table of slots
 _MOST_NAMED = 5  # trials, by their numbers
 
 
 def show_slots(call: Call) -> str:
-    """Return what is on each slot, agent by agent."""
+    """Return what runs on each slot, agent by agent."""
     ledger = ledger_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
-    return "\n".join([ledger, *notes(call.client)])
+    return "\n".join([ledger, *problem_notes(call.client)])
 
 
-def notes(client: Client) -> list[str]:
-    """Return a line for each problem of the master's files, of agents and of pools."""
+def problem_notes(client: Client) -> list[str]:
+    """Return a line for each problem of the files that configure the master."""
     return [f"Note: {problem}" for problem in client.problems()]
 
 
@@ -59,7 +59,9 @@ def list_slots(call: Call) -> str:
     """Return a row for each slot, below a line for each of the first agents."""
     view = call.client.cluster(limit=0)
     agents = [agent for pool in view.pools for agent in pool.agents]
-    lines = [f"{agent_title(a)}  {signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]]
+    lines = [
+        f"{agent_title(a)}  {slot_signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]
+    ]
     return _written(call, [slots_listing(view)], above=lines)
 
 
@@ -77,11 +79,11 @@ def list_tasks(call: Call) -> str:
 def list_pools(call: Call) -> str:
     """Return a row for each pool."""
     client = call.client
-    return _written(call, [pools_listing(client.pools())], below=notes(client))
+    return _written(call, [pools_listing(client.pools())], below=problem_notes(client))
 
 
 def list_jobs(call: Call) -> str:
-    """Return a row for each experiment that is not over."""
+    """Return a row for each experiment that has not ended."""
     jobs, pools, chosen = call.client.jobs(), call.client.pools(), call.options.pool
     known = [pool.name for pool in pools]
     if chosen is not None and chosen not in known:
@@ -98,23 +100,23 @@ def _written(
     below: Sequence[str] = (),
     data: Listing | None = None,
 ) -> str:
-    """Return tables for people, or for programs one document: `data`, or the only table."""
+    """Return tables as text, or as CSV, JSON or YAML one table: `data`, or the first."""
     whole, is_data = data or listings[0], bool(form_of(call.options))
     if is_data and whole.num_unknown:
         print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
     if is_data or is_arranged(call.options):
-        return written(whole, call.options)
-    tables = "\n\n".join(written(listing, call.options) for listing in listings)
+        return render(whole, call.options)
+    tables = "\n\n".join(render(listing, call.options) for listing in listings)
     return "\n".join([*above, *([""] if above else []), tables, *below])
 
 
 def switch_slots(call: Call) -> str:
-    """Take slots of an agent out, or give them out again."""
+    """Disable or enable slots of an agent."""
     return _switch(call, [call.options.agent], call.options.slots or None)
 
 
 def switch_agents(call: Call) -> str:
-    """Take all slots of an agent, or of all agents, out, or give them out again."""
+    """Disable or enable all slots of an agent, or of all agents."""
     given = call.options
     if given.all == (given.agent is not None):
         raise UsageError(f"{given.words}: give the name of an agent, or --all")
@@ -134,7 +136,7 @@ def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> s
 
 
 def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
-    """Return how an agent is now; if slots were taken out, also what becomes of the trials."""
+    """Return the state of an agent's slots; after disabling also what its trials do."""
     done = f"{agent_title(agent)}: {summary(agent.slots)}."
     if is_enabled:
         return done

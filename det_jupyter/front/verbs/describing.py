@@ -1,7 +1,7 @@
-"""Experiments and trials as tables: what they are, and what they did, batch by batch.
+"""Verbs that describe experiments and trials in tables: properties, and workloads.
 
-The columns are those that Determined had; below the tables, the text says why something failed.
-A workload is a number of batches at which a trial reported, validated or saved a checkpoint.
+A workload is a batch at which a trial reported, validated or saved a checkpoint. The columns are
+those of Determined's command; in the text form the reasons of failures are below the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from det_jupyter.contract.values.text import date, one_line
 from det_jupyter.errors import DetError
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.listings import Listing, page_of, written
+from det_jupyter.front.verbs.listings import Listing, page_of, render
 
 _EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
                "Archived", "Resource Pool", "Labels")  # fmt: skip
@@ -28,7 +28,7 @@ _WORKLOAD = ("Trial ID", "# of Batches", "State", "Report Time", "Checkpoint", "
 _ROWS = ("Trial ID", "State", "H-Params", "Started", "Ended", "# of Batches")
 _PREFIXES = {"training": "Training Metric: ", "validation": "Validation Metric: "}
 
-Table = tuple[str, list[dict[str, Any]]]  # a title and rows
+Table = tuple[str, list[dict[str, Any]]]  # title and rows
 
 
 def describe(call: Call) -> str:
@@ -44,20 +44,20 @@ def describe(call: Call) -> str:
 
 
 def describe_trial(call: Call) -> str:
-    """Return tables of a trial: itself and its workloads; with a summary, its last metrics."""
+    """Return tables of a trial: itself, its workloads and, on request, its last metrics."""
     trial = call.client.trial(call.options.id)
     view = call.client.experiment(trial.experiment_id)
-    given, workloads_of_it = call.options, _workloads_of(call, view, [trial])
+    given, rows = call.options, _workloads_of(call, view, [trial])
     tables: list[Table] = [
         ("Trial", [_trial_row(trial)]),
-        ("Workloads", workloads_of_it[given.offset :][: page_of(given)]),
+        ("Workloads", rows[given.offset :][: page_of(given)]),
     ]
     headers: tuple[Sequence[str], ...] = (_TRIAL, _WORKLOAD)
     if given.metrics_summary:
         curves = [c for c in call.client.curves(view.id) if c.trial_id == trial.id]
         tables.append(("Metrics", [_last_row(curve) for curve in curves if curve.values]))
         headers = (*headers, ("Group", "Metric", "# of Batches", "Last", "Min", "Max"))
-    return _written(call, tables, headers, _whys([trial]))
+    return _written(call, tables, headers, _failures([trial]))
 
 
 def list_trials(call: Call) -> str:
@@ -66,7 +66,7 @@ def list_trials(call: Call) -> str:
     rows = [_trial_row(t) | {"# of Batches": t.steps_completed} for t in view.trials]
     listing = _listing(rows, _ROWS, is_whole=True, if_empty="It has no trials yet.")
     data = [list(row.values()) for row in _chosen(rows, _ROWS)]
-    return written(replace(listing, data=data), call.options)
+    return render(replace(listing, data=data), call.options)
 
 
 def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ def workloads(
     *,
     with_metrics: bool,
 ) -> list[dict[str, Any]]:
-    """Return a row for each number of batches at which a trial reported or saved something."""
+    """Return a row for each batch at which a trial reported metrics or saved a checkpoint."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     times: dict[tuple[int, int], float] = {}
 
@@ -159,26 +159,26 @@ def workloads(
     for saved in checkpoints:
         row = row_at(saved.trial_id, saved.steps_completed, saved.created_at)
         row |= {"Checkpoint": saved.state, "Checkpoint Time": date(saved.created_at)}
-    places = {trial.id: place for place, trial in enumerate(trials)}
-    ordered = sorted(rows, key=lambda key: (places[key[0]], key[1]))
+    order = {trial.id: index for index, trial in enumerate(trials)}
+    ordered = sorted(rows, key=lambda key: (order[key[0]], key[1]))
     return [rows[key] | {"State": "COMPLETED", "Report Time": date(times[key])} for key in ordered]
 
 
 def _reasons(view: ExperimentView) -> list[str]:
-    """Return why an experiment ended as it did, and why which of its trials failed."""
+    """Return lines about why an experiment and its trials failed."""
     own = [f"Experiment {view.id}: {one_line(view.message)}"] if view.message else []
-    return [*own, *([] if own and len(view.trials) == 1 else _whys(view.trials))]
+    return [*own, *([] if own and len(view.trials) == 1 else _failures(view.trials))]
 
 
-def _whys(trials: Iterable[TrialView]) -> list[str]:
-    """Return a line for each trial that failed or diverges: why, or that it does."""
-    whys = {
+def _failures(trials: Iterable[TrialView]) -> list[str]:
+    """Return a line with the error of each failed trial, or the alarm of a diverging one."""
+    texts = {
         trial.id: trial.failure.error
         if trial.failure is not None and trial.state is State.ERROR
         else str(trial.divergence or "")
         for trial in trials
     }
-    return [f"Trial {number}: {one_line(why)}" for number, why in whys.items() if why]
+    return [f"Trial {number}: {one_line(text)}" for number, text in texts.items() if text]
 
 
 def _written(
@@ -187,7 +187,7 @@ def _written(
     headers: Sequence[Sequence[str]],
     reasons: Sequence[str],
 ) -> str:
-    """Return the tables in the form that is asked for; with `--outdir`, which files they are."""
+    """Return the tables in the requested form; with `--outdir`, the files written."""
     given = call.options
     whole = [
         (title, rows, _with_metrics(header, rows))
@@ -225,7 +225,7 @@ def _listing(
 
 
 def _cell(name: str, value: Any, *, is_whole: bool) -> Any:
-    """Return a cell: structures as JSON; for people, progress in percent and no empty text."""
+    """Return a cell: mappings as JSON; unless `is_whole`, progress in percent."""
     match value:
         case dict():
             return json.dumps(value, ensure_ascii=False)

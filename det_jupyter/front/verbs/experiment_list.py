@@ -1,4 +1,4 @@
-"""The verb that lists experiments, and the numbers that there are for errors."""
+"""The verb that lists experiments; ids of experiments in lines and in errors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.cluster_tables import user_name
-from det_jupyter.front.verbs.grammar import Call, reading
+from det_jupyter.front.verbs.grammar import Call, usage_errors
 from det_jupyter.front.verbs.listings import (
     MOST_ROWS,
     Cell,
     Listing,
     form_of,
     page_of,
+    render,
     to_yaml,
-    written,
 )
 
 _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook")
@@ -33,13 +33,13 @@ _MOST_NAMED = 5  # experiments, by their numbers
 
 
 def list_experiments(call: Call) -> str:
-    """Return the experiments that a line asks for: as a table, newest first, or as CSV or JSON."""
+    """Return the experiments that match the options, as a table, newest first, or as data."""
     given = call.options
     form = form_of(given)
     limit = None if given.all or form or given.pages == "all" else MOST_ROWS
     limit = limit if (page := page_of(given)) is None else page
-    is_sorted = given.sort_by is not None or given.reverse  # by what the master has not
-    with reading(given):
+    is_sorted = given.sort_by is not None or given.reverse  # the master cannot sort so
+    with usage_errors(given):
         query = make_query(
             " ".join(given.text),
             name=given.named,
@@ -55,8 +55,8 @@ def list_experiments(call: Call) -> str:
     found = call.client.find(query)
     listing = Listing(header=_COLUMNS, rows=[_cells(row, is_data=True) for row in found.rows])
     if call.is_shell and form:
-        return written(listing, given)
-    rows = [found.rows[place] for place in listing.places(given)][:limit]
+        return render(listing, given)
+    rows = [found.rows[index] for index in listing.row_indices(given)][:limit]
     num_more = found.num_more + max(0, len(found.rows) - given.offset - len(rows))
     found = found.model_copy(update={"rows": rows, "num_more": num_more})
     if form:
@@ -68,7 +68,7 @@ def list_experiments(call: Call) -> str:
 
 
 def _as_data(rows: Sequence[ExperimentRow], form: str) -> str:
-    """Return experiments with their hyperparameters, for programs."""
+    """Return experiments with their hyperparameters as CSV, JSON, YAML or ids."""
     match form:
         case "csv":
             return to_csv(to_rows(rows).to_columns()).rstrip("\n")
@@ -87,12 +87,12 @@ def found_text(
     is_filtered: bool = False,
     in_columns: bool = False,
 ) -> str:
-    """Return what was found as a table, and a line that says how many more there are.
+    """Return found experiments as a table, and a line with the number of others.
 
     Args:
-        hint: What lists the others, if any.
-        is_filtered: Whether others may be there that were not asked for.
-        in_columns: In the columns that Determined had.
+        hint: End of that line: the command that lists the others.
+        is_filtered: Whether the query may have excluded experiments.
+        in_columns: With the columns of Determined's command.
     """
     front = found.rows[:most]
     notes = []
@@ -146,7 +146,11 @@ def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
 
 
 def numbers_of(call: Call) -> list[int]:
-    """Return the numbers of experiments of a line, each once; of a range those that there are."""
+    """Return the ids of experiments in a line, each once; of a range the existing ones.
+
+    Raises:
+        NotFound: The line has only ranges, without an existing experiment.
+    """
     ranges: list[range] = [each for word in call.options.ids for each in word]
     spans = [each for each in ranges if len(each) > 1]
     known = known_numbers(call.client) if spans else []
@@ -162,13 +166,13 @@ def numbers_of(call: Call) -> list[int]:
 
 
 def known_numbers(client: Client) -> list[int]:
-    """Return the numbers of all experiments, oldest first."""
+    """Return the ids of all experiments, oldest first."""
     query = ExperimentQuery(archived=True, sort="oldest")
     return [row.id for row in client.find(query).rows]
 
 
 def with_existing(error: NotFound, client: Client, reader: Reader) -> NotFound:
-    """Return an error about a number that is none, with the numbers that there are."""
+    """Return the error about an unknown id with a hint at the existing ids."""
     match error.what:
         case "trial":
             experiment = reader.experiment
@@ -183,7 +187,7 @@ def with_existing(error: NotFound, client: Client, reader: Reader) -> NotFound:
 
 
 def _existing(client: Client) -> str:
-    """Return which experiments there are, by number."""
+    """Return the newest ids as text, for an error."""
     found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))
     numbers = ", ".join(str(row.id) for row in reversed(found.rows))
     front = "the newest are" if found.num_more else "there are"

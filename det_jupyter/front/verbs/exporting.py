@@ -1,4 +1,4 @@
-"""The verbs that take out what an experiment has: its metrics, its trials, its code."""
+"""Verbs that write an experiment's metrics, trials, samples or code to files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from det_jupyter.front.verbs.grammar import Call
 def export(call: Call) -> str:
     """Write metrics, trials, timings or system samples of an experiment to a file."""
     given, experiment = call.options, call.experiment(call.options.id)
-    check_target(given.to)  # before everything is fetched
+    check_target(given.to)  # before the data are fetched
     columns = _columns(experiment, given.what)
     path = write(columns, given.to)
     rows = count(len(columns.get("trial", [])), "row")
@@ -44,21 +44,21 @@ def show_code(call: Call) -> str:
 
 
 def download_code(call: Call) -> str:
-    """Write the code of an experiment, and what its folder had, to a folder."""
+    """Write the context directory and the captured code of an experiment to a folder."""
     given, client = call.options, call.client
     capsule = client.experiment(given.id).capsule
     folder = Path(given.output_dir or f"experiment-{given.id}-code").expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Conflict(f"{folder} is not an empty folder; give another one with --output-dir")
-    said = []
+    lines = []
     if capsule.context is not None:
         if folder.exists():
-            folder.rmdir()  # a copy is made where nothing is
+            folder.rmdir()  # unpack_context creates it
         blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
         unpack_context(capsule.context, blobs, folder)
         files = count(capsule.context.num_files, "file")
-        said.append(f"Wrote the {files} of the folder of experiment {given.id} to {folder}")
+        lines.append(f"Wrote the {files} of the folder of experiment {given.id} to {folder}")
     if capsule.payload:
         written = call.experiment(given.id).code().write(folder)
-        said.append(f"Wrote {count(len(written), 'source')} of experiment {given.id} to {folder}")
-    return "\n".join(said) or f"Experiment {given.id} brought no code of its own."
+        lines.append(f"Wrote {count(len(written), 'source')} of experiment {given.id} to {folder}")
+    return "\n".join(lines) or f"Experiment {given.id} brought no code of its own."

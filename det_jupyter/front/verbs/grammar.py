@@ -1,7 +1,8 @@
-"""What verbs are made of, and how a line is parsed by them; parsing never ends the process.
+"""Verbs and groups of verbs as values, and the parsers made from them.
 
-A group holds verbs and other groups. Each front end, notebook and shell, makes its parsers from
-it. A verb's `run` gets a `Call` and returns text to print, or a handle to show.
+The notebook and the shell each make their parsers from the same groups. A verb's `run` is called
+with a `Call`, and returns text to print or a handle to display. Errors of a line are raised:
+parsing never exits the process.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL, Reader
 from det_jupyter.errors import ConfigError, UsageError
 
-if TYPE_CHECKING:  # to parse a line takes no client: `det` in a shell is to start quickly
+if TYPE_CHECKING:  # not imported to parse a line: `det` in a shell must start quickly
     from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One parsed line, and what the front end adds to it.
+    """One parsed line, with the objects of the front end that a verb needs.
 
     Args:
         options: The arguments, by name.
         client: Sends requests to the master.
-        experiment: Returns the front end's handle on an experiment that exists.
-        text: What is written below the line in its cell, with the lines counted as in the cell.
-        reader: Who typed the line, and reads the answer.
+        experiment: Returns the front end's handle on an experiment, by id.
+        text: The cell below the line, with an empty line for the line itself.
+        reader: The front end that the line was typed in, notebook or shell.
     """
 
     options: argparse.Namespace
@@ -42,24 +43,24 @@ class Call:
 
     @property
     def is_shell(self) -> bool:
-        """Whether the line is one of a shell, where output is piped and scripts read it."""
+        """Whether the line was typed in a shell, where output may be piped to programs."""
         return self.reader is SHELL
 
 
-class Later:
-    """A function by its dotted path, which is imported when the function is called.
+class Lazy:
+    """A function by its dotted path, imported when it is called.
 
-    An attribute is the path one further on: `Later("det_jupyter.front.verbs").logs.show_logs`.
+    An attribute extends the path: `Lazy("det_jupyter.front.verbs").log_printing.show_logs`.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def __getattr__(self, name: str) -> Later:
-        return Later(f"{self._path}.{name}")
+    def __getattr__(self, name: str) -> Lazy:
+        return Lazy(f"{self._path}.{name}")
 
     def resolve(self) -> Callable[[Call], Any]:
-        """Return the function."""
+        """Import and return the function."""
         module, _, name = self._path.rpartition(".")
         run: Callable[[Call], Any] = getattr(import_module(module), name)
         return run
@@ -78,7 +79,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Arguments that exclude one another."""
+    """Mutually exclusive arguments."""
 
     arguments: tuple[Argument, ...]
     required: bool = False
@@ -86,16 +87,16 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A word that does something.
+    """A command such as `list` or `pause`.
 
     Args:
-        name: The word.
+        name: The word that is typed.
         help: What it does, in a few words.
-        run: Does it; returns text or a handle.
-        arguments: What may follow the word.
+        run: Carries it out; returns text to print, or a handle to display.
+        arguments: The arguments after the word.
         aliases: Other words for it.
-        takes_text: Whether YAML may stand below the line.
-        starts_master: Whether a shell starts the master for it, where none runs.
+        takes_text: Whether YAML may follow below the line.
+        starts_master: Whether a shell starts the master for it if none runs.
     """
 
     name: str
@@ -116,12 +117,11 @@ class Group:
         help: What its verbs are about.
         members: The verbs and groups.
         aliases: Other words for it.
-        default: The verb that is meant if none is given; the one without a name ("") also before
-            a number.
-        examples: Lines that the help of the outermost group ends with.
-        metavar: What the help calls a member.
-        absent: Words of Determined's that this group has not, and what to use instead
-            (`Reader.fill` completes it).
+        default: The verb that is inserted if a line has none; the verb "" also before a number.
+        examples: The end of the help text, for an outermost group.
+        metavar: The name of a member in help texts.
+        absent: Determined's verbs that are missing here, and what to use instead
+            (`Reader.fill` completes the text).
     """
 
     name: str
@@ -145,19 +145,18 @@ def flag(*names: str, help: str) -> Argument:
 
 
 def one_of(*arguments: Argument, required: bool = False) -> OneOf:
-    """Return arguments of which only one may be given."""
+    """Return mutually exclusive arguments."""
     return OneOf(arguments, required)
 
 
 class HelpShown(Exception):
-    """The line asked for help, which is printed."""
+    """Raised after the help that a line requested was printed."""
 
 
 class LineParser(argparse.ArgumentParser):
     """An argparse parser that raises one-line UsageErrors instead of exiting.
 
-    `default_verb` is what is meant where a verb is left out, `absent` as in `Group`; `reader` is
-    who types the lines.
+    `default_verb` and `absent` are those of the `Group`; `reader` is the front end of the lines.
     """
 
     reader: Reader = SHELL
@@ -184,8 +183,8 @@ class LineParser(argparse.ArgumentParser):
 
 
 @contextmanager
-def reading(options: argparse.Namespace) -> Iterator[None]:
-    """Turn the ConfigError of a value of the line into a UsageError that names its verb."""
+def usage_errors(options: argparse.Namespace) -> Iterator[None]:
+    """Convert a ConfigError of the block to a UsageError that begins with the typed verb."""
     try:
         yield
     except ConfigError as error:
@@ -193,7 +192,7 @@ def reading(options: argparse.Namespace) -> Iterator[None]:
 
 
 def make_parser(group: Group, kind: type[LineParser] = LineParser) -> LineParser:
-    """Return a parser of the lines that begin with the group's name, of a front end's kind."""
+    """Return a parser, of class `kind`, for lines that begin with the group's name."""
     parser = kind(
         prog=group.name,
         description=group.help,
@@ -226,7 +225,7 @@ def _add_members(parser: LineParser, group: Group) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument | OneOf]) -> None:
-    """Have a parser take these arguments."""
+    """Add arguments to a parser."""
     for each in arguments:
         if isinstance(each, Argument):
             parser.add_argument(*each.names, **each.rules)
@@ -241,7 +240,7 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
 
     Raises:
         UsageError: The line is wrong; the message is one line.
-        HelpShown: The line asked for help, which is printed.
+        HelpShown: The line requested help, which was printed.
     """
     try:
         words: Sequence[str] = shlex.split(line)
@@ -253,14 +252,14 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
 def parse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse the words of a line; raises as `parse` does."""
     options, rest = parser.parse_known_args(_with_default_verb(parser, words))
-    if rest:  # said of the verb, where argparse would say it of the outermost group
+    if rest:  # the error names the verb; argparse's own would name the outermost group
         prog = getattr(options, "words", parser.prog)
         raise UsageError(f"{prog}: unrecognized arguments: {' '.join(rest)} (see {prog} --help)")
     return options
 
 
 def _with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the words with the verb that is meant where none is given."""
+    """Return the words with the group's default verb inserted where none is given."""
     for index, word in enumerate(words):
         verbs = verb_parsers(parser)
         if word not in verbs:
@@ -277,7 +276,7 @@ def _inserted(parser: argparse.ArgumentParser, words: Sequence[str], index: int)
 
 
 def verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the words that may come next; none if there are no such words."""
+    """Return the parsers of a group's verbs by word; {} for the parser of a verb."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)

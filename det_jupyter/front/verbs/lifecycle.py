@@ -1,6 +1,7 @@
-"""The verbs for several experiments at once: pause, activate, cancel, kill, archive and delete.
+"""Verbs for several experiments at once: pause, activate, cancel, kill, archive and delete.
 
-Each experiment is taken by itself: a refusal is named at the end and does not hold up the others.
+Each experiment gets its own request: after a refusal the others are still handled, and the error
+at the end lists the refusals.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _MOST_NAMED = 20
 def command(call: Call) -> str:
     """Pause, activate, cancel or kill experiments."""
 
-    def ask(number: int) -> str:
+    def change(number: int) -> str:
         view = call.client.change(LIFE[call.options.verb.name](experiment_id=number))
         return f"{title(view)}: {describe_state(view)}"
 
-    return _each(call, ask)
+    return _for_each(call, change)
 
 
 def archive(call: Call) -> str:
@@ -34,31 +35,31 @@ def archive(call: Call) -> str:
     verb = call.options.verb.name
     done = {"archive": "hidden from lists", "unarchive": "shown in lists again"}[verb]
 
-    def ask(number: int) -> str:
+    def change(number: int) -> str:
         view = call.client.change(LIFE[verb](experiment_id=number))
         return f"{title(view)}: {done}."
 
-    return _each(call, ask)
+    return _for_each(call, change)
 
 
 def delete(call: Call) -> str:
-    """Delete experiments, after asking once."""
+    """Delete experiments, after one confirmation."""
     client, numbers = call.client, numbers_of(call)
-    doomed = [client.experiment(i) for i in _existing(client, numbers)]
-    whats = {view.id: _describe(view, client.checkpoints(view.id)) for view in doomed}
-    if not is_sure(_question(whats), call.options):
-        stays = f"{title(doomed[0])} stays" if len(doomed) == 1 else "all stay"
+    views = [client.experiment(i) for i in _existing(client, numbers)]
+    contents = {view.id: _describe(view, client.checkpoints(view.id)) for view in views}
+    if not confirm(_question(contents), call.options):
+        stays = f"{title(views[0])} stays" if len(views) == 1 else "all stay"
         return f"Nothing is deleted; {stays}."
 
-    def ask(number: int) -> str:
+    def change(number: int) -> str:
         client.change(Delete(experiment_id=number))
-        return f"Deleting {whats[number]}."
+        return f"Deleting {contents[number]}."
 
-    return _each(call, ask, numbers)
+    return _for_each(call, change, numbers)
 
 
 def _existing(client: Client, numbers: Sequence[int]) -> Sequence[int]:
-    """Return the numbers that are experiments'; all, if none is: the first is then an error."""
+    """Return the ids that exist; if none does, all: fetching the first then fails."""
     known = known_numbers(client) if len(numbers) > 1 else numbers
     return [number for number in numbers if number in known] or numbers
 
@@ -72,17 +73,21 @@ def _describe(view: ExperimentView, checkpoints: Sequence[CheckpointView]) -> st
     )
 
 
-def _question(whats: dict[int, str]) -> str:
-    if len(whats) == 1:
-        return f"Delete {next(iter(whats.values()))}?"
-    named = [f"  {what}" for what in whats.values()][:_MOST_NAMED]
-    if more := len(whats) - len(named):
-        named.append(f"  … and {more:,} more")
-    return "\n".join([*named, f"Delete these {len(whats):,} experiments?"])
+def _question(contents: dict[int, str]) -> str:
+    if len(contents) == 1:
+        return f"Delete {next(iter(contents.values()))}?"
+    listed = [f"  {text}" for text in contents.values()][:_MOST_NAMED]
+    if more := len(contents) - len(listed):
+        listed.append(f"  … and {more:,} more")
+    return "\n".join([*listed, f"Delete these {len(contents):,} experiments?"])
 
 
-def is_sure(question: str, given: argparse.Namespace) -> bool:
-    """Return whether the user means it, as the line or an answer says."""
+def confirm(question: str, given: argparse.Namespace) -> bool:
+    """Return whether the user confirms, by `--yes` or by an answer.
+
+    Raises:
+        UsageError: The front end takes no input.
+    """
     if given.yes:
         return True
     try:
@@ -93,13 +98,15 @@ def is_sure(question: str, given: argparse.Namespace) -> bool:
         ) from None
 
 
-def _each(call: Call, ask: Callable[[int], str], numbers: Sequence[int] | None = None) -> str:
-    """Return a line for each; refusals of several are raised when all were asked."""
+def _for_each(
+    call: Call, change: Callable[[int], str], numbers: Sequence[int] | None = None
+) -> str:
+    """Call `change` for each experiment, and return its lines; refusals are raised at the end."""
     numbers = numbers_of(call) if numbers is None else numbers
     done, refusals = [], []
     for number in numbers:
         try:
-            done.append(ask(number))
+            done.append(change(number))
         except MasterUnreachable:
             print("\n".join(done))
             raise

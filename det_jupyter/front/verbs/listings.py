@@ -1,6 +1,6 @@
-"""Tables of verbs: sorted, cut to a page, and as plain text, CSV, JSON, YAML or names alone.
+"""Tables that verbs print: sorted, cut to a page, as text, CSV, JSON, YAML or names alone.
 
-All listings take the same options (`arguments.TABLE`), and `written` does what they ask for.
+All listings take the same options (`arguments.TABLE`), which `render` applies.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from det_jupyter.front.verbs.arguments import FORMS
 
 MOST_ROWS = 50
 _PAGE = 200  # rows of `--pages 1`, as in Determined
-_LONGEST = {"Job Name": 40, "Task Name": 40, "Description": 40}  # in a table for people
-SENTENCE = 400  # that much of any other text goes into one
+_LONGEST = {"Job Name": 40, "Task Name": 40, "Description": 40}  # characters in a text table
+SENTENCE = 400  # characters of any other text
 
 Cell = str | int | float | bool | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A table that can be written in several ways.
+    """A table that can be rendered in several forms.
 
     Args:
         title: A line above it.
-        header: Names of the columns; one without a name is for people only.
-        rows: Cells as what they are; None: there is none.
-        data: The rows as programs get them, and as they are sorted; none: the same.
-        names: The columns that `--quiet` prints: what other verbs take; none: the first.
-        if_empty: What to say if there are no rows.
-        num_unknown: How many rows there are that are not at hand.
-        below: If not empty, as text each row has this line below it instead of the last column.
+        header: Names of the columns; a column without a name is only in the text form.
+        rows: Values of the cells; None for a missing value.
+        data: The rows for CSV, JSON and YAML, and for sorting; empty: `rows`.
+        names: The columns that `--quiet` prints, such as ids; empty: the first column.
+        if_empty: The text if there are no rows.
+        num_unknown: Number of rows that exist but were not fetched.
+        below: If not empty, a line of text below each row, in place of the last column.
     """
 
     title: str = ""
@@ -53,46 +53,49 @@ class Listing:
     data: Sequence[Sequence[Cell]] = ()
     names: Sequence[str] = ()
 
-    def places(self, given: Namespace) -> list[int]:
-        """Return the places of the rows that a line asks for, in its order."""
-        places, without = list(range(len(self.rows))), []
+    def row_indices(self, given: Namespace) -> list[int]:
+        """Return the indices of the rows that the options select, in the order they request."""
+        indices, without = list(range(len(self.rows))), []
         if given.sort_by is not None:
             column, rows = self._column(given), self.data or self.rows
             keys = [_sort_key(row[column]) for row in rows]
-            without = [place for place in places if keys[place] == _NO_VALUE]
-            places = sorted({*places} - {*without}, key=lambda place: (keys[place], place))
+            without = [index for index in indices if keys[index] == _NO_VALUE]
+            indices = sorted({*indices} - {*without}, key=lambda index: (keys[index], index))
         if given.reverse:
-            places.reverse()
-        places += without
-        return places[given.offset :][: page_of(given)]
+            indices.reverse()
+        indices += without
+        return indices[given.offset :][: page_of(given)]
 
     def arranged(self, given: Namespace) -> Listing:
-        """Return it sorted and cut as the options of a line say."""
-        chosen = self.places(given)
+        """Return the listing sorted and cut as the options request."""
+        chosen = self.row_indices(given)
         num_left = max(0, len(self.rows) - given.offset - len(chosen))
+        if_empty = self.if_empty
+        if self.rows:
+            if_empty = f"--offset and --limit leave none of {count(len(self.rows), 'row')}."
         return replace(
             self,
-            rows=[self.rows[place] for place in chosen],
-            data=[self.data[place] for place in chosen] if self.data else (),
-            below=[self.below[place] for place in chosen] if self.below else (),
-            if_empty=_none_of(len(self.rows)) if self.rows else self.if_empty,
+            rows=[self.rows[index] for index in chosen],
+            data=[self.data[index] for index in chosen] if self.data else (),
+            below=[self.below[index] for index in chosen] if self.below else (),
+            if_empty=if_empty,
             num_unknown=self.num_unknown + num_left,
         )
 
     def _column(self, given: Namespace) -> int:
-        """Return the place of the column to sort by, of which the first words are enough."""
-        wanted = _plain(given.sort_by)
-        names = [_plain(name) for name in self.header]
-        fitting = [place for place, name in enumerate(names) if name.startswith(wanted)]
-        if not wanted or not fitting:
+        """Return the index of the column that `--sort-by` names, in full or by its first words."""
+        wanted = _option_name(given.sort_by)
+        names = [_option_name(name) for name in self.header]
+        matching = [index for index, name in enumerate(names) if name.startswith(wanted)]
+        if not wanted or not matching:
             known = ", ".join(name for name in self.header if name)
             raise UsageError(
                 f"{given.words}: --sort-by: got {given.sort_by!r}, expected one of {known}"
             )
-        return names.index(wanted) if wanted in names else fitting[0]
+        return names.index(wanted) if wanted in names else matching[0]
 
     def text(self, most: int | None = MOST_ROWS) -> str:
-        """Return it as lines; of many rows only the front, and how many there are."""
+        """Return it as text; of more than `most` rows the first, and the number of the others."""
         title = f"{self.title}\n" if self.title else ""
         if not self.rows:
             return f"{title}{self.if_empty}"
@@ -112,14 +115,14 @@ class Listing:
         return "\n".join([head, *map("".join, zip(lines, below, strict=True))])
 
     def texts(self, row: Sequence[Cell]) -> list[str]:
-        """Return the cells of a row as people read them: each on one line, and not too long."""
+        """Return the cells of a row for the text form: each on one line, shortened."""
         return [
-            shortened(shown(cell), _LONGEST.get(name, SENTENCE))
+            shortened(cell_text(cell), _LONGEST.get(name, SENTENCE))
             for name, cell in zip(self.header, row, strict=True)
         ]
 
     def csv(self) -> str:
-        """Return it as comma-separated values; what there is none of is empty."""
+        """Return it as comma-separated values; missing values are empty."""
         return csv_text([name for name in self.header if name], self._named_rows())
 
     def json(self) -> str:
@@ -131,7 +134,7 @@ class Listing:
         return to_yaml(self._documents())
 
     def quiet(self) -> str:
-        """Return the names of its rows, a line each."""
+        """Return the columns in `names`, a line for each row."""
         names = self.names or self.header[:1]
         return "".join(
             " ".join(str(row[name]) for name in names) + "\n" for row in self._documents()
@@ -146,8 +149,8 @@ class Listing:
             yield [cell for name, cell in zip(self.header, row, strict=True) if name]
 
 
-def written(listing: Listing, given: Namespace) -> str:
-    """Return a table as a line asks for it: as data, or as text, which `--all` makes whole."""
+def render(listing: Listing, given: Namespace) -> str:
+    """Return a listing in the form that the options request; as text all rows with `--all`."""
     listing = listing.arranged(given)
     if form := form_of(given):
         write: Callable[[], str] = getattr(listing, form)
@@ -155,48 +158,44 @@ def written(listing: Listing, given: Namespace) -> str:
     return listing.text(None if given.all or page_of(given) is not None else MOST_ROWS)
 
 
-def _none_of(num_rows: int) -> str:
-    return f"--offset and --limit leave none of {count(num_rows, 'row')}."
-
-
 def to_yaml(document: Any) -> str:
-    """Return what JSON can hold as YAML: states, too, which are texts of a kind of their own."""
-    plain = json.loads(json.dumps(document))
+    """Return a JSON document as YAML."""
+    plain = json.loads(json.dumps(document))  # enum members become strings
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
 def form_of(given: Namespace) -> str:
-    """Return the form for programs that a line asks for; "": text for people."""
+    """Return the form that an option requests: "csv", "json", "yaml" or "quiet"; "" for text."""
     return next((form for form in FORMS if getattr(given, form)), "")
 
 
 def is_arranged(given: Namespace) -> bool:
-    """Return whether a line asks for another order than a listing has, or for a part of it."""
+    """Return whether the options request another order, or a part of the rows."""
     return bool(given.reverse or given.offset or given.sort_by or page_of(given) is not None)
 
 
 def page_of(given: Namespace) -> int | None:
-    """Return how many rows to write; None: as many as usual."""
+    """Return the number of rows that the options request; None: the default."""
     if given.pages == "all":
         return None
     limit: int | None = given.limit
     return _PAGE if limit is None and given.pages == "1" else limit
 
 
-def _plain(name: str) -> str:
-    """Return the name of a column as `--sort-by` takes it: any spelling of its words.
+def _option_name(name: str) -> str:
+    """Normalise the name of a column for `--sort-by`.
 
-    >>> _plain("# of Batches"), _plain("resource_pool")
+    >>> _option_name("# of Batches"), _option_name("resource_pool")
     ('of-batches', 'resource-pool')
     """
     return "-".join(re.findall(r"\w+", name.lower().replace("_", "-"))) or name
 
 
-_NO_VALUE = (2, 0.0, "")  # stands last, in both directions
+_NO_VALUE = (2, 0.0, "")  # last in both directions
 
 
 def _sort_key(cell: Cell) -> tuple[int, float, str]:
-    """Return the order of cells: numbers, then texts, then those without a value."""
+    """Return the sort key of a cell: numbers first, then texts, then missing values."""
     match cell:
         case None | "":
             return _NO_VALUE
@@ -206,7 +205,7 @@ def _sort_key(cell: Cell) -> tuple[int, float, str]:
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], style: str = "") -> str:
-    """Return a table as HTML; `style` is an attribute of each of its cells."""
+    """Return a table as HTML; `style` is added to each cell, as a `style` attribute."""
     head = "".join(f"<th{style}>{escape(name)}</th>" for name in header)
     body = "".join(
         f"<tr>{''.join(f'<td{style}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
@@ -214,10 +213,10 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], style: str 
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def shown(value: Any) -> str:
-    """Return a value as a cell of a table.
+def cell_text(value: Any) -> str:
+    """Return a value as the text of a cell.
 
-    >>> [shown(value) for value in (0.123456, 3, None, True, "a", {"epochs": 1})]
+    >>> [cell_text(value) for value in (0.123456, 3, None, True, "a", {"epochs": 1})]
     ['0.1235', '3', '-', 'true', 'a', '{epochs: 1}']
     """
     match value:

@@ -1,4 +1,4 @@
-"""The verbs that print what ranks printed, and follow it."""
+"""Verbs that print, or follow, the output of ranks."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from det_jupyter.client.log_lines import (
 from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import LogLine, LogPage, LogQuery
 from det_jupyter.errors import UsageError
-from det_jupyter.front.verbs.grammar import Call, reading
+from det_jupyter.front.verbs.grammar import Call, usage_errors
 
-Fits = Callable[[LogLine], bool]
-_SILENCE = "its ranks have printed nothing yet"
-_NONE_FITS = "no printed line matches these options"
+Filter = Callable[[LogLine], bool]
+_NO_LINES = "its ranks have printed nothing yet"
+_NO_MATCH = "no printed line matches these options"
 _ALLOCATION = re.compile(r"\d+\.(\d+)\.(\d+)")
 
 
 def show_logs(call: Call) -> str:
-    """Return what the ranks of an experiment printed."""
+    """Return lines that the ranks of an experiment printed."""
     given = call.options
     fetch = partial(call.client.experiment_logs, given.id, trial_id=given.trial_id)
     return _show(call, f"Experiment {given.id}", fetch, is_whole=given.trial_id is None)
 
 
 def show_trial_logs(call: Call) -> str:
-    """Return what the ranks of a trial printed."""
+    """Return lines that the ranks of a trial printed."""
     given = call.options
     return _show(call, f"Trial {given.id}", partial(call.client.logs, given.id))
 
 
 def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str:
-    """Return the lines that fit; with `--follow`, print them and those that come."""
+    """Return the matching lines; with `--follow`, print them and new ones until the end."""
     given = call.options
-    with reading(given):
+    with usage_errors(given):
         query = query_of(
             rank=given.rank, since=given.since, level=given.level, search=given.search
         )
-        fits = _filter_of(given)
+        keeps = _filter_of(given)
     tail = TAIL if given.tail is None and not call.is_shell else given.tail
     if given.follow:
-        return _follow(call, whose, _fitting(fetch, fits), query, tail)
-    is_filtered = query != LogQuery() or fits is not None or not is_whole
-    note = f"{whose}: {_NONE_FITS if is_filtered else _SILENCE}."
+        return _follow(call, whose, _filtered(fetch, keeps), query, tail)
+    is_filtered = query != LogQuery() or keeps is not None or not is_whole
+    note = f"{whose}: {_NO_MATCH if is_filtered else _NO_LINES}."
     text = line_json if given.json else line_text
     if call.is_shell and tail is None and given.head is None:
-        if not _print_all(_fitting(fetch, fits), query, text):
+        if not _print_all(_filtered(fetch, keeps), query, text):
             print(note, file=sys.stderr)
         return ""
-    lines = _read(_fitting(fetch, fits), query, tail, given.head, is_counted=fits is None)
+    lines = _read(_filtered(fetch, keeps), query, tail, given.head, is_counted=keeps is None)
     if not lines and lines.total == 0:
-        if call.is_shell:  # where it would look like a line that was printed
+        if call.is_shell:  # on stdout it would look like a printed line
             print(note, file=sys.stderr)
         return "" if call.is_shell else note
     has_heading = lines.heading and not (given.json or call.is_shell)
@@ -76,7 +76,7 @@ def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str
 
 
 def _print_all(fetch: Fetch, query: LogQuery, text: Callable[[LogLine], str]) -> int:
-    """Print all lines, page by page: a reader has the first ones at once. Return how many."""
+    """Print all lines page by page, so that the first appear at once; return their number."""
     num_lines = 0
     for page in all_pages(fetch, query):
         sys.stdout.writelines(f"{text(line)}\n" for line in page.lines)
@@ -101,8 +101,8 @@ def line_json(line: LogLine) -> str:
     )
 
 
-def _filter_of(given: argparse.Namespace) -> Fits | None:
-    """Return which lines fit what the master is not asked for; None: all."""
+def _filter_of(given: argparse.Namespace) -> Filter | None:
+    """Return the filter for options that the master's query lacks; None if none is given."""
     until = to_moment("until", given.until, time.time(), is_end=True)
     runs = {_run_of(text) for text in given.allocation_id or ()}
     if until is None and not runs:
@@ -121,16 +121,16 @@ def _run_of(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _fitting(fetch: Fetch, fits: Fits | None) -> Fetch:
-    """Return what fetches pages with the lines that fit alone."""
-    if fits is None:
+def _filtered(fetch: Fetch, keeps: Filter | None) -> Fetch:
+    """Return a function that fetches pages and drops the lines that the filter excludes."""
+    if keeps is None:
         return fetch
 
-    def fetch_fitting(query: LogQuery) -> LogPage:
+    def fetch_filtered(query: LogQuery) -> LogPage:
         page = fetch(query)
-        return page.model_copy(update={"lines": [line for line in page.lines if fits(line)]})
+        return page.model_copy(update={"lines": [line for line in page.lines if keeps(line)]})
 
-    return fetch_fitting
+    return fetch_filtered
 
 
 def _read(
@@ -144,7 +144,7 @@ def _read(
         if head is not None and len(lines) >= head:
             break
     if head is not None:
-        return LogLines(lines[:head], len(lines[:head]))  # all that was asked for
+        return LogLines(lines[:head], len(lines[:head]))  # as many as requested
     return LogLines(lines if tail is None else lines[max(0, len(lines) - tail) :], len(lines))
 
 
@@ -160,16 +160,16 @@ def _follow(call: Call, whose: str, fetch: Fetch, query: LogQuery, tail: int | N
             _print_pages(follow_pages(fetch, query, tail), printer, with_heading=not call.is_shell)
     except KeyboardInterrupt:
         printer.finish()
-        said = f"Stopped following. {whose} goes on."
+        note = f"Stopped following. {whose} goes on."
         if call.is_shell:
-            print(said, file=sys.stderr)
+            print(note, file=sys.stderr)
             raise
-        return said
+        return note
     printer.finish()
-    said = "It has ended: no more lines will come."
+    note = "It has ended: no more lines will come."
     if call.is_shell:
-        print(said, file=sys.stderr)
-    return "" if call.is_shell else said
+        print(note, file=sys.stderr)
+    return "" if call.is_shell else note
 
 
 def _print_pages(pages: Iterable[LogPage], printer: Printer, *, with_heading: bool) -> None:
@@ -182,17 +182,17 @@ def _print_pages(pages: Iterable[LogPage], printer: Printer, *, with_heading: bo
 
 
 class Printer:
-    """Prints lines; an open one is printed over by the next line."""
+    """Prints lines; an open line (a progress bar) is overwritten by the next one."""
 
     def __init__(self) -> None:
-        self._width = 0  # of the open line that the cursor is in
+        self._width = 0  # of the open line, which the cursor is in
 
     def show(self, line: LogLine) -> None:
         """Print a line."""
         text = line_text(line)
-        if line.is_open:  # of several bars the last one stands for all
+        if line.is_open:  # of several bars only the last one is printed
             text = text.rpartition("\n")[2]
-            if sys.stdout.isatty():  # what is on two lines of a terminal cannot be printed over
+            if sys.stdout.isatty():  # a wrapped line could not be overwritten
                 text = text[: get_terminal_size().columns - 1]
         over = "\r" + " " * self._width + "\r" if self._width else ""
         sys.stdout.write(over + text + ("" if line.is_open else "\n"))
@@ -200,6 +200,6 @@ class Printer:
         self._width = len(text) if line.is_open else 0
 
     def finish(self) -> None:
-        """Keep the open line."""
+        """End the open line, if there is one."""
         if self._width:
             sys.stdout.write("\n")

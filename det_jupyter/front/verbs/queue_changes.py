@@ -1,7 +1,7 @@
-"""The verbs that change the order and the shares of the queue: each is one request.
+"""Verbs that change the order and the shares of the queue, each in one request.
 
-The master makes all changes of a request, or none. Values that cannot even be sent are found here;
-the master then only checks the others, so that all problems are reported together.
+The master makes all changes of a request, or none. If some values are invalid already here, the
+others are sent as a dry run, so that all problems are reported together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.verbs.changing import describe_place
 from det_jupyter.front.verbs.grammar import Call
 
-# Words of a line: which field of a request they set.
+# Operation of `job update-batch` -> field of the request.
 OPERATIONS = {
     "priority": "priority",
     "weight": "weight",
@@ -47,7 +47,7 @@ def move(call: Call) -> str:
 
 
 def update(call: Call) -> str:
-    """Change the share and the place of one experiment."""
+    """Change priority, weight, pool or position of one experiment."""
     changes = _changes_of(call.options)
     if not changes:
         raise UsageError(
@@ -58,7 +58,7 @@ def update(call: Call) -> str:
 
 
 def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
-    """Return the changes that the options ask for; the place comes last."""
+    """Return the changes that the options request; the position in the queue last."""
     options = {"resource-pool": "pool", "ahead-of": "ahead_of", "behind-of": "behind"}
     words = ("resource-pool", "priority", "weight", "ahead-of", "behind-of")
     values = {word: getattr(given, options.get(word, word)) for word in words}
@@ -82,7 +82,7 @@ def update_batch(call: Call) -> str:
 
 
 def read_operation(text: str) -> QueueChange:
-    """Return the change that `3.priority=10` or `5.ahead-of=3` stands for."""
+    """Parse a change such as `3.priority=10` or `5.ahead-of=3`."""
     found = _OPERATION.fullmatch(text)
     if found is None or found[2] not in OPERATIONS:
         raise ConfigError(
@@ -108,7 +108,7 @@ def _request(number: int, word: str, value: Any) -> ChangeResources | MoveInQueu
 
 
 def _read_number(text: str) -> Any:
-    """Return the value of YAML; text that is none, or a boolean, comes back as text."""
+    """Parse a YAML value; invalid YAML and booleans are returned as text."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -119,7 +119,11 @@ def _read_number(text: str) -> Any:
 def _change(
     call: Call, changes: Sequence[QueueChange], problems: Sequence[Problem] = ()
 ) -> list[ExperimentView]:
-    """Have the master make all changes, and return the experiment of each."""
+    """Send all changes, and return the experiment of each.
+
+    Raises:
+        ConfigError: `problems`, and those that the master finds; nothing is changed.
+    """
     found = list(problems)
     try:
         if changes:
@@ -139,7 +143,7 @@ def _change(
 
 
 def _named_in(change: QueueChange) -> list[int]:
-    """Return the numbers of the experiments that a change names."""
+    """Return the ids of the experiments that a change names."""
     anchor = None
     if isinstance(change.request, MoveInQueue):
         anchor = change.request.ahead_of or change.request.behind

@@ -1,7 +1,7 @@
-"""The preview of a search, and its verb: as text with a plain table, as HTML with a picture.
+"""The preview of a search as text with a table and as HTML with a chart; its verb.
 
-picture     each bracket is a flight of steps: a step is a rung, as tall as the share of the
-            bracket's trials that train up to it, as wide as any other
+In the chart each bracket is a row of bars, one for each rung; a bar's height is the share of the
+bracket's trials that train up to that rung.
 """
 
 from __future__ import annotations
@@ -94,18 +94,18 @@ def render_page(view: PreviewView, at: float) -> str:
     ranges = html_table(_RANGES, _range_rows(view), _LEFT) if view.ranges else ""
     words = "".join(f"<p>{escape(text)}</p>" for text in (_training(view), _time(view, at)))
     return (
-        f"<div><p><b>{escape(_title(view))}</b></p>{_picture(view)}{ranges}"
+        f"<div><p><b>{escape(_title(view))}</b></p>{_chart(view)}{ranges}"
         f"{html_table(_header(view), _rows(view), _RIGHT)}{words}</div>"
     )
 
 
-def _picture(view: PreviewView) -> str:
+def _chart(view: PreviewView) -> str:
     brackets = view.brackets[:_MAX_BRACKETS]
     if max(len(bracket.trials) for bracket in brackets) < 2:
-        return ""  # every trial trains to the end: nothing to be seen
+        return ""  # every trial trains to the end
     left, parts = 0, []
     for bracket in brackets:
-        parts.append(_steps(bracket, left))
+        parts.append(_bars(bracket, left))
         left += _STEP_WIDTH * len(bracket.trials) + _GAP
     width, height = left - _GAP, _HEIGHT + _LABEL
     label = escape(f"How many trials train how long, in {len(view.brackets)} bracket(s)")
@@ -115,7 +115,7 @@ def _picture(view: PreviewView) -> str:
     )
 
 
-def _steps(bracket: PlannedBracket, left: int) -> str:
+def _bars(bracket: PlannedBracket, left: int) -> str:
     counts = [planned.num_trials for planned in bracket.trials]
     parts = []
     for index, planned in enumerate(bracket.trials):

@@ -1,4 +1,4 @@
-"""The verbs that show an experiment, its trials and reasons, wait for its end, explain keys."""
+"""Verbs that show an experiment, its trials and reasons, wait for its end, explain keys."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from det_jupyter.contract.values.text import count, date
 from det_jupyter.errors import Conflict, NotFound, UsageError
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.listings import Listing, shown, written
+from det_jupyter.front.verbs.listings import Listing, cell_text, render
 
 
 def show(call: Call) -> Experiment:
-    """Return the handle on an experiment, which shows itself."""
+    """Return the handle on an experiment, which the front end displays."""
     return call.experiment(call.options.id)
 
 
 def compare(call: Call) -> Comparison:
-    """Return how experiments, or trials of one, differ; it shows itself."""
+    """Return a comparison of experiments, or of trials of one."""
     first, *others = numbers_of(call)
     if call.options.trials is not None:
         if others:
@@ -45,7 +45,7 @@ def compare(call: Call) -> Comparison:
 
 
 def diagnose(call: Call) -> Diagnosis:
-    """Run an experiment briefly with one thing changed at a time; return what limits it."""
+    """Run the bottleneck diagnosis of an experiment; see `Experiment.diagnose`."""
     options = call.options
     given = {name: getattr(options, name) for name in ("seconds", "rounds", "recipes")}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -54,7 +54,7 @@ def diagnose(call: Call) -> Diagnosis:
 
 def list_trials(call: Call) -> str:
     """Return the trials of an experiment, best first, with the hyperparameters that differ."""
-    return written(trials_listing(call.client.experiment(call.options.id)), call.options)
+    return render(trials_listing(call.client.experiment(call.options.id)), call.options)
 
 
 def trials_listing(view: ExperimentView) -> Listing:
@@ -86,7 +86,7 @@ def title(view: ExperimentView) -> str:
 
 
 def describe_state(view: ExperimentView) -> str:
-    """Return the state in words: also what a paused or stopping experiment still waits for."""
+    """Return the state as text, with the reason of an end, or an alarm of the only trial."""
     word = state_word(view)
     if view.state is State.PAUSED and word != "paused":
         return f"{word}; its ranks save their state and leave"
@@ -105,9 +105,9 @@ def show_config(call: Call) -> str:
 
 
 def describe_change(change: SearchChangeView) -> str:
-    """Return when a search was changed, and what in it."""
+    """Return one change of a search as text: when, and the values before and after."""
     parts = [
-        f"{name} {shown(change.before.get(name))} → {shown(value)}"
+        f"{name} {cell_text(change.before.get(name))} → {cell_text(value)}"
         for name, value in change.after.items()
     ]
     return f"Changed {date(change.at)}: {', '.join(parts)}"
@@ -143,26 +143,30 @@ def explain_key(call: Call) -> str:
 
 def wait(call: Call) -> str:
     """Wait until an experiment has ended; raise if it did not complete."""
-    call.client.experiment(call.options.id)  # is there one?
-    return ended(until_over(call.client, call.options.id))
+    call.client.experiment(call.options.id)  # raises if it does not exist
+    return describe_end(wait_until_ended(call.client, call.options.id))
 
 
-def until_over(client: Client, experiment_id: int) -> ExperimentView:
-    """Return an experiment when it has ended; a paused one is waited for too."""
+def wait_until_ended(client: Client, experiment_id: int) -> ExperimentView:
+    """Block until an experiment has ended, also while it is paused; return its view."""
     follow_until(client, experiment_id)
     return client.experiment(experiment_id)
 
 
-def ended(view: ExperimentView) -> str:
-    """Return how an experiment ended, if it completed; else raise that."""
-    said = f"{title(view)}: {describe_state(view)}"
+def describe_end(view: ExperimentView) -> str:
+    """Return a line about a completed experiment.
+
+    Raises:
+        Conflict: It did not complete; the message has its state and the reason.
+    """
+    text = f"{title(view)}: {describe_state(view)}"
     if view.state is not State.COMPLETED:
-        raise Conflict(said)
-    return said
+        raise Conflict(text)
+    return text
 
 
 def explain(path: str, reader: Reader) -> str:
-    """Return the help on a key; on a section, with its keys; without a path, on the whole."""
+    """Return the help on a key of the configuration, with the keys below it; "": on all keys."""
     lines = []
     if path:
         found = describe(path)
@@ -183,7 +187,7 @@ def _kind(field: FieldHelp) -> str:
 
 
 def _default(field: FieldHelp) -> str:
-    return "required" if field.is_required else shown(field.default)
+    return "required" if field.is_required else cell_text(field.default)
 
 
 def _unknown(path: str, reader: Reader) -> str:

@@ -1,4 +1,4 @@
-"""The verbs about experiments."""
+"""The verbs about experiments, with their arguments."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from det_jupyter.front.verbs.arguments import (
     whole,
     yaml_value,
 )
-from det_jupyter.front.verbs.grammar import Argument, Group, Later, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.grammar import Argument, Group, Lazy, Verb, argument, flag, one_of
 
-verbs = Later("det_jupyter.front.verbs")
+verbs = Lazy("det_jupyter.front.verbs")
 SORTS = ("newest", "oldest", "metric")
 _GIVEN = {
     "NAME": "the name",
@@ -44,7 +44,7 @@ _GIVEN = {
 
 
 def _to(kind: Callable[[str], Any], metavar: str) -> Argument:
-    """Return the argument that a value is set to."""
+    """Return the argument for the new value of a property."""
     return argument("value", type=kind, metavar=metavar, help=_GIVEN[metavar])
 
 
@@ -216,7 +216,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
          aliases=("explain",)),
 )  # fmt: skip
 
-# Words of Determined's command that mean nothing here, and what to do instead.
+# Verbs of Determined's command that are missing here, and what to do instead.
 PLACES = "there are no workspaces and no projects here: labels and names find experiments"
 OF_EXPERIMENTS = {
     "delete-tb-files": (

@@ -1,4 +1,4 @@
-"""The verbs beside those about experiments: of slots, agents, queue, pools, templates, trials."""
+"""The verbs about slots, agents, queue, pools, templates, trials and checkpoints."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from det_jupyter.front.verbs.arguments import (
     whole,
     yaml_value,
 )
-from det_jupyter.front.verbs.grammar import Group, Later, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.grammar import Group, Lazy, Verb, argument, flag, one_of
 from det_jupyter.front.verbs.table_experiments import PLACES
 
-verbs = Later("det_jupyter.front.verbs")
+verbs = Lazy("det_jupyter.front.verbs")
 OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
 _TEMPLATE_NAME = argument("name", help="name of the template")
 _AGENT = argument("agent", help="name of the agent")
@@ -254,7 +254,7 @@ PREVIEW = Verb(
     takes_text=True, starts_master=True,
 )  # fmt: skip
 
-# What stands beside experiments.
+# All verbs except those about experiments.
 OTHERS: tuple[Verb | Group, ...] = (
     SLOTS_NOW,
     SLOT_GROUP,
@@ -270,7 +270,7 @@ OTHERS: tuple[Verb | Group, ...] = (
     PREVIEW,
 )
 
-# Words of Determined's command that mean nothing here, and what to do instead.
+# Verbs of Determined's command that are missing here, and what to do instead.
 _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
 _RESOURCES = "`{det} slots` shows who is on which slot"

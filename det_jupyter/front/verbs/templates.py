@@ -1,4 +1,4 @@
-"""The verbs about templates of configurations."""
+"""Verbs about templates of configurations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.listings import Listing, form_of, written
+from det_jupyter.front.verbs.listings import Listing, form_of, render
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
 
 def list_templates(call: Call) -> str:
-    """Return the templates, with --detail also what is in them."""
+    """Return the templates, with --detail also their configurations."""
     views = call.client.templates()
     listing = Listing(
         header=("Name", "Updated", "Config"),
@@ -24,7 +24,7 @@ def list_templates(call: Call) -> str:
         if_empty=f"No templates yet; {_line(call, 'set NAME')} makes one.",
     )
     if not call.options.detail or form_of(call.options):
-        return written(listing, call.options)
+        return render(listing, call.options)
     return "\n".join(
         f"{view.name}  (set {date(view.updated_at)})\n{indent(to_yaml(view.config), '    ')}"
         for view in views
@@ -32,12 +32,12 @@ def list_templates(call: Call) -> str:
 
 
 def show_template(call: Call) -> str:
-    """Return what is in a template."""
+    """Return a template's configuration as YAML."""
     return to_yaml(call.client.template(call.options.name).config).rstrip("\n")
 
 
 def create_template(call: Call) -> str:
-    """Keep a cell's YAML, or a file's, as a template of a name that is free."""
+    """Store the YAML of a cell or file as a new template."""
     name = call.options.name
     if any(view.name == name for view in call.client.templates()):
         raise Conflict(
@@ -47,17 +47,17 @@ def create_template(call: Call) -> str:
 
 
 def set_template(call: Call) -> str:
-    """Keep a cell's YAML, or a file's, as a template."""
+    """Store the YAML of a cell or file as a template; one of the same name is replaced."""
     name = call.options.name
     above = _line(call, f"{call.options.verb.name} NAME")
-    return set_from_yaml(call, lambda text: _keep(call.client, name, text), above)
+    return set_from_yaml(call, lambda text: _store(call.client, name, text), above)
 
 
 def _line(call: Call, words: str) -> str:
     return f"{call.reader.above_yaml}{call.reader.det} template {words}"
 
 
-def _keep(client: Client, name: str, text: str) -> str:
+def _store(client: Client, name: str, text: str) -> str:
     reading = read_yaml(text)
     problems = reading.problems + check_sanity(reading.document)
     if problems:
@@ -71,7 +71,7 @@ def _keep(client: Client, name: str, text: str) -> str:
 
 
 def delete_template(call: Call) -> str:
-    """Forget a template."""
+    """Delete a template."""
     name = call.options.name
     call.client.delete_template(name)
     return f"Template {name} is deleted; experiments made with it keep their own."

@@ -1,4 +1,4 @@
-"""Which words may follow the words of a line that is being typed, by its parser."""
+"""Completion of a line that is being typed: which words may follow, by its parser."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from det_jupyter.front.verbs.arguments import trial_number
 from det_jupyter.front.verbs.grammar import verb_parsers
 
-Known = Mapping[str, Callable[[], list[str]]]  # by what it is, which there are
+Values = Mapping[str, Callable[[], list[str]]]  # kind, such as "templates" -> existing ones
 
-_ARE = {  # what arguments are, by their names
+_KINDS = {  # kind of an argument, by its name
     "id": "experiments",
     "ids": "experiments",
     "experiment": "experiments",
@@ -25,12 +25,12 @@ _ARE = {  # what arguments are, by their names
 }
 
 
-def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Known) -> list[str]:
-    """Return what may follow: verbs, then what the verb is about and its options.
+def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Values) -> list[str]:
+    """Return the words that may follow: verbs, then a verb's first argument and options.
 
     Args:
         given: The words after the line's first, without the one that is being typed.
-        known: What there is of "experiments", "trials", "templates" and so on.
+        known: Return the existing "experiments", "trials", "templates" and so on.
     """
     for word in given:
         verbs = verb_parsers(parser)
@@ -50,13 +50,13 @@ def words_after(parser: argparse.ArgumentParser, given: Sequence[str], known: Kn
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the long options that help shows."""
-    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
-    return sorted(o for action in shown for o in action.option_strings if len(o) > 2)
+    """Return the long options that appear in the help."""
+    listed = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    return sorted(o for action in listed for o in action.option_strings if len(o) > 2)
 
 
-def _arguments(parser: argparse.ArgumentParser, given: Sequence[str], known: Known) -> list[str]:
-    """Return what may follow a whole verb: the value of an option, or what the verb is about."""
+def _arguments(parser: argparse.ArgumentParser, given: Sequence[str], known: Values) -> list[str]:
+    """Return what may follow a verb: the value of an option, or argument and options."""
     if given and (values := _values_of(parser, given[-1], known)) is not None:
         return values
     is_first = len(given) == len(parser.prog.split()) - 1
@@ -67,7 +67,7 @@ def _arguments(parser: argparse.ArgumentParser, given: Sequence[str], known: Kno
     return words + options_of(parser)
 
 
-def _values_of(parser: argparse.ArgumentParser, option: str, known: Known) -> list[str] | None:
+def _values_of(parser: argparse.ArgumentParser, option: str, known: Values) -> list[str] | None:
     for action in parser._actions:
         if option in action.option_strings:
             if action.choices:
@@ -78,4 +78,4 @@ def _values_of(parser: argparse.ArgumentParser, option: str, known: Known) -> li
 
 
 def _kind_of(action: argparse.Action) -> str:
-    return "trials" if action.type is trial_number else _ARE.get(action.dest, "")
+    return "trials" if action.type is trial_number else _KINDS.get(action.dest, "")

@@ -1,4 +1,4 @@
-"""YAML and changes as a line gives them: a cell, a file, `--config max_restarts=2`."""
+"""YAML and changes that a line gives: in its cell, in a file, as `--config max_restarts=2`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _LISTS = ("bind_mounts",)  # one value is a list of one
 
 
 def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, Any]:
-    """Return the YAML of a text, if there is one, with the assignments laid over it.
+    """Parse `text` (YAML, or None), and merge assignments such as "max_restarts=2" into it.
 
-    What cannot be read, and assignments that undo one another, are raised together.
+    Raises:
+        ConfigError: All that is invalid, and assignments that undo one another.
     """
     document: dict[str, Any] = {}
     parsed: dict[str, dict[str, Any]] = {}
@@ -61,7 +62,7 @@ def _parse_assignment(text: str) -> dict[str, Any]:
 
 
 def _parse_value(text: str, value: str) -> Any:
-    """Return a value: YAML, but `a,b` is a list as well."""
+    """Parse a value of YAML; `a,b` is a list, too."""
     is_list = "," in value and value.strip()[:1] not in ("[", "{", '"', "'")
     try:
         return yaml.safe_load(f"[{value}]" if is_list else value)
@@ -72,9 +73,9 @@ def _parse_value(text: str, value: str) -> Any:
 
 
 def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
-    """Return what `set_it` makes of the YAML in the cell, or in the file that the line names.
+    """Return `set_it(text)` for the YAML of the cell, or of the file that the line names.
 
-    `above` is the line that stands above YAML in a cell.
+    `above` is the line to type above YAML in a cell, for the error if neither is given.
     """
     if (call.text is None) == (call.options.file is None):
         ways = "a file with YAML" if call.is_shell else f"either a file, or {above} above YAML"

@@ -23,17 +23,17 @@ from det_jupyter.front.verbs.cluster_text import (
     MOST_LINES,
     agent_title,
     entry_title,
-    folded,
     followers_title,
+    group_entries,
     idle_hints,
     ledger_text,
     pool_line,
     queue_text,
-    signs,
+    slot_signs,
     slot_text,
     summary,
 )
-from det_jupyter.front.verbs.cluster_verbs import FRONT, WHOLE, notes
+from det_jupyter.front.verbs.cluster_verbs import FRONT, WHOLE, problem_notes
 from det_jupyter.front.verbs.listings import MOST_ROWS, Listing, html_table
 
 _LINE = "var(--jp-border-color1, currentColor)"
@@ -81,11 +81,11 @@ def slots(*, all: bool = False) -> Shown[ClusterView]:
         all: Print every slot, however many there are.
     """
     client = connection.client()
-    noted = notes(client)
+    notes = problem_notes(client)
     return Shown(
         client.cluster(limit=0),
-        lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *noted]),
-        lambda view: ledger_page(view, noted),
+        lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *notes]),
+        lambda view: ledger_page(view, notes),
     )
 
 
@@ -130,7 +130,9 @@ def _agent(agent: AgentStatus, at: float, *, is_short: bool) -> str:
     if not agent.connected:
         return f"<div>{title}, {count(len(agent.slots), 'slot')}</div>"
     if not is_short:
-        return f"<div>{title} <code>{signs(agent)}</code> {escape(summary(agent.slots))}</div>"
+        return (
+            f"<div>{title} <code>{slot_signs(agent)}</code> {escape(summary(agent.slots))}</div>"
+        )
     boxes = "".join(_box(slot, at) for slot in agent.slots)
     return f'<div style="margin-bottom:4px"><div>{title}</div>{boxes}</div>'
 
@@ -162,7 +164,7 @@ def queue_page(view: ClusterView) -> str:
         if not pool.num_waiting:
             continue
         entries = [entry for entry in view.queue if entry.pool == pool.name]
-        items = "".join(_item(first, last, view.at) for first, last in folded(entries))
+        items = "".join(_item(first, last, view.at) for first, last in group_entries(entries))
         more = pool.num_waiting - len(entries)
         rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
         parts.append(f"<p><b>{escape(pool_line(pool))}</b></p><ol>{items}</ol>{rest}")

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages.queries import Sort
 from det_jupyter.front.cli.shell_table import SHELL, shell_parser
 from det_jupyter.front.notebook.complete.magic_parsers import DET, EXPERIMENT
 from det_jupyter.front.verbs import arguments, queue_changes, table_experiments, table_others
-from det_jupyter.front.verbs.grammar import Group, Later, Verb, parse
+from det_jupyter.front.verbs.grammar import Group, Lazy, Verb, parse
 from tests.unit.front.cli.conftest import Master, Typed
 
 
@@ -32,7 +32,7 @@ def verbs_of(group: Group) -> Iterator[Verb]:
 @pytest.mark.parametrize("group", [EXPERIMENT, DET, SHELL], ids=lambda group: group.name)
 def test_each_verb_has_its_function(group: Group) -> None:
     for verb in verbs_of(group):
-        assert isinstance(verb.run, Later)
+        assert isinstance(verb.run, Lazy)
         assert callable(verb.run.resolve()), verb
 
 

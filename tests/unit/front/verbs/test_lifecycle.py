@@ -14,7 +14,7 @@ from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, UsageError
 from det_jupyter.front.verbs.experiment_list import numbers_of, with_existing
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.lifecycle import archive, command, delete, is_sure
+from det_jupyter.front.verbs.lifecycle import archive, command, confirm, delete
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.view.view_samples import checkpoint, experiment, trial
 
@@ -161,7 +161,7 @@ def test_twenty_are_named_in_the_question(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_only_a_yes_is_a_yes(monkeypatch: pytest.MonkeyPatch, answer: str, is_so: bool) -> None:
     monkeypatch.setattr("builtins.input", lambda text: answer)
-    assert is_sure("Delete it?", argparse.Namespace(yes=False)) is is_so
+    assert confirm("Delete it?", argparse.Namespace(yes=False)) is is_so
 
 
 @pytest.mark.parametrize("error", [EOFError, NotImplementedError])
@@ -175,7 +175,7 @@ def test_a_front_end_that_takes_no_answer_is_told_what_to_add(
     with pytest.raises(
         UsageError, match="det e delete: this front end takes no answer; add --yes"
     ):
-        is_sure("Delete it?", argparse.Namespace(yes=False, words="det e delete"))
+        confirm("Delete it?", argparse.Namespace(yes=False, words="det e delete"))
 
 
 def test_of_a_range_those_count_that_there_are_and_a_number_always_does() -> None:

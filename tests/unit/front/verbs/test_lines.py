@@ -49,7 +49,7 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.magics import DetMagics, run_line
-from det_jupyter.front.verbs.showing import describe_state, ended
+from det_jupyter.front.verbs.showing import describe_end, describe_state
 from tests.problems import said
 from tests.unit.front.verbs.cluster_samples import (
     SENTENCE,
@@ -741,10 +741,10 @@ def test_a_state_is_told_with_what_is_still_waited_for(
 def test_waiting_for_an_experiment_succeeds_only_if_it_completes(state: State) -> None:
     view = experiment(trial(allocation=None), state=state)
     if state is State.COMPLETED:
-        assert ended(view) == "Experiment 7 “digits”: completed"
+        assert describe_end(view) == "Experiment 7 “digits”: completed"
     else:
         with pytest.raises(Conflict, match=f"Experiment 7 “digits”: {state_word(view)}"):
-            ended(view)
+            describe_end(view)
 
 
 def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
