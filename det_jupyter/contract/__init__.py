@@ -1,1 +1,1 @@
-"""What programs share: values, messages, files of a run, the captured trial, the host."""
+"""What all programs share: values, messages, files of a run, captured trials, the host."""

@@ -1,4 +1,4 @@
-"""What configurations are made of: kinds of fields, paths, hyperparameters and seeds.
+"""Building blocks of the configuration: field types, key paths, hyperparameters and seeds.
 
-The sections are in searcher/ (one in the file of each search method) and in config/.
+The sections themselves are in config/, and in searcher/ (one in the file of each search method).
 """

@@ -1,4 +1,4 @@
-"""The kinds of fields that sections are made of, their base, and numbers as they were written."""
+"""Types of the fields in configuration sections, and the base class of sections."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from det_jupyter.contract.values.lengths import Length
 MAX_TITLE = 200
 
 
-def _refuse_lookalikes(value: Any) -> Any:
-    """YAML has real numbers: a quoted "5" or a `true` in a number's place is a mistake."""
+def _refuse_non_numbers(value: Any) -> Any:
+    """Refuse a quoted "5" and `true`, which pydantic would convert to numbers."""
     if isinstance(value, (bool, str)):
         raise PydanticCustomError("number", "expected a number")
     return value
@@ -47,7 +47,7 @@ def _shape_of_entrypoint(value: Any) -> str:
 
 def _entrypoint_text(value: Any) -> Any:
     if isinstance(value, str):
-        return _meaningful(value)
+        return _parseable(value)
     meant = ""
     if isinstance(value, Mapping) and len(value) == 1:  # `entrypoint: {model_def: Trial}`
         (module, name), *_ = value.items()
@@ -66,8 +66,8 @@ def _word(value: Any) -> Any:
     raise PydanticCustomError("entrypoint", "{reason}", {"reason": needed})
 
 
-def _meaningful(value: str | list[str]) -> str | list[str]:
-    """Return the value if it means something (entrypoints.py)."""
+def _parseable(value: str | list[str]) -> str | list[str]:
+    """Return an entrypoint unchanged, if it can be parsed (entrypoints.py)."""
     if isinstance(value, list) and not (value and value[0].strip()):
         reason = "expected a command: the name of a program, and what it is given"
         raise PydanticCustomError("entrypoint", "{reason}", {"reason": reason})
@@ -95,19 +95,19 @@ _ENTRYPOINT = (
     "model_def:MyTrial, or a command as text or as a list of texts"
 )
 _TOO_LONG = f"expected at most {MAX_TITLE} characters"
-Ignored = Any  # accepted as it is: it has no effect here, and `notices` say so
+Ignored = Any  # a key of Determined without effect here, which `notices` reports
 Text = StrictStr
 Bool = StrictBool
 Title = Annotated[StrictStr, BeforeValidator(_title)]
-Int = Annotated[int, BeforeValidator(_refuse_lookalikes)]
+Int = Annotated[int, BeforeValidator(_refuse_non_numbers)]
 Count = Annotated[Int, Field(ge=0, le=MAX_COUNT)]
 PositiveInt = Annotated[Int, Field(ge=1, le=MAX_COUNT)]
-Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
+Number = Annotated[float, BeforeValidator(_refuse_non_numbers), PlainSerializer(_plain_number)]
 AbsolutePath = Annotated[StrictStr, Field(pattern=r"^/[^\x00]*$")]
 EntrypointValue = Annotated[
     Annotated[str, BeforeValidator(_entrypoint_text), Tag("text")]
     | Annotated[
-        list[Annotated[str, BeforeValidator(_word)]], AfterValidator(_meaningful), Tag("words")
+        list[Annotated[str, BeforeValidator(_word)]], AfterValidator(_parseable), Tag("words")
     ],
     Discriminator(_shape_of_entrypoint),
 ]
@@ -117,7 +117,7 @@ PositiveLength = Annotated[Length, AfterValidator(_positive)]
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors.
 
-    A section is built when it is first needed: few programs look at all of them.
+    The validator of a section is built at its first use: few programs use all of them.
     """
 
     model_config = ConfigDict(
@@ -127,17 +127,17 @@ class Section(BaseModel):
     @classmethod
     @cache
     def ignored_keys(cls) -> list[str]:
-        """Return the keys that are accepted as they are and have no effect."""
+        """Return the keys that are accepted and have no effect."""
         return [name for name, info in cls.model_fields.items() if info.annotation is Ignored]
 
 
 def as_number(value: Any) -> float | None:
-    """Return the value if it is a number (a bool is none)."""
+    """Return the value if it is a finite number and no bool, else None."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 
 
 def as_whole(value: Any) -> int | None:
-    """Return the value if it is a whole number."""
+    """Return the value as an int if it is a whole number, else None."""
     found = as_number(value)
     return int(found) if found is not None and float(found).is_integer() else None

@@ -1,4 +1,4 @@
-"""Hyperparameters: their five forms, what can be wrong with them, and drawing a sample.
+"""Hyperparameters: their forms in a configuration, checks of them, and drawing a sample.
 
     lr: 0.05                                            a constant, like any value without `type`
     lr: {type: const, val: 0.05}
@@ -8,9 +8,9 @@
     act: {type: categorical, vals: [relu, gelu]}
     optimizer: {lr: ..., momentum: ...}                 an object without `type` nests
 
-Samples are drawn in the order of the sorted names at every level, however the YAML is sorted, from
-the words of the experiment's generator (seeds.py): a constant draws nothing, an int or categorical
-as many words as it takes to fall into its range, a double or log two.
+Samples are drawn in the order of the sorted names at every level, whatever the order in the YAML,
+from 32-bit words of the experiment's generator (seeds.py). A constant draws no words, a double or
+log two, an int or categorical as many as it takes until one is within its range.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _KEYS = {
     "log": ({"base", "minval", "maxval"}, {"count"}),
     "categorical": ({"vals"}, set()),
 }
-_ALIASES = {  # what other tools call them
+_ALIASES = {  # names that other tools have for these types
     "bool": "categorical", "boolean": "categorical", "choice": "categorical",
     "constant": "const", "discrete": "categorical", "float": "double", "integer": "int",
     "log_uniform": "log", "loguniform": "log", "number": "double", "range": "int",
     "real": "double", "uniform": "double",
 }  # fmt: skip
 _NUMBERS = ("minval", "maxval", "base", "count")
-_MOST_INTS = 2**63  # values of an int hyperparameter: what two words can tell apart, and less
+_MOST_INTS = 2**63  # values of an int hyperparameter: two words of the generator suffice
 
 
 def is_nested(spec: Any) -> bool:
-    """Return whether this is an object of hyperparameters, not one with a type."""
+    """Return whether `spec` is a mapping of further hyperparameters: it has no `type`."""
     return isinstance(spec, Mapping) and spec.get("type") is None
 
 
 def is_range(spec: Any) -> bool:
-    """Return whether this is a range that trials get values of."""
+    """Return whether `spec` is a range, from which a value is drawn for each trial."""
     return isinstance(spec, Mapping) and spec.get("type") in TYPES[1:]
 
 
 def leaves(
     hparams: Mapping[str, Any], *, is_sorted: bool = False
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each hyperparameter with the keys that lead to it; an empty object is one too."""
+    """Yield each hyperparameter that is not nested, with its keys; an empty mapping is one."""
     for name in sorted(hparams) if is_sorted else hparams:
         spec = hparams[name]
         if is_nested(spec) and spec:
@@ -67,7 +67,10 @@ def leaves(
 
 
 def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield what looks like a range inside a list, with its path: it is a part of a constant."""
+    """Yield each mapping inside a list that looks like a range, with its path.
+
+    It is a part of a constant: nothing is drawn from it.
+    """
     for index, item in enumerate(spec if isinstance(spec, list) else ()):
         for inner, leaf in leaves({"": item}):
             here = join_all((*inner[1:],))
@@ -78,7 +81,7 @@ def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, An
 
 
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[Problem]:
-    """Yield everything that is wrong with the hyperparameters."""
+    """Yield all problems with the hyperparameters of a configuration."""
     for name, value in hparams.items():
         here = f"{path}.{name}"
         if not isinstance(value, Mapping):
@@ -140,7 +143,7 @@ def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Ite
 
 
 def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[Problem]:
-    """Look at numbers that are fit by themselves."""
+    """Yield the problems of the range as a whole; each number is valid by itself."""
     if not {"minval", "maxval"} <= numbers.keys():
         return
     low, high = numbers["minval"], numbers["maxval"]
@@ -161,7 +164,7 @@ def _is_finite(value: Any) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond what a float can be
+    except OverflowError:  # an int that is too large for a float
         return False
 
 
@@ -173,7 +176,7 @@ def _is_representable(base: float, exponent: float) -> bool:
 
 
 def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:
-    """Return one sample: constants as they are, every typed hyperparameter drawn.
+    """Return one sample: constants unchanged, a drawn value for each range.
 
     >>> from det_jupyter.contract.schema.seeds import make_generator
     >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}

@@ -13,7 +13,7 @@ _LONGEST_KEY = 60
 
 
 def join(path: str, part: int | str) -> str:
-    """Return the path of what a mapping or a list at `path` holds.
+    """Return the path of the entry `part` (a key or an index) of what is at `path`.
 
     >>> join(join("", "bind_mounts"), 0)
     'bind_mounts[0]'
@@ -25,12 +25,12 @@ def join(path: str, part: int | str) -> str:
 
 
 def join_all(parts: Iterable[int | str]) -> str:
-    """Return the path that has these parts."""
+    """Return the path with these keys and indices."""
     return reduce(join, parts, "")
 
 
 def enclosing_paths(path: str) -> Iterator[str]:
-    """Yield a path and all that it lies in.
+    """Yield the path and those of everything that contains it, innermost first.
 
     >>> list(enclosing_paths("bind_mounts[0].host_path"))
     ['bind_mounts[0].host_path', 'bind_mounts[0]', 'bind_mounts']
@@ -41,7 +41,7 @@ def enclosing_paths(path: str) -> Iterator[str]:
 
 
 def look_up(document: Any, path: str) -> Any:
-    """Return the value at a path without lists, None if there is none."""
+    """Return the value at a path of keys, without indices; None if there is none."""
     for part in path.split("."):
         if not isinstance(document, Mapping):
             return None
@@ -50,40 +50,39 @@ def look_up(document: Any, path: str) -> Any:
 
 
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of a document; an empty one if there is none, or it is no mapping."""
+    """Return a section of a document; an empty mapping if it is absent or no mapping."""
     found = document.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems sorted by their paths, each once; `[10]` comes after `[9]`."""
-    return sorted(dict.fromkeys(problems), key=_sort_key)
+    """Return the problems without duplicates, sorted by path; `[10]` comes after `[9]`."""
 
+    def sort_key(problem: Problem) -> tuple[list[str], str]:
+        parts = re.findall(r"\d+|\D+", problem.path)
+        return [part.zfill(20) if part.isdigit() else part for part in parts], problem.text
 
-def _sort_key(problem: Problem) -> tuple[list[str], str]:
-    parts = _PARTS.findall(problem.path)
-    return [part.zfill(20) if part.isdigit() else part for part in parts], problem.text
+    return sorted(dict.fromkeys(problems), key=sort_key)
 
 
 _WORDS = {None: "null", True: "true", False: "false"}
-_PARTS = re.compile(r"\d+|\D+")
 
 
 def format_value(value: Any, longest: int = _LONGEST_KEY) -> str:
-    """Return a value as it is shown in a problem: whole if it is short."""
+    """Format a value for an error message, cut to `longest` characters."""
     if value is None or isinstance(value, bool):
         return _WORDS[value]
     if not isinstance(value, (str, int, float, list, dict)):
         return f"a {type(value).__name__}"
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits; a bottomless list
+    except (ValueError, RecursionError):  # an int of thousands of digits; a list in itself
         return f"a {type(value).__name__}"
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def join_words(words: Sequence[str], conjunction: str = "or") -> str:
-    """Return the words as a choice.
+    """Return the words as a list with a conjunction before the last one.
 
     >>> join_words(["cpu", "cuda", "rocm"])
     'cpu, cuda or rocm'

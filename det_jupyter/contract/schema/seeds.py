@@ -1,9 +1,9 @@
-"""Seeds: one for the experiment, from which all that a search draws is drawn, in one order.
+"""The random generator of an experiment, and the seeds of its trials.
 
-The generator is the Mersenne twister, seeded as `numpy.random.RandomState(seed)` is, so that a
-seed gives the samples that it gave in Determined, on every computer. Python's `random.Random` is
-the same machine with another way of seeding: `getrandbits(32)` is a word of it, and `random()`
-numpy's `random_sample()`.
+All that a search draws comes from one generator, in a fixed order. It is the Mersenne twister,
+seeded like `numpy.random.RandomState(seed)`, so that a seed gives the same samples as in
+Determined, on every computer. Python's `random.Random` is the same generator with another way of
+seeding: its `getrandbits(32)` is the next word, its `random()` is numpy's `random_sample()`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORDS_OF_A_NAME = 4  # Determined drew each trial's name, of 16 bytes, before i
 
 
 def make_generator(seed: int) -> Random:
-    """Return the generator of an experiment with this seed (0 to 2**32 - 1).
+    """Return the generator for the seed of an experiment (0 to 2**32 - 1).
 
     >>> make_generator(0).random()
     0.5488135039273248
@@ -39,8 +39,8 @@ def _initial_state(seed: int) -> tuple[int, ...]:
 def draw_below(generator: Random, limit: int) -> int:
     """Return a whole number from 0 up to but not including `limit` (at most 2**64).
 
-    Words are masked to the bits that are needed and drawn until one fits, which is also how numpy
-    does it. A limit of 1 draws nothing.
+    As in numpy, words are masked to the bits of `limit - 1` and drawn until one is small enough. A
+    limit of 1 draws no word.
     """
     highest = limit - 1
     if highest == 0:
@@ -55,17 +55,17 @@ def draw_below(generator: Random, limit: int) -> int:
 
 
 def draw_between(generator: Random, low: float, high: float) -> float:
-    """Return a number from `low` up to `high`, all equally likely."""
+    """Return a uniformly distributed number from `low` to `high`."""
     return low + (high - low) * generator.random()
 
 
 def draw_trial_seed(generator: Random) -> int:
-    """Return the seed of the trial that is being made, within 0..2**31-1."""
+    """Draw the seed of a new trial, within 0..2**31-1."""
     for _ in range(_WORDS_OF_A_NAME):
         generator.getrandbits(32)
     return generator.getrandbits(32) & MAX_SEED
 
 
 def trial_seed(experiment_seed: int, index: int) -> int:
-    """Return a seed of its own for each index, within 0..2**31-1, without drawing the others."""
+    """Return the seed of trial `index`, within 0..2**31-1, without drawing those before it."""
     return Random(f"det_jupyter trial {experiment_seed} {index}").randint(0, MAX_SEED)

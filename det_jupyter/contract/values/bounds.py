@@ -1,7 +1,7 @@
-"""The bounds of values in records, reports and requests.
+"""Types with the bounds of values in records, reports and requests.
 
-Writers and readers enforce the same ones (the Core API refuses what is beyond them, in the user's
-terms): what is within them can be stored, sent and computed with.
+Writers and readers enforce the same bounds (the Core API refuses other values, in the user's
+terms). A value within them can be stored, sent and computed with.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pydantic import AfterValidator, Field, StrictInt
 
 from det_jupyter.contract.values.text import printable
 
-MAX_COUNT = 2**53  # the last whole number that a float, JavaScript's numbers too, can count to
-MAX_AT = 253402300799.0  # the end of the year 9999: what calendars can show
+MAX_COUNT = 2**53  # up to here a float, such as a number of JavaScript, has all whole numbers
+MAX_AT = 253402300799.0  # the end of the year 9999, the last that `datetime` has
 MAX_RANK = 2**20
-MAX_INTEGER = 2**63 - 1  # of a metric
-MAX_DEPTH = 32  # of lists and dicts in a metric
+MAX_INTEGER = 2**63 - 1  # largest integer in a metric
+MAX_DEPTH = 32  # of nested lists and dicts in a metric
 
 
 def find_value_problem(value: Any, depth: int = 0) -> str | None:
-    """Return why a value of JSON cannot be a metric (or a part of one), or None.
+    """Return why a JSON value cannot be a metric, or a part of one; None if it can.
 
     >>> find_value_problem({"a": [1, 2.5, "NaN", None]})
     >>> find_value_problem([10**400])
@@ -37,7 +37,7 @@ def find_value_problem(value: Any, depth: int = 0) -> str | None:
         if depth == MAX_DEPTH:
             return f"lists and dicts in one another, expected at most {MAX_DEPTH} levels"
         items = value.values() if isinstance(value, dict) else value
-        if set(map(type, items)) == {float}:  # as nearly always, and quick
+        if set(map(type, items)) == {float}:  # the usual case, without a call for each item
             return None
         found = (find_value_problem(item, depth + 1) for item in items)
         return next((problem for problem in found if problem), None)
@@ -45,10 +45,10 @@ def find_value_problem(value: Any, depth: int = 0) -> str | None:
 
 
 def check_values(values: Any) -> Any:
-    """Return metrics whose values can all be one.
+    """Return `values` unchanged; a pydantic validator for metrics.
 
     Raises:
-        ValueError: One of them cannot.
+        ValueError: A value cannot be a metric.
     """
     if problem := find_value_problem(values):
         raise ValueError(f"got {problem}")
@@ -64,7 +64,7 @@ Rank = Annotated[int, Field(ge=0, le=MAX_RANK)]
 ProcessId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ExitCode = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-PrintableText = Annotated[str, AfterValidator(printable)]  # for people
+PrintableText = Annotated[str, AfterValidator(printable)]
 Amount = Annotated[float, Field(ge=0, le=MAX_COUNT)]  # of training, in some unit
-# Names to numbers (or other JSON values); NaN as the string "NaN".
+# Metrics by name: numbers, or other JSON values; NaN is the string "NaN".
 Metrics = Annotated[dict[str, Any], AfterValidator(check_values)]

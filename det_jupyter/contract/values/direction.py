@@ -1,4 +1,4 @@
-"""Which of two values of a metric is better. A value that is no finite number is the worst."""
+"""Compares values of a metric. A value that is not a finite number is the worst."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Direction(StrEnum):
 
     @property
     def sign(self) -> float:
-        """What a value is multiplied by so that smaller is better."""
+        """The factor that makes smaller values the better ones: 1 or -1."""
         return 1.0 if self is Direction.MINIMIZE else -1.0
 
     @property
     def worst(self) -> float:
-        """What counts for a value that is no finite number."""
+        """The value that stands for one that is not a finite number: inf or -inf."""
         return self.sign * inf
 
     def loss(self, value: Any) -> float:
-        """Return the value so that smaller is better: a key to sort by, the best first.
+        """Return the value with the sign that makes smaller better: a sort key, best first.
 
         >>> Direction.MAXIMIZE.loss(0.75), Direction.MAXIMIZE.loss("NaN")
         (-0.75, inf)
@@ -71,7 +71,7 @@ class Direction(StrEnum):
 
 
 def is_smaller_better(metric: str) -> bool | None:
-    """Return whether smaller values of a metric are better, as its name says; None: it does not.
+    """Guess from the name of a metric whether smaller values are better; None: no guess.
 
     >>> [is_smaller_better(name) for name in ("val_loss", "valAccuracy", "top5_error", "tokens")]
     [True, False, True, None]

@@ -1,6 +1,6 @@
-"""What the `entrypoint` of a configuration means: code of the notebook, of a module, or a command.
+"""Parses the `entrypoint` of a configuration: code of the notebook, of a module, or a command.
 
-    entrypoint                                          is          is started once per
+    entrypoint                                          parsed as   started once per
     DigitsTrial                                         Captured    slot
     model_def:Trial                                     Imported    slot
     python3 -m det_jupyter.launch.torch_distributed     Program     slot
@@ -10,10 +10,10 @@
     [mpirun, -np, "2", ./train]                         Command     computer
 
 A Program is Python, which a process of ours runs as `__main__`: it is forked with torch loaded,
-and a kernel can look into it. The launchers that start one process for each slot are not run
-at all then; the agent does what they would do. A Command is executed, a text by `sh -c`.
+and has a kernel. Launchers that would start one process for each slot are not run: the agent does
+their work. A Command is executed; a command that is text, by `sh -c`.
 
-The names of Determined's launchers mean ours.
+The names of Determined's launchers stand for ours.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Program:
     Args:
         target: Path of the script, or name of the module.
         is_module: Whether it is run as by `python -m`.
-        launcher: The launcher that starts it for each slot; None: it is started by itself.
+        launcher: The launcher that starts it once per slot; None: it is started directly.
     """
 
     target: str
@@ -71,13 +71,13 @@ class Program:
 
     @property
     def per(self) -> Per:
-        """For what it is started once."""
+        """Whether it is started once per slot or once per computer."""
         return "slot" if self.launcher else "computer"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Anything that can be executed."""
+    """A program of another kind, or a command line for the shell."""
 
     argv: tuple[str, ...]
     per: Per = "computer"
@@ -87,32 +87,32 @@ Entrypoint = Captured | Imported | Program | Command
 
 
 def parse_entrypoint(value: str | list[str]) -> Entrypoint:
-    """Return what an entrypoint means.
+    """Parse an entrypoint.
 
     Raises:
-        ValueError: It means nothing; the message is for the user.
+        ValueError: It is neither a name nor a command; the message is for the user.
     """
     if isinstance(value, list):
-        return _of_words(value) or Command(tuple(value))
+        return _parse_python(value) or Command(tuple(value))
     text = value.strip()
     if text.isidentifier():
         return Captured(text)
     if (named := _IN_MODULE.fullmatch(text)) and not named[1].endswith(".py"):
         return Imported(named[1], named[2])
-    if problem := _find_slip(text):
+    if problem := _find_mistake(text):
         raise ValueError(problem)
     if not _FOR_A_SHELL.search(text):
         try:
             words = shlex.split(text)
         except ValueError as error:
             raise ValueError(f"expected a command that can be read ({error})".lower()) from None
-        if program := _of_words(words):
+        if program := _parse_python(words):
             return program
     return Command(("sh", "-c", text))
 
 
 def try_parse_entrypoint(entrypoint: Any) -> Entrypoint | None:
-    """Return what an entrypoint means; None if it is missing or wrong (parsing reports that)."""
+    """Parse an entrypoint; None if it is missing or wrong, which `parse_config` reports."""
     if isinstance(entrypoint, str | list) and entrypoint:
         with suppress(ValueError, TypeError, AttributeError):
             return parse_entrypoint(entrypoint)
@@ -120,7 +120,7 @@ def try_parse_entrypoint(entrypoint: Any) -> Entrypoint | None:
 
 
 def entrypoint_text(value: str | list[str]) -> str:
-    """Return an entrypoint as it is shown: a list as the command line that it is.
+    """Return an entrypoint as text; a list becomes a command line.
 
     >>> entrypoint_text(["python3", "train.py", "--name", "my run"])
     "python3 train.py --name 'my run'"
@@ -129,7 +129,7 @@ def entrypoint_text(value: str | list[str]) -> str:
 
 
 def entrypoint_name(value: str | list[str]) -> str:
-    """Return what an entrypoint is called: its class, function, script or program; "" if nothing.
+    """Return the name of an entrypoint's class, function, script or program; "" if it has none.
 
     >>> entrypoint_name("python3 -m det_jupyter.launch.torch_distributed src/train.py --epochs 3")
     'train'
@@ -143,13 +143,16 @@ def entrypoint_name(value: str | list[str]) -> str:
             case Program(target, is_module=True):
                 if not _STARTS_OTHERS.fullmatch(target):
                     return target.removesuffix(".__main__").rpartition(".")[2]
-    words = value if isinstance(value, list) else _words(value)
+    try:
+        words = value if isinstance(value, list) else shlex.split(value)
+    except ValueError:
+        words = str(value).split()
     for before, word in zip(["", *words], words, strict=False):
         if before == "--trial" and (named := _IN_MODULE.fullmatch(word)):
             return named[2].rpartition(".")[2]
         if _SCRIPT.fullmatch(word):
             return word.rpartition("/")[2].rpartition(".")[0]
-    programs = (word for word in words if "=" not in word)  # NAME=value before a command
+    programs = (word for word in words if "=" not in word)  # NAME=value may precede it
     return next(programs, "").rstrip("/").rpartition("/")[2]
 
 
@@ -158,15 +161,8 @@ def is_python(word: str) -> bool:
     return _PYTHON.fullmatch(word) is not None
 
 
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
-
-
-def _find_slip(text: str) -> str | None:
-    """Return what is wrong with a text that is no command, but nearly names something."""
+def _find_mistake(text: str) -> str | None:
+    """Return the problem with text that looks like a misspelled `module:name`, else None."""
     if not text:
         return "expected a class or function, or a command"
     if "\0" in text:
@@ -180,19 +176,19 @@ def _find_slip(text: str) -> str | None:
     return "expected the name of a module, a colon and a name in it, such as model_def:MyTrial"
 
 
-def _of_words(words: list[str]) -> Entrypoint | None:
-    """Return the Python that the words run in a process of ours; None for other commands."""
+def _parse_python(words: list[str]) -> Entrypoint | None:
+    """Return what a command line that begins with `python` runs; None for other commands."""
     if not words or not is_python(words[0]):
         return None
     rest = words[1:]
-    while rest[:1] == ["-u"]:  # output is never buffered here
+    while rest[:1] == ["-u"]:  # ranks never buffer their output
         rest = rest[1:]
     program = _program(rest)
     if program is None or not program.is_module:
         return program
     if found := _LAUNCHER.fullmatch(program.target):
         launcher: Launcher = "deepspeed" if found[1] == "deepspeed" else "torch_distributed"
-        return _launched(list(program.args), launcher) or program
+        return _parse_launcher_args(list(program.args), launcher) or program
     return program
 
 
@@ -204,8 +200,8 @@ def _program(words: list[str], launcher: Launcher | None = None) -> Program | No
     return None
 
 
-def _launched(words: list[str], launcher: Launcher) -> Entrypoint | None:
-    """Return what a launcher starts; None if it has options, which only the launcher knows."""
+def _parse_launcher_args(words: list[str], launcher: Launcher) -> Entrypoint | None:
+    """Return what a launcher starts; None if there are options, which only the launcher parses."""
     if words[:1] == ["--"]:
         words = words[1:]
     if len(words) == 2 and words[0] == "--trial" and (found := _IN_MODULE.fullmatch(words[1])):

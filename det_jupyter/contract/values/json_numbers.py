@@ -1,4 +1,4 @@
-"""Numbers in JSON: those it has no word for are strings, "NaN", "Infinity" and "-Infinity"."""
+"""Non-finite numbers in JSON: the strings "NaN", "Infinity" and "-Infinity"."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from det_jupyter.contract.values.lengths import Length
 
 
 def json_ready(value: Any) -> Any:
-    """Return `value` with non-finite floats as their names, and text that UTF-8 can carry."""
+    """Return a copy of `value` for JSON: non-finite floats as strings, text encodable in UTF-8."""
     if isinstance(value, float):
         if isnan(value):
             return "NaN"
         return value if isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
+        return value.encode("utf-8", "replace").decode()  # lone surrogates become "?"
     if isinstance(value, dict):
         return {json_ready(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -24,7 +24,7 @@ def json_ready(value: Any) -> Any:
 
 
 def to_number(value: Any) -> float | None:
-    """Return a metric's value as a float (the names of non-finite ones too), or None."""
+    """Return a metric's value as a float, also of a string such as "NaN"; None if impossible."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def to_number(value: Any) -> float | None:
 
 
 def to_finite(value: Any) -> float | None:
-    """Return a metric that can be judged; None, which counts as the worst, for any other.
+    """Return a metric's value as a finite float; None if it is not one.
 
     >>> [to_finite(value) for value in (0.5, "0.5", "NaN", float("inf"), True, [1], None)]
     [0.5, 0.5, None, None, None, None, None]

@@ -1,16 +1,14 @@
-"""Amounts of training: batches, records, epochs, and what they come to in batches.
+"""Amounts of training in batches, records or epochs, and their conversion to batches.
 
-A Length is written as `{epochs: 6}` wherever it is read or written: in configurations, records,
-plans and commands.
+A Length is written as `{epochs: 6}` everywhere: in configurations, records, plans and commands.
 
     records r     r // global_batch_size, at least 1
     epochs  e     e * records_per_epoch // global_batch_size   when records_per_epoch is known,
                   e * batches_per_epoch                        otherwise; at least 1
 
-Epochs are rounded once, at their end, so they do not drift: with 1437 records and batches of 64
-they end after 22, 44, 67, 89, 112 and 134 batches, and six epochs are 134 batches. A batch is a
-global one: all ranks together. `batches_per_epoch` is how many of them are one pass over the
-training data.
+The end of each epoch is rounded by itself, so errors do not add up: with 1437 records and batches
+of 64, epochs end after 22, 44, 67, 89, 112 and 134 batches. A batch is a global batch, of all
+ranks together; `batches_per_epoch` of them are one pass over the training data.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ class Length:
     amount: int
 
     def to_document(self) -> dict[str, int]:
-        """Return the form a configuration has it in.
+        """Return the mapping that a configuration has for it.
 
         >>> Length("epochs", 6).to_document()
         {'epochs': 6}
@@ -43,7 +41,7 @@ class Length:
         return {self.unit: self.amount}
 
     def comparable_amount(self, other: Length | None) -> int:
-        """Return the other's amount if it is in the same unit, else 0."""
+        """Return the amount of `other` if it has the same unit, else 0."""
         return other.amount if other is not None and other.unit == self.unit else 0
 
     def __str__(self) -> str:
@@ -53,7 +51,7 @@ class Length:
     def __get_pydantic_core_schema__(
         cls, _type: Any, _handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Have pydantic read and write a length as a document has it."""
+        """Have pydantic read a length by `parse_length` and write it by `to_document`."""
         write = core_schema.plain_serializer_function_ser_schema(cls.to_document)
         return core_schema.no_info_plain_validator_function(_validated, serialization=write)
 
@@ -61,7 +59,7 @@ class Length:
     def __get_pydantic_json_schema__(
         cls, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return the JSON Schema of what is read."""
+        """Return the JSON Schema of the forms that `parse_length` reads."""
         amount = {"type": "integer", "minimum": 0}
         forms = [
             {
@@ -111,7 +109,7 @@ def _is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingUnits:
-    """What turns lengths into batches for one trial. Knows nothing of data loaders.
+    """Converts lengths into batches, for one trial.
 
     >>> units = TrainingUnits(global_batch_size=64, records_per_epoch=1437, batches_per_epoch=23)
     >>> [units.epoch_end(k) for k in range(7)]
@@ -123,7 +121,7 @@ class TrainingUnits:
     records_per_epoch: int | None = None
 
     def epoch_end(self, epochs: int) -> int:
-        """Return how many batches the first `epochs` epochs have together."""
+        """Return the number of batches in the first `epochs` epochs."""
         if epochs == 0:
             return 0
         if self.records_per_epoch:
@@ -131,7 +129,7 @@ class TrainingUnits:
         return epochs * self.batches_per_epoch
 
     def to_batches(self, length: Length) -> int:
-        """Return the length in batches; a length above zero is at least one batch."""
+        """Return the number of batches in `length`: at least 1, unless the length is 0."""
         if length.amount == 0:
             return 0
         match length.unit:
@@ -143,7 +141,7 @@ class TrainingUnits:
                 return self.epoch_end(length.amount)
 
     def trained(self, steps_completed: int) -> dict[str, float]:
-        """Return how much training so many batches are, in every unit that is known."""
+        """Return the amount of training after `steps_completed` batches, in each unit."""
         epoch = self.epoch_of(steps_completed)
         start, end = self.epoch_end(epoch), self.epoch_end(epoch + 1)
         return {
@@ -156,7 +154,7 @@ class TrainingUnits:
         """Return the epoch that the batch with this index (from 0) belongs to."""
         if not self.records_per_epoch:
             return batch_idx // self.batches_per_epoch
-        # The last epoch that ends, exactly, before the batch does.
+        # The number of epochs whose exact end is before the end of this batch.
         records = (batch_idx + 1) * self.global_batch_size
         return min(batch_idx, (records - 1) // self.records_per_epoch)
 
@@ -169,10 +167,10 @@ class TrainingUnits:
         return self.epoch_end(self.epoch_of(batch_idx) + 1) == batch_idx + 1
 
     def is_boundary(self, period: Length, steps_completed: int) -> bool:
-        """Return whether a period of this length ends just after `steps_completed` batches."""
+        """Return whether a period of this length ends exactly after `steps_completed` batches."""
         if period.amount == 0 or steps_completed == 0:
             return False
         if period.unit != "epochs":
             return steps_completed % self.to_batches(period) == 0
-        epochs = self.epoch_of(steps_completed)  # of the batch to come: all before it are whole
+        epochs = self.epoch_of(steps_completed)  # the next batch's: those before it are complete
         return self.epoch_end(epochs) == steps_completed and epochs % period.amount == 0

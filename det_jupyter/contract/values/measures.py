@@ -1,7 +1,7 @@
-"""What is measured while a trial trains: names, titles and units. Pure.
+"""Names, titles and units of what is measured while a trial trains.
 
-of a machine    HOST, GPU (of each), PROCESS (of each rank, and of its loader workers together)
-of a rank       PARTS: the parts of an interval of its time; each second is in exactly one
+system metrics    HOST, GPU (one each), PROCESS (one for each rank and one for its workers)
+timings           PARTS: each second of a rank's time belongs to exactly one
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ PARTS = {
     "backward": Measure("backward", "s"),
     "exchange_wait": Measure("waiting for other ranks", "s"),
     "exchange_transfer": Measure("exchanging gradients", "s"),
-    # Both together, where they cannot be told apart (ranks on several machines).
+    # The sum of both, where they cannot be measured separately (ranks on several machines).
     "exchange": Measure("exchanging gradients, or waiting for other ranks", "s"),
     "optimizer": Measure("optimizer", "s"),
     "step_lr_schedulers": Measure("learning rate schedulers", "s"),
@@ -77,5 +77,5 @@ PARTS = {
     "callbacks": Measure("callbacks", "s"),
     "rest": Measure("the rest", "s"),
 }
-WHOLE = "batch"  # from the end of one batch to the end of the next, not a part
-SECTION = "section."  # begins the name of a user's own section, which lies within other parts
+WHOLE = "batch"  # from the end of one batch to the end of the next; the sum of the parts
+SECTION = "section."  # prefix of a section that the user times, which overlaps with the parts

@@ -1,7 +1,7 @@
-"""How each kind of reader types a line: the same verb is a magic in a notebook, `det` in a shell.
+"""The two syntaxes of command lines: the same verb is a magic in a notebook, `det` in a shell.
 
-What is typed is data until it is shown: a verb, a remedy (`remedies.py`), a key of an experiment.
-The program that shows it passes its `Reader`; pages in JupyterLab speak to the notebook's.
+Messages that name a command keep it as data (a verb, a Remedy); the program that shows a message
+writes the command in the syntax of its reader. Pages of JupyterLab use that of notebooks.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """What the lines of one kind of reader begin with."""
+    """The prefixes of command lines, as the reader of a message has to type them."""
 
-    det: str  # a verb
-    experiment: str  # a verb about experiments
-    above_yaml: str  # stands before such a line if YAML stands below it
-    shell: str  # stands before any other command
+    det: str  # of a verb
+    experiment: str  # of a verb about experiments
+    above_yaml: str  # further prefix of such a line if YAML follows below it
+    shell: str  # of any other command
 
     def fill(self, text: str) -> str:
-        """Return a text of a table, with `{det}` and `{cli}`, as this reader types them.
+        """Return `text` with prefixes in place of `{det}` and `{cli}`, which is always `det`.
 
         >>> SHELL.fill("`{det} slots` shows it"), NOTEBOOK.fill("`{cli} master status` asks")
         ('`det slots` shows it', '`!det master status` asks')

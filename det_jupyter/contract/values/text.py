@@ -1,6 +1,6 @@
-"""Words for people: numbers, times and sizes, and text from elsewhere made fit to be shown.
+"""Formats numbers, times and sizes, and makes foreign text safe for a terminal.
 
-`labextension/src/model/format.ts` writes numbers the same way; a table of cases holds for both.
+`labextension/src/model/format.ts` formats numbers the same way; both pass one table of cases.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from datetime import datetime, tzinfo
 from signal import Signals
 from typing import Any
 
-# For `logging.basicConfig` in scripts; the log's filters recognise the level in it.
+# For `logging.basicConfig` in scripts; `output_lines` recognises the level in such lines.
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
-# In alarms of trials; what is shown of a trial that has ended leaves it out.
+# Last sentence of alarms; views of a trial that has ended leave it out.
 GOES_ON = "Training continues."
 
-# What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
-# and lone surrogates, which UTF-8 has no bytes for.
+# Escape sequences; control characters, bidi marks, and lone surrogates, which UTF-8 cannot encode.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -42,7 +41,7 @@ def class_name(kind: type) -> str:
 
 
 def error_message(error: BaseException) -> str:
-    """Return what an error says; it may be of a class of the user's, with a `__str__` of its own.
+    """Return `str(error)`, also if the `__str__` of a user's class raises.
 
     >>> class Odd(Exception):
     ...     def __str__(self): raise ValueError
@@ -51,12 +50,12 @@ def error_message(error: BaseException) -> str:
     """
     try:
         return str(error)
-    except BaseException as unspeakable:  # an interrupt too: what counts is the first error
-        return f"<its __str__ raised {type(unspeakable).__name__}>"
+    except BaseException as failure:  # an interrupt too: the first error is what is reported
+        return f"<its __str__ raised {type(failure).__name__}>"
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and the message of an error, whatever its `__str__` does.
+    """Return the type and the message of an error, also if its `__str__` raises.
 
     >>> error_text(OSError("gone")), error_text(KeyError())
     ('OSError: gone', 'KeyError')
@@ -66,12 +65,12 @@ def error_text(error: BaseException) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the first line of what `error_text` returns."""
+    """Return the first line of `error_text(error)`."""
     return error_text(error).partition("\n")[0]
 
 
 def printable(text: str) -> str:
-    """Return `text` without anything that a terminal would obey or UTF-8 could not carry.
+    """Return `text` without escape sequences; other control characters become U+FFFD.
 
     >>> printable("\\x1b[31mred\\x1b[0m"), ascii(printable("a\\x07\\u061c\\r\\nb"))
     ('red', "'a\\\\ufffd\\\\ufffd\\\\nb'")
@@ -93,7 +92,7 @@ def signal_name(number: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a metric in four digits, `NaN` for what was not finite.
+    """Return a metric with four significant digits; `NaN` if it is None or not finite.
 
     >>> [number(v) for v in (0.98123, 12.3456, 1234.6, 0, 0.0000123, 1.5e9, None)]
     ['0.9812', '12.35', '1235', '0', '1.23e-5', '1.50e+9', 'NaN']
@@ -110,12 +109,12 @@ def number(value: float | None) -> str:
 
 
 def hparam_text(value: Any) -> str:
-    """Return the value of a hyperparameter, a float in four digits."""
+    """Return the value of a hyperparameter as text, a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:
-    """Return a span of time as a clock shows it.
+    """Return a duration as H:MM:SS, with days if there are any.
 
     >>> [duration(s) for s in (0.4, 75, 3723, 200000)]
     ['0:00', '1:15', '1:02:03', '2 d 7:33:20']
@@ -139,7 +138,7 @@ def percent(fraction: float) -> str:
 
 
 def count(amount: int, noun: str) -> str:
-    """Return a number of things.
+    """Return `amount` with the noun, in the plural unless it is 1.
 
     >>> [count(amount, "slot") for amount in (0, 1, 1200)]
     ['0 slots', '1 slot', '1,200 slots']
@@ -164,12 +163,12 @@ def _amount(value: float) -> str:
 
 
 def singular_unit(units: str) -> str:
-    """Return one of a unit of training: `batch` of `batches`."""
+    """Return the singular of a unit of training: `batch` for `batches`."""
     return _LENGTHS.get(units, units)
 
 
 def rough_duration(seconds: float) -> str:
-    """Return roughly how long something lasts, in its largest unit.
+    """Return a duration rounded to two digits, in seconds, minutes, hours or days.
 
     >>> [rough_duration(s) for s in (0.4, 42, 150, 600, 9000, 400_000)]
     ['0 s', '42 s', '2.5 min', '10 min', '2.5 h', '4.6 days']
@@ -183,7 +182,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def clock(at: float) -> str:
-    """Return the time of day, local to the reader's kernel."""
+    """Return the time of day, in the local time zone."""
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
@@ -202,7 +201,7 @@ def short_time(at: float, now: float, zone: tzinfo | None = None) -> str:
 
 
 def date(at: float) -> str:
-    """Return the date and the time of day, local to the reader's kernel."""
+    """Return the date and the time of day, in the local time zone."""
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -217,12 +216,12 @@ def experiment_title(experiment_id: int, name: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` printable and on one line."""
+    """Return `text` as printable text on one line; white space becomes single spaces."""
     return printable(" ".join(text.split()))
 
 
 def shortened(text: str, limit: int = 40) -> str:
-    """Return `text` on one line, no longer than `limit`.
+    """Return `text` on one line, cut to `limit` characters.
 
     >>> shortened("a very long name", 7), shortened("two\\nlines")
     ('a very…', 'two lines')
@@ -232,7 +231,7 @@ def shortened(text: str, limit: int = 40) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Return an amount of bytes with its unit.
+    """Return a number of bytes with a decimal unit (1 kB is 1000 bytes).
 
     >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
     ['0 B', '999 B', '1.5 kB', '12 MB']
