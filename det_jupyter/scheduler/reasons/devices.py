@@ -11,7 +11,7 @@ from det_jupyter.contract.messages import DeviceProcess, Remedy
 from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons.grammar import listed, shown, stranger
+from det_jupyter.scheduler.reasons.grammar import listed, one_line, process_text
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
 
@@ -22,10 +22,10 @@ Test = Callable[[Sequence[AgentSlots]], bool]
 
 
 def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
-    """Yield what would give the request slots that are withheld now: at most one of each kind.
+    """Yield remedies that release withheld slots: at most one of each kind.
 
     Args:
-        wait: The pool as the request meets it.
+        wait: The request and its pool.
         test: Whether agents that offer this are enough; None: whether it starts then.
     """
     test = test or (lambda agents: wait.starts(Change(agents=tuple(agents))))
@@ -37,7 +37,7 @@ def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
 
 
 def held_slots(seats: Seats) -> set[int]:
-    """Return the slots that gangs hold on an agent, those that are given out no more too."""
+    """Return the slots that gangs hold on an agent, usable or not."""
     return {slot for gang in seats.gangs.values() for slot in gang.slots_on(seats.id)}
 
 
@@ -51,8 +51,8 @@ def draining(wait: Wait) -> list[Seats]:
     ]
 
 
-def strangers(wait: Wait) -> list[DeviceProcess]:
-    """Return the processes on devices that the request could use otherwise, each once an agent."""
+def foreign_processes(wait: Wait) -> list[DeviceProcess]:
+    """Return the processes on devices that the request could use, each once per agent."""
     found: dict[tuple[str, int, str], DeviceProcess] = {}
     for agent_id, withheld in sorted(wait.withheld.items()):
         for slot in sorted(withheld.occupied):
@@ -75,7 +75,7 @@ def _enable(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
         verb="enable_slots",
         target=[seats.id],
         values={"slot_ids": sorted(found)},
-        text=f"enable {count(len(found), 'slot')} of agent {shown(seats.id)} again",
+        text=f"enable {count(len(found), 'slot')} of agent {one_line(seats.id)} again",
     )
 
 
@@ -91,7 +91,7 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     if found is None:
         return None
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
-    # What they use besides comes free too, and a whole agent must not become too large.
+    # Their other devices become free too, and a whole agent must not become too large.
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
     if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
@@ -99,7 +99,7 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
 
 
 def _loss(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
-    """Rank devices by whose loss hurts least: few processes, idle for long."""
+    """Return a key that is small for devices with few processes that were idle for long."""
     since = [inf if p.idle_since is None else p.idle_since for p in processes]
     return (len(processes), max(since, default=0.0))
 
@@ -122,14 +122,14 @@ def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:
 def _freed(
     wait: Wait, agent_id: str, slots: Sequence[int], users: Sequence[DeviceProcess]
 ) -> Remedy:
-    """Return how to get devices back: what idles may be ended, the rest is asked for."""
+    """Return the remedy: idle processes may be ended, for the others a user is asked."""
     facts = wait.facts
     steps: dict[str, list[str]] = {"shut down": [], "end": []}
     for user in users:
         step = "shut down" if user.notebook else "end"
         if user.user not in ("", facts.own_user):
-            step = f"ask {shown(user.user)} to end"
-        steps.setdefault(step, []).append(stranger(user, facts.now))
+            step = f"ask {one_line(user.user)} to end"
+        steps.setdefault(step, []).append(process_text(user, facts.now))
     busy = [
         user.pid
         for user in users
@@ -142,5 +142,5 @@ def _freed(
         verb="end_processes" if is_safe else "ask_for_devices",
         target=[agent_id],
         values={"slot_ids": list(slots), "pids": [user.pid for user in users]},
-        text=f"{to_do} on agent {shown(agent_id)}{may_be_busy}",
+        text=f"{to_do} on agent {one_line(agent_id)}{may_be_busy}",
     )

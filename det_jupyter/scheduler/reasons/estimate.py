@@ -4,11 +4,11 @@
     |------- elapsed_s --------|------------ left ----------|
     |------- gained -----------|---- 1 - fraction ----------|
 
-What is left takes as long per unit as what was done did. How wrong that may be shrinks with what
-has been seen: at 2 % the end may be twice as far off, near the end a tenth further than said.
+The rest is assumed to take as long per unit as what was done. The uncertainty shrinks with
+progress: at 2 % the end may be twice as far away as estimated, near the end a tenth farther.
 
-The known ends are played through the pool (`whatif`) in the order in which they are expected, and
-once more in the order in which they come at the latest; each is played once for all that wait. A
+The known ends are simulated (`whatif`) in the order in which they are expected, and once more in
+the order of their latest times; each simulation serves all that wait. A
 trial that starts on the way has no known end, so what waits for its slots has no known start. A
 trial that has others ahead of it may start as early as if it were alone in the queue.
 """
@@ -26,11 +26,11 @@ from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
 
-_ENDS = 32  # that are played
+_ENDS = 32  # that are simulated
 
 _LEAST_GAINED = 0.02
 _LEAST_SECONDS = 2.0
-_LEAST_DOUBT = 0.1  # of what is left, however much has been seen
+_LEAST_DOUBT = 0.1  # of what is left, however much is done
 _SLACK_S = 1.0  # a last checkpoint, a report on its way
 
 
@@ -43,7 +43,7 @@ def estimate_end(
     may_stop_early: bool = False,
     basis: str = "by its progress",
 ) -> Estimate | None:
-    """Return when a running trial ends, or None as long as its progress says too little.
+    """Return when a running trial ends, or None as long as there is too little progress.
 
     Args:
         elapsed_s: Seconds since its first step in this run.
@@ -51,7 +51,7 @@ def estimate_end(
         now: UTC seconds.
         first_fraction: What had been done at that first step: above 0 when it was resumed.
         may_stop_early: Whether its search may end it before its target.
-        basis: What the estimate rests on, in words.
+        basis: What the estimate is computed from, in words.
     """
     gained = fraction - first_fraction
     if elapsed_s < _LEAST_SECONDS or gained < _LEAST_GAINED:
@@ -70,8 +70,8 @@ def estimate_end(
 
 def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
     """Return when the request starts, and if that is not known, why."""
-    played = _play(wait, attrgetter("at")) if wait.is_complete else None
-    if played is None:
+    simulated = _simulate(wait, attrgetter("at")) if wait.is_complete else None
+    if simulated is None:
         known = (gang for gang in _in_its_way(wait) if wait.survey.end_of(gang) is not None)
         if (wait.is_complete and not wait.in_the_way) or not _starts_alone(wait, known):
             return None, _why_unknown(wait)
@@ -82,16 +82,16 @@ def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
         if soonest < facts.now + 60:
             return None, why
         return None, f"{why}; not before {short_time(soonest, facts.now, facts.zone)}"
-    (at, basis), latest = played, None
+    (at, basis), latest = simulated, None
     if wait.pool.rules.policy is Policy.PRIORITY:
-        longest = _play(wait, attrgetter("latest"))
+        longest = _simulate(wait, attrgetter("latest"))
         latest = max(at, longest[0]) if longest else None
     earliest = min(_earliest(wait), at)
     return Estimate(at=at, earliest=earliest, latest=latest, basis=basis), ""
 
 
-def _play(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[float, str] | None:
-    """Return when the request starts if gangs end at these times, and what that rests on."""
+def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[float, str] | None:
+    """Return when the request starts if gangs end at these times, and the basis of that."""
     survey, now = wait.survey, wait.facts.now
     known = [
         (at, gang.request.id, gang, end.basis)

@@ -1,4 +1,4 @@
-"""What a snapshot of a pool does not have and a reason needs: names, ends, withheld slots."""
+"""What reasons need and a snapshot does not have: names, expected ends, withheld slots."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Withheld:
     """Slots of a connected agent that are not given out, though they exist.
 
     Args:
-        disabled: By hand; those that a gang still holds (draining) too.
-        occupied: By strangers: who, by slot. A slot may be both.
+        disabled: Disabled by hand, also those that a gang still holds (draining).
+        occupied: Used by processes that are not ours: which, by slot. A slot may be both.
     """
 
     disabled: tuple[int, ...] = ()
@@ -39,12 +39,12 @@ class Withheld:
 
     @property
     def occupied_only(self) -> list[int]:
-        """The slots that only strangers keep from use."""
+        """The slots that only such processes keep from use."""
         return [slot for slot in sorted(self.occupied) if slot not in self.disabled]
 
 
 class Facts(Protocol):
-    """What the master adds to the snapshots of its pools. Asked while nothing changes."""
+    """What the master adds to the snapshots of its pools. Called while nothing changes."""
 
     @property
     def now(self) -> float:
@@ -56,11 +56,11 @@ class Facts(Protocol):
 
     @property
     def pool_name(self) -> str:
-        """Of the pool that is asked about."""
+        """Name of the pool."""
 
     @property
     def own_user(self) -> str:
-        """Whose processes a reader may end: the user that all of this runs as; "": unknown."""
+        """The user that the master runs as, whose processes may be ended; "": unknown."""
 
     def trial_of(self, request_id: str) -> int:
         """Return the trial that an allocation is a run of."""
@@ -69,10 +69,10 @@ class Facts(Protocol):
         """Return what an experiment is called."""
 
     def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back; None: unknown."""
+        """Return when a running gang is expected to release its slots; None: unknown."""
 
     def leaves_by(self, request_id: str) -> float | None:
-        """Return until when a gang that leaves may take, UTC seconds; None: it is being killed."""
+        """Return the deadline of a gang that leaves, UTC seconds; None: it is being killed."""
 
     def may_ask_again(self, experiment_id: int) -> bool:
         """Return whether an experiment's search may still make trials, or promote some."""

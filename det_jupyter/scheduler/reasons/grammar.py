@@ -1,6 +1,7 @@
 """Words of reasons and remedies: nouns and verbs that agree in number, lists, times, names.
 
-Names come from people and processes: each is put on one line and shortened, never obeyed.
+Names come from users and processes: each is put on one line and shortened, without control
+characters.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _SOON_S = 60.0
 _PLURALS = {"is": "are", "has": "have", "process": "processes"}
 
 
-def shown(name: str, most: int = _NAME) -> str:
-    """Return a name on one line and not too long, without anything that a terminal would obey.
+def one_line(name: str, most: int = _NAME) -> str:
+    """Return a name on one line, shortened, without control characters.
 
-    >>> shown("two\\nlines"), shown("a" * 40, 8)
+    >>> one_line("two\\nlines"), one_line("a" * 40, 8)
     ('two lines', 'aaaaaaa…')
     """
     line = "".join(char if char.isprintable() else " " for char in name)
@@ -31,11 +32,11 @@ def shown(name: str, most: int = _NAME) -> str:
 
 def file_of(path: str) -> str:
     """Return a file's name without its folders."""
-    return shown(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path)
+    return one_line(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path)
 
 
 def listed(items: Iterable[object], *, most: int = 3, last: str = "and") -> str:
-    """Return items as one enumerates them, the front only of a long list.
+    """Return an enumeration of items; of a long list, of its front.
 
     >>> listed("a"), listed("ab"), listed([8, 16], last="or"), listed("abcdef")
     ('a', 'a and b', '8 or 16', 'a, b, c and 3 more')
@@ -50,7 +51,7 @@ def listed(items: Iterable[object], *, most: int = 3, last: str = "and") -> str:
 
 
 def noun(number: int, word: str) -> str:
-    """Return a noun for so many.
+    """Return a noun, in the plural unless the number is 1.
 
     >>> noun(1, "agent"), noun(2, "agent"), noun(2, "process")
     ('agent', 'agents', 'processes')
@@ -59,7 +60,7 @@ def noun(number: int, word: str) -> str:
 
 
 def verb(number: int, word: str) -> str:
-    """Return a verb in the third person for so many; none is one.
+    """Return a verb in the third person, in the plural from 2 on; 0 is singular.
 
     >>> verb(1, "holds"), verb(2, "holds"), verb(2, "is"), verb(0, "is")
     ('holds', 'hold', 'are', 'is')
@@ -68,7 +69,7 @@ def verb(number: int, word: str) -> str:
 
 
 def so_many_are(number: int, of: str, what: str) -> str:
-    """Return how many of some are what.
+    """Return a clause: so many of these are in that state.
 
     >>> so_many_are(2, "of 8", "free"), so_many_are(0, "of these", "idle")
     ('2 of 8 are free', 'none of these is idle')
@@ -77,7 +78,7 @@ def so_many_are(number: int, of: str, what: str) -> str:
 
 
 def named(word: str, names: Sequence[object], *, most: int = 3) -> str:
-    """Return things by name or number.
+    """Return a noun with the names or numbers of what it stands for.
 
     >>> named("experiment", [3]), named("agent", ["left", "right"])
     ('experiment 3', 'agents left and right')
@@ -129,14 +130,14 @@ def about(estimate: Estimate, now: float, zone: tzinfo | None) -> str:
     return f"about {at} ({first} to {last})" if last else f"about {at} ({first} or later)"
 
 
-def stranger(process: DeviceProcess, now: float) -> str:
-    """Return who uses a device: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
-    name = shown(process.command, 40) or "a process"
+def process_text(process: DeviceProcess, now: float) -> str:
+    """Describe a process that uses a device: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
+    name = one_line(process.command, 40) or "a process"
     if process.notebook:
         name = f"the kernel of {file_of(process.notebook)}"
     facts = [f"pid {process.pid}"]
     if process.user:
-        facts.append(shown(process.user))
+        facts.append(one_line(process.user))
     if process.memory_bytes:
         facts.append(size(process.memory_bytes))
     if process.idle_since is not None:
@@ -146,4 +147,4 @@ def stranger(process: DeviceProcess, now: float) -> str:
 
 def titled(experiment_id: int, name: str) -> str:
     """Return `experiment 3 “resnet”`."""
-    return f"experiment {experiment_id} “{shown(name)}”"
+    return f"experiment {experiment_id} “{one_line(name)}”"

@@ -1,4 +1,4 @@
-"""Which ends start a waiting trial: the fewest that are enough.
+"""Which ends of gangs start a waiting trial: the fewest that are enough.
 
     TRIAL         one trial: its end alone makes room
     SOME          any so many trials of an experiment, on one agent
@@ -7,7 +7,7 @@
     NAMED         just these trials, where it matters which ones end
     LEAVING       those that were asked to leave already
 
-Each was tried (`whatif`). Of "any so many" several orders are tried, and the longest counts.
+Each is tried (`whatif`). For "any so many", several orders are tried, and the longest counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Relief:
         num_slots: How many slots of `agent_id` have to be given back (SLOTS).
         agent_id: Where (SOME, SLOTS).
         after: Gangs that are leaving already and have to be gone as well.
-        asked: Less urgent gangs that the pool itself asks to leave then.
+        asked: Less urgent gangs that the scheduler asks to leave then.
     """
 
     kind: Kind
@@ -170,9 +170,9 @@ class _Ends:
 
 
 def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:
-    """Return the changes that gangs leave one by one, the oldest trial first and last.
+    """Return the changes that gangs leave one by one, the oldest trial first, and the oldest last.
 
-    What one of them gives back is taken by others before the next has left, unless it is kept.
+    Slots of one may be taken by others before the next has left, unless they are reserved.
     """
     order = sorted(leaving, key=lambda gang: (gang.request.number, gang.request.id))
     both = [one_by_one(order), one_by_one(order[::-1])]

@@ -21,7 +21,7 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.grammar import about, named, shown, titled, verb
+from det_jupyter.scheduler.reasons.grammar import about, named, one_line, titled, verb
 from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
 from det_jupyter.scheduler.reasons.wait import Wait
@@ -33,7 +33,7 @@ _LEVELS = 4  # priorities that are tried
 _POOLS = 8
 _TRIES = 8  # experiments that are paused alone
 _TOGETHER = 4  # experiments to pause at most
-_AGENTS = 2  # on which several are looked for
+_AGENTS = 2  # on which several to pause are looked for
 _LAST = 10**9  # the number of an experiment that comes after all others
 
 
@@ -41,7 +41,7 @@ def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
     """Return at most four remedies for a request that the pool could run.
 
     Args:
-        wait: The pool as the request meets it.
+        wait: The request and its pool.
         reliefs: Which ends would start it.
     """
     if not wait.is_complete:  # too far behind to be looked at
@@ -60,7 +60,7 @@ def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
 
 
 def _ends(wait: Wait, relief: Relief) -> Iterator[Remedy]:
-    """Yield to wait for ends, and what ends an experiment that leaves and does not get done."""
+    """Yield the remedy to wait, and to kill an experiment that takes long to leave."""
     facts, kind, gangs, group_id = wait.facts, relief.kind, relief.gangs, relief.group_id
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
@@ -135,9 +135,6 @@ def _priorities(wait: Wait) -> Iterator[Remedy]:
             return
 
 
-# Another request: elsewhere, or of fewer slots.
-
-
 def other_pool(wait: Wait) -> Iterator[Remedy]:
     """Yield another pool where the request would start at once."""
     own = wait.group
@@ -147,13 +144,13 @@ def other_pool(wait: Wait) -> Iterator[Remedy]:
     comes = Change(groups=(own,), requests=tuple(replace(other, promised=()) for other in mine))
     for name, other in list(wait.facts.other_pools().items())[:_POOLS]:
         if WhatIf(other, wait.facts).steps(wait.request.id, [comes]):
-            text = f"move its experiment to pool {shown(name)}, where there is room"
+            text = f"move its experiment to pool {one_line(name)}, where there is room"
             yield Remedy(verb="set", target=[own.id], values={"pool": name}, text=text)
             return
 
 
 def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
-    """Find the largest divisor that fits: a batch that n slots share, they can share too."""
+    """Find the largest divisor of its slots that fits: the batch size stays divisible."""
     need = wait.request.slots
     for value in range(need // 2, 0, -1):
         if need % value == 0 and starts_anew(wait, value):
@@ -177,7 +174,7 @@ def starts_anew(wait: Wait, value: int) -> bool:
 
 
 def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
-    """Return the advice to submit it again with another number of slots."""
+    """Return the remedy to submit it again with another number of slots."""
     return Remedy(
         verb="kill_and_submit",
         target=[wait.group.id],
@@ -187,9 +184,6 @@ def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
             f"resources.slots_per_trial {value}, {effect}"
         ),
     )
-
-
-# Others paused.
 
 
 def _pauses(wait: Wait) -> Iterator[Remedy]:
@@ -233,7 +227,7 @@ def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list
 def _enough(
     wait: Wait, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
 ) -> list[int]:
-    """Pause those that help most until the request starts; leave out those that need not."""
+    """Return experiments to pause: those that help most until it starts, without the needless."""
     helps = {
         group_id: sum(seats.freed_by(gang) for seats in place for gang in gangs)
         + sum(

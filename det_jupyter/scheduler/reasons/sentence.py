@@ -1,4 +1,4 @@
-"""Why a request waits, in one sentence; what the pool cannot run as it is has its own (never.py).
+"""Why a request waits that its pool can run, in one sentence; for others see cannot_run.py.
 
 needs 4 slots                                              what it asks for
 2 of 8 are free                                            what is there
@@ -24,9 +24,9 @@ from det_jupyter.scheduler.reasons.grammar import (
     listed,
     named,
     noun,
-    shown,
+    one_line,
+    process_text,
     so_many_are,
-    stranger,
     titled,
     verb,
 )
@@ -38,12 +38,12 @@ _NAMED = 3
 
 
 def has_to_happen(wait: Wait, relief: Relief) -> str:
-    """Return the ends that are enough, in words that need no sentence before them."""
+    """Describe a relief without pronouns, for a text that stands alone."""
     num, total, ids = relief.num, len(relief.gangs), wait.survey.trials_of(relief.gangs)
     groups = sorted({gang.request.group for gang in relief.gangs})
     experiment = named("experiment", groups)
     whose = "its own experiment" if groups == [wait.group.id] else experiment
-    where = f"on agent {shown(relief.agent_id)}"
+    where = f"on agent {one_line(relief.agent_id)}"
     match relief.kind:
         case Kind.LEAVING:
             what = have_left(relief.gangs)
@@ -88,7 +88,7 @@ class Sentence:
     """Why a request waits that the pool could run, in one sentence.
 
     Args:
-        wait: The pool as the request meets it.
+        wait: The request and its pool.
         reliefs: Whose end alone would start it.
         holders: The gangs that hold slots where it nearly fits.
         expected: When it starts, if that is known.
@@ -115,8 +115,6 @@ class Sentence:
             return f"{need}, {whole}" if not sizes else f"{need} of whole agents"
         return f"{need} on one agent" if len(wait.pool.agents) > 1 and slots > 1 else need
 
-    # One method for each cause.
-
     def _too_few(self) -> Sequence[str]:
         return self._free(), self._who_holds(), self._withheld_too(), self._what_starts_it()
 
@@ -137,10 +135,8 @@ class Sentence:
         enough = "one of its trials ends" if is_one else "enough of its trials have ended"
         return rule, f"starts when {enough}{self._when()}"
 
-    # What is there, and who has the rest.
-
     def _free(self) -> str:
-        """Say how many slots are free where the request could run."""
+        """Return how many slots are free where the request could run."""
         wait = self.wait
         if wait.request.slots == 0:
             most = wait.pool.rules.max_aux_per_agent
@@ -155,10 +151,10 @@ class Sentence:
         if not nearest.free:
             return f"none is free on agents with {wait.request.slots} slots or more"
         free = f"{len(nearest.free)} of {nearest.size} free"
-        return f"agent {shown(nearest.id)} comes nearest with {free}"
+        return f"agent {one_line(nearest.id)} comes nearest with {free}"
 
     def _who_holds(self) -> str:
-        """Name a sole holder with all that is known; of many the first."""
+        """Name a sole holder with details; of many the first ones."""
         holders, parts = self.holders, list[str]()
         if len(holders) == 1:
             return self._sole_holder(holders[0])
@@ -194,7 +190,7 @@ class Sentence:
         return titled(holder.experiment_id, holder.experiment_name)
 
     def _rest(self) -> str:
-        """Name who holds slots; a sentence about those ahead says no more of them."""
+        """Name the holders only, in a sentence about requests ahead."""
         own = self.wait.group.id
         others = [one.experiment_id for one in self.holders if one.experiment_id != own]
         parts = [named("experiment", others)] if others else []
@@ -205,7 +201,7 @@ class Sentence:
         return f"{listed(parts)} {verb(len(self.holders), 'holds')} the rest" if parts else ""
 
     def _ahead(self) -> tuple[str, int]:
-        """Return who is ahead, and how many."""
+        """Return which requests are ahead, and how many."""
         wait, facts = self.wait, self.wait.facts
         if not wait.is_complete:
             return count(wait.position, "trial"), wait.position
@@ -222,8 +218,6 @@ class Sentence:
             parts.append(f"{count(mates, 'trial')} of its own experiment")
         return listed(parts), len(others) + mates
 
-    # What would start it.
-
     def _then(self) -> str:
         ahead, them = self.wait.in_the_way, "them"
         if self.reliefs:
@@ -234,7 +228,7 @@ class Sentence:
         return f"starts after {them}{self._when()}"
 
     def _what_starts_it(self, *, is_named: bool = True) -> str:
-        """Say what has to happen, and when that is expected.
+        """Return what has to happen, and when that is expected.
 
         Args:
             is_named: Whether the sentence before named the holders, so that “it” is the only one.
@@ -261,7 +255,7 @@ class Sentence:
         return f", {about(expected, facts.now, facts.zone)}" if expected else ""
 
     def _who_is_asked(self) -> str:
-        """Say that less urgent ones leave by themselves, if they count as gone."""
+        """Add that the scheduler asks less urgent gangs to leave then, if it does."""
         groups = sorted({gang.request.group for gang in self.reliefs[0].asked})
         who = f"{named('experiment', groups)}, less urgent, {verb(len(groups), 'is')}"
         return f"; {who} asked to leave then" if groups else ""
@@ -309,13 +303,11 @@ class Sentence:
         num, has = relief.num, verb(relief.num, "has")
         if num == len(trials):
             return f"{its} {num} trials {has} ended"
-        on = f" on agent {shown(relief.agent_id)}" if len(self.wait.pool.agents) > 1 else ""
+        on = f" on agent {one_line(relief.agent_id)}" if len(self.wait.pool.agents) > 1 else ""
         return f"{num} of {its} trials{on} {has} ended"
 
-    # Slots that are not given out.
-
     def _withheld_too(self) -> str:
-        """Mention slots that are not given out, on the nearest agent that has any."""
+        """Mention withheld slots on the nearest agent that has any."""
         wait, need = self.wait, self.wait.request.slots
         if need == 0:
             return ""
@@ -330,7 +322,7 @@ class Sentence:
         ]
         for seats in sorted(smaller, key=lambda seats: -len(seats.free)):
             if parts := self._kept_from_use(seats):
-                return f"of agent {shown(seats.id)} {_free_of([seats])}, {listed(parts)}"
+                return f"of agent {one_line(seats.id)} {_free_of([seats])}, {listed(parts)}"
         return ""
 
     def _kept_from_use(self, seats: Seats) -> list[str]:
@@ -339,9 +331,10 @@ class Sentence:
             parts.append(so_many_are(num, "more", "disabled"))
         if withheld and (slots := withheld.occupied_only):
             users = {user.pid: user for slot in slots for user in withheld.occupied[slot]}
-            first, rest = stranger(next(iter(users.values())), self.wait.facts.now), len(users) - 1
+            first, rest = next(iter(users.values())), len(users) - 1
+            user = process_text(first, self.wait.facts.now)
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
-            parts.append(so_many_are(len(slots), "more", f"used by {first}{more}"))
+            parts.append(so_many_are(len(slots), "more", f"used by {user}{more}"))
         return parts
 
 

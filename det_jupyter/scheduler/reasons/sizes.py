@@ -1,4 +1,4 @@
-"""Which sizes of gangs agents could run, were they idle: what the board says of them."""
+"""Which sizes of gangs idle agents can run."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def nearest_values(slots: int, values: Sequence[int]) -> list[int]:
     """Return the next value below `slots` and the next above it, those that there are.
 
     Args:
-        slots: What cannot run.
-        values: What can, ascending.
+        slots: A number of slots that cannot run.
+        values: Those that can, ascending.
     """
     below = [value for value in values if value < slots]
     above = [value for value in values if value > slots]

@@ -1,12 +1,12 @@
-"""A pool at one moment, and the same as one waiting request meets it.
+"""A pool at one moment, prepared for reasons, and one waiting request in it.
 
-It waits for one of these causes; the board (board.py) says what is free and what would fit:
+A request waits for one of these causes:
 
     turn        requests ahead of it could use the agents where it is nearest to fitting
     slots       it fits nowhere, and none ahead is in its way
     max_slots   its experiment holds as many slots as it may
-    the others  it would not fit if nothing else was there: what of the pool is not given out,
-                and the least of that which would all have to be put right
+    the others  it would not fit even into the idle pool: the fewest causes that all have to be
+                remedied
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ NEARBY = 8  # agents that are looked at
 Cause = Literal[
     "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
 ]
-WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickly put right first
+WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickest remedy first
 
 
 class Survey:
-    """A pool at one moment, for all reasons that are given then: each question is asked once.
+    """A pool at one moment, for all reasons of that moment: what is computed is kept.
 
     Args:
         pool: As it is after decisions were carried out.
-        facts: What the snapshot does not have.
+        facts: What the snapshot does not contain.
 
     Attributes:
-        queue: The front of it, in order.
+        queue: The first `LOOK_AHEAD` waiting requests, in order.
         board: Its connected agents with their gangs.
-        whatif: The pool with the front of its queue: what is behind has no part in questions.
-        withheld: What its connected agents do not give out.
+        whatif: The pool with these only: those behind take no part in what-ifs.
+        withheld: Slots that its connected agents do not give out.
         gone: Its agents that are not connected, as they would be.
     """
 
@@ -64,15 +64,15 @@ class Survey:
         self._ends: dict[str, Estimate | None] = {}
 
     def can_run(self, shape: Shape) -> bool:
-        """Return whether the pool could run a gang if nothing else was there."""
+        """Return whether the pool could run a gang if it was idle."""
         if shape not in self._can_run:
             self._can_run[shape] = could_run(shape, self.pool.agents.values(), self.pool.rules)
         return self._can_run[shape]
 
     def end_of(self, gang: Running) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back.
+        """Return when a running gang is expected to release its slots.
 
-        One that leaves does so long before its training would end: known is only its limit.
+        For one that leaves only its deadline is known.
         """
         request_id = gang.request.id
         if request_id not in self._ends:
@@ -93,16 +93,16 @@ class Survey:
 
 
 class Wait:
-    """A pool as one waiting request meets it.
+    """One waiting request and its pool.
 
     Args:
         survey: Of the pool.
         request_id: Of the request.
 
     Attributes:
-        position: How many are ahead of it.
+        position: Number of requests ahead of it.
         allowed: The agents that it may run on.
-        withheld: What is withheld of these.
+        withheld: Withheld slots of these, by agent.
         spans: Whether it gets whole agents, because none is large enough for it.
     """
 
@@ -120,8 +120,6 @@ class Wait:
             if seats.id in survey.withheld
         }
 
-    # What is decided after a change.
-
     def steps(self, *changes: Change) -> int | None:
         """Return after how many of these changes the request starts; None: not at all."""
         return self.survey.whatif.steps(self.request.id, changes)
@@ -130,15 +128,13 @@ class Wait:
         """Return whether the request starts after these changes."""
         return self.steps(*changes) is not None
 
-    # Where it fits.
-
     @property
     def is_possible(self) -> bool:
-        """Whether the pool could run the request if nothing else was there."""
+        """Whether the pool could run the request if it was idle."""
         return self.survey.can_run(self.shape)
 
     def is_possible_with(self, agents: Iterable[AgentSlots]) -> bool:
-        """Return whether it could with these agents, new ones or instead of what they offer."""
+        """Return whether it could with these agents, new or with other slots than now."""
         together = {**self.pool.agents, **{agent.id: agent for agent in agents}}
         return could_run(self.shape, together.values(), self.pool.rules)
 
@@ -163,7 +159,7 @@ class Wait:
         return large[:NEARBY]
 
     def held(self, seats: Seats) -> int:
-        """Return the slots that gangs hold on an agent, except those that it may have leave."""
+        """Return the slots held on an agent, except by gangs that would be preempted for it."""
         return sum(
             len(gang.slots_on(seats.id))
             for gang in seats.gangs.values()
@@ -171,7 +167,7 @@ class Wait:
         )
 
     def is_less_urgent(self, gang: Running) -> bool:
-        """Return whether the pool itself asks a gang to leave as soon as that makes room."""
+        """Return whether the scheduler preempts a gang as soon as that makes room."""
         rules = self.pool.rules
         may_preempt = rules.preemption and rules.policy is Policy.PRIORITY
         if not may_preempt or not self.request.slots or gang.is_leaving:
@@ -185,15 +181,13 @@ class Wait:
         found = {gang.request.id: gang for gang in gangs if (gang.request.slots > 0) is has_slots}
         return list(found.values())
 
-    # Who is ahead.
-
     def has_more_of(self, *groups: int) -> bool:
         """Return whether more trials of these experiments wait."""
         return any(other.group in groups for other in self.survey.queue)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that are ahead are among those looked at."""
+        """Whether all requests ahead are in `queue`."""
         return self.position <= len(self.survey.queue)
 
     @cached_property
@@ -224,11 +218,9 @@ class Wait:
             return seats.size
         return other.slots if other.slots <= seats.size else 0
 
-    # Why it waits.
-
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """Why it waits: all that has to be put right, if the pool cannot run it."""
+        """Why it waits; if the pool cannot run it, all that has to be remedied."""
         most, need = self.group.max_slots, self.request.slots
         if not self.is_possible:
             return self._why_impossible()
@@ -241,12 +233,12 @@ class Wait:
             return ("no_agent",)
         for num in range(1, len(WITHHELD) + 1):
             for causes in combinations(WITHHELD, num):
-                if self.is_possible_with(self.put_right(causes)):
+                if self.is_possible_with(self.without_causes(causes)):
                     return causes
         return ("impossible",)
 
-    def put_right(self, causes: Collection[Cause]) -> list[AgentSlots]:
-        """Return the agents that offer more if these causes are put right."""
+    def without_causes(self, causes: Collection[Cause]) -> list[AgentSlots]:
+        """Return the agents that offer more once these causes are remedied."""
         enable, free = "disabled" in causes, "occupied" in causes
         agents = [
             offered(self.pool.agents[name], one, enable=enable, free=free)
@@ -256,12 +248,12 @@ class Wait:
 
     def all_agents(self) -> list[AgentSlots]:
         """Return every agent of the pool as it could be, those gone included."""
-        whole = {agent.id: agent for agent in self.put_right(WITHHELD)}
+        whole = {agent.id: agent for agent in self.without_causes(WITHHELD)}
         return list({**self.pool.agents, **whole}.values())
 
     @property
     def sizes(self) -> list[int]:
-        """Numbers of slots that it could ask for, were all of the pool given out, ascending."""
+        """Numbers of slots that the pool could run if nothing was withheld, ascending."""
         allowed = [agent for agent in self.all_agents() if agent.id not in self.shape.blocked]
         return values_that_fit(allowed, self.pool.rules, self.request.is_single_agent)
 

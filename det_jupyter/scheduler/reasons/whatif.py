@@ -1,11 +1,11 @@
 """What would be decided if something was changed: `decide` on a changed snapshot.
 
-After each change the pool decides, those that it asks to leave save their state and queue again,
-and it decides once more, as it does in earnest. So a remedy that starts the trial here starts it
-there: there is no second model of the scheduler.
+After each change the scheduler decides; gangs that are asked to leave queue again, and it decides
+once more, as in the real pool. So a remedy that starts the trial here starts it there: there is no
+second model of the scheduler.
 
-One answer says who of all that wait starts, so the questions of many trials are answered together;
-and questions that begin with the same changes share what was decided after these.
+One decision shows which of all waiting requests start, so it serves the questions of many trials;
+and questions that begin with the same changes share the decisions after these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.snapshot import Snapshot
 
-_ROUNDS = 4  # of asking some to leave
+_ROUNDS = 4  # of preemptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Change:
         goes: Experiments that are paused or killed.
         groups: Experiments that are new, or that are changed so.
         agents: Agents that are new, or that offer other slots.
-        requests: Who queues.
+        requests: Requests that come into the queue.
     """
 
     ends: tuple[str, ...] = ()
@@ -50,11 +50,11 @@ class WhatIf:
 
     Args:
         pool: As it is.
-        facts: Say whose experiments have more trials to come.
+        facts: For the trials that queue when others end.
 
     Attributes:
-        started: Who started after the change.
-        asked: Gangs that were asked to leave then, by the request that they were asked for.
+        started: Requests that started after the change.
+        asked: Gangs that were asked to leave then, by the request that needs their slots.
     """
 
     def __init__(self, pool: Snapshot, facts: Facts) -> None:
@@ -97,7 +97,7 @@ class WhatIf:
         )
 
     def _comes_for(self, gang: Running) -> Request | None:
-        """Return who queues when a gang ends: another trial of its experiment, or itself again."""
+        """Return what queues when a gang ends: a new trial of its experiment, itself, or None."""
         request = gang.request
         if gang.is_leaving:
             return request if self._facts.queues_again(request.id) else None

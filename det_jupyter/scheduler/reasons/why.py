@@ -1,4 +1,4 @@
-"""Why a trial waits for slots: as data, and in one sentence, which names the nearest way out."""
+"""Why a trial waits for slots: as data, and in one sentence, which names the nearest remedy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence, Set
 from det_jupyter.contract.messages import HolderView, Reason
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.devices import draining, strangers
+from det_jupyter.scheduler.reasons.cannot_run import make_possible, why_cannot_run
+from det_jupyter.scheduler.reasons.devices import draining, foreign_processes
 from det_jupyter.scheduler.reasons.estimate import expect_start
-from det_jupyter.scheduler.reasons.never import make_possible, why_never
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, find_reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentence import Sentence
@@ -22,7 +22,7 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
     """Return why a request waits; it must be waiting in the pool.
 
     Args:
-        survey: Of the pool; one for all reasons of a moment.
+        survey: The pool; one survey serves all reasons of a moment.
         request_id: The request.
     """
     wait = Wait(survey, request_id)
@@ -35,7 +35,7 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
     else:
         expected, why_unknown = None, "it cannot run as things are"
         holders = _holders(wait, draining(wait), ())
-        sentence = why_never(wait, holders)
+        sentence = why_cannot_run(wait, holders)
         remedies = make_possible(wait)
     return Reason(
         trial_id=wait.facts.trial_of(request_id),
@@ -46,7 +46,7 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
         free=sum(len(seats.free) for seats in wait.allowed),
         total=sum(seats.size for seats in wait.allowed),
         holders=holders,
-        processes=strangers(wait)[:_NAMED],
+        processes=foreign_processes(wait)[:_NAMED],
         position=wait.position,
         ahead=list(dict.fromkeys(other.group for other in wait.in_the_way))[:_NAMED],
         remedies=remedies,
@@ -56,7 +56,7 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
 
 
 def _holders(wait: Wait, agents: Sequence[Seats], reliefs: Sequence[Relief]) -> list[HolderView]:
-    """Return who holds slots there; those first that could make room, then the largest."""
+    """Return the experiments that hold slots there; first those that could make room."""
     names = {seats.id for seats in agents}
     gangs = by_group(wait.gangs_on(agents))
     views = [_view(wait, names, group_id, mine) for group_id, mine in gangs.items()]

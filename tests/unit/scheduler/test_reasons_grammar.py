@@ -15,7 +15,7 @@ from det_jupyter.scheduler.reasons.grammar import (
     named,
     noun,
     numbers,
-    shown,
+    one_line,
     verb,
 )
 from tests.unit.scheduler.reasons_world import NOON, end
@@ -36,7 +36,7 @@ from tests.unit.scheduler.reasons_world import NOON, end
     ],
 )
 def test_a_name_is_one_short_line(name: str, line: str) -> None:
-    assert shown(name) == line
+    assert one_line(name) == line
 
 
 @pytest.mark.parametrize(

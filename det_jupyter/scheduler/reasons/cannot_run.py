@@ -1,6 +1,6 @@
-"""What the pool cannot run as it is: why, in one sentence, and what would let it.
+"""Requests that their pool cannot run as it is: why, in one sentence, and the remedies.
 
-Where a remedy is not enough to start the request at once, it says that it waits for its turn then.
+The text of a remedy that does not start the request at once says that it waits for its turn then.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from itertools import chain, islice
 
 from det_jupyter.contract.messages import HolderView, Remedy
 from det_jupyter.contract.values.text import count
-from det_jupyter.scheduler.reasons.devices import device_remedies, held_slots, strangers
+from det_jupyter.scheduler.reasons.devices import device_remedies, foreign_processes, held_slots
 from det_jupyter.scheduler.reasons.grammar import (
     listed,
     named,
     noun,
     numbers,
-    shown,
-    stranger,
+    one_line,
+    process_text,
     titled,
     verb,
 )
@@ -28,14 +28,14 @@ from det_jupyter.scheduler.reasons.whatif import Change
 
 _THEN = "then it waits for its turn"
 
-Clauses = Sequence[str]  # the last one says what has to be put right
+Clauses = Sequence[str]  # the last one says what has to change
 
 
-def why_never(wait: Wait, holders: Sequence[HolderView]) -> str:
-    """Return why the pool cannot run a request, and all that has to be put right.
+def why_cannot_run(wait: Wait, holders: Sequence[HolderView]) -> str:
+    """Return why the pool cannot run a request, and everything that has to change.
 
     Args:
-        wait: The pool as the request meets it.
+        wait: The request and its pool.
         holders: The gangs that still hold slots which are disabled.
     """
     slots = count(wait.request.slots, "slot")
@@ -53,13 +53,13 @@ def why_never(wait: Wait, holders: Sequence[HolderView]) -> str:
 
 
 def _no_agent(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
-    pool = shown(wait.facts.pool_name)
+    pool = one_line(wait.facts.pool_name)
     return f"no agent of pool {pool} is connected", "starts when one comes that has them"
 
 
 def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     gone = wait.survey.gone
-    names = [f"{shown(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
+    names = [f"{one_line(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
     are = verb(len(gone), "is")
     return (
         f"{named('agent', names)} {are} not connected",
@@ -68,12 +68,12 @@ def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
 
 
 def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
-    users = strangers(wait)
+    users = foreign_processes(wait)
     occupied = {name: one.occupied for name, one in wait.withheld.items() if one.occupied}
     whole = [agent for agent in wait.all_agents() if len(occupied) > 1 or agent.id in occupied]
     total = count(sum(len(agent.slots) for agent in whole), "slot")
-    who = listed((stranger(user, wait.facts.now) for user in users), most=2)
-    where = f" of agent {shown(min(occupied))}" if len(occupied) == 1 else ""
+    who = listed((process_text(user, wait.facts.now) for user in users), most=2)
+    where = f" of agent {one_line(min(occupied))}" if len(occupied) == 1 else ""
     num = sum(map(len, occupied.values()))
     return (
         f"{who} {verb(len(users), 'uses')} {num} of {total}{where}",
@@ -99,11 +99,11 @@ def _disabled(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
         on = "" if held == num else f" on {held} of them"
         return (
             given_out if held < num or seats.size else "",
-            f"{count(num, 'slot')} of agent {shown(agent_id)} {are} draining: {runs}{on}",
+            f"{count(num, 'slot')} of agent {one_line(agent_id)} {are} draining: {runs}{on}",
             f"{_it(wait, 'slot', num)} {are} enabled",
         )
     parts = [
-        f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {shown(agent_id)}"
+        f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {one_line(agent_id)}"
         for agent_id, slots in disabled.items()
     ]
     several = "enough of them" if len(wait.causes) == 1 else "enough of the slots"
@@ -119,9 +119,9 @@ def _it(wait: Wait, word: str, number: int) -> str:
 
 
 def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
-    request, pool, agents = wait.request, shown(wait.facts.pool_name), wait.all_agents()
+    request, pool, agents = wait.request, one_line(wait.facts.pool_name), wait.all_agents()
     allowed = [agent for agent in agents if agent.id not in request.blocked]
-    blocked = sorted(shown(agent.id) for agent in agents if agent.id in request.blocked)
+    blocked = sorted(one_line(agent.id) for agent in agents if agent.id in request.blocked)
     avoids = f"it avoids {named('agent', blocked)} because of a log policy" if blocked else ""
     other = " other" if blocked else ""
     again = "can run there again after a kill and a continue" if wait.is_kept_away else ""
@@ -141,7 +141,7 @@ def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
 
 
 def make_possible(wait: Wait) -> list[Remedy]:
-    """Return what would start the request, or would at least let it wait for its turn."""
+    """Return what would start the request, or at least let it wait for its turn."""
     cause, last = wait.causes[-1], iter(list[Remedy]())
     if cause == "no_agent":
         first = iter([Remedy(verb="add_agent", text="start an agent, or reconnect one")])
@@ -159,14 +159,14 @@ def _reconnect(wait: Wait) -> Iterator[Remedy]:
     for agents in (*([agent] for agent in gone), gone):
         if wait.is_possible_with(agents):
             effect = "" if wait.starts(Change(agents=tuple(agents))) else f"; {_THEN}"
-            names = named("agent", [shown(agent.id) for agent in agents])
+            names = named("agent", [one_line(agent.id) for agent in agents])
             target: list[int | str] = [agent.id for agent in agents]
             yield Remedy(verb="add_agent", target=target, text=f"reconnect {names}{effect}")
             return
 
 
 def _again(wait: Wait) -> Iterator[Remedy]:
-    """Yield how a trial comes back to agents that a log policy has it avoid."""
+    """Yield the remedy for a trial that avoids agents because of a log policy."""
     if wait.is_kept_away:
         text = f"kill its experiment and continue it: it may run there again; {_THEN}"
         yield Remedy(verb="kill_and_continue", target=[wait.group.id], text=text)
