@@ -10,7 +10,8 @@ import pytest
 from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
-from tests.unit.scheduler.reasons_world import (
+from det_jupyter.scheduler.reasons.sentence import latest_leaving
+from tests.unit.scheduler.reasons.reasons_world import (
     NOON,
     World,
     agent,
@@ -513,3 +514,20 @@ def test_a_request_that_the_next_pass_starts_says_so() -> None:
     world = one_agent(queue=[ask(9, 5, 4)])
     found = why(world.pool(), "9", world)
     assert found.sentence == "needs 4 slots; 8 of 8 are free; starts in a moment"
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ([NOON + 600], ", at the latest about 12:10"),
+        ([NOON + 600, NOON + 1200], ", at the latest about 12:20"),
+        ([NOON - 600, NOON - 1200], ", which was due at 11:50"),
+        ([NOON], ", which was due at 12:00"),
+        ([NOON + 600, None], ""),
+        ([None], ""),
+    ],
+)
+def test_until_when_those_who_leave_have_time(limits: list[float | None], told: str) -> None:
+    known = {str(trial): limit for trial, limit in enumerate(limits) if limit is not None}
+    gangs = [gang(trial, 3, {"a": [trial]}) for trial in range(len(limits))]
+    assert latest_leaving(World(limits=known), gangs) == told

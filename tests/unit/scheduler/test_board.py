@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from det_jupyter.scheduler.board import Board
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
+    FAIR,
     MIXED,
     PRIORITY,
     WORST,
@@ -224,3 +226,13 @@ def test_agents_of_one_slot_are_taken_together(
     pool = make_pool(PRIORITY, "a:1 b:1 c:1")
     add(pool, ask("r", slots, single=single))
     assert started(pool.decide(0.0)) == ({} if where is None else {"r": where})
+
+
+def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
+    for rules in (PRIORITY, FAIR):
+        pool = make_pool(rules, "a:4 b:2 c:2")
+        hold(pool, ask("x1", 4), "a:01 b:01")
+        hold(pool, ask("x2", 1), "a:2")
+        board = Board(pool.snapshot())
+        assert board.leave("x1") == {"a": 2, "b": 2}
+        assert board.leave("x2") == {"a": 1}

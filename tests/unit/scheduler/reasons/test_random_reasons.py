@@ -19,7 +19,7 @@ from det_jupyter.scheduler.model import (
 )
 from det_jupyter.scheduler.reasons import Withheld
 from tests.scheduler_pool import Pool
-from tests.unit.scheduler.reasons_world import NOON, World, apply, settle, why
+from tests.unit.scheduler.reasons.reasons_world import NOON, World, apply, settle, why
 
 NEVER = ("occupied", "disabled", "no_agent", "agent_gone", "impossible")
 

@@ -18,7 +18,7 @@ from det_jupyter.scheduler.reasons.grammar import (
     one_line,
     verb,
 )
-from tests.unit.scheduler.reasons_world import NOON, end
+from tests.unit.scheduler.reasons.reasons_world import NOON, end
 
 
 @pytest.mark.parametrize(

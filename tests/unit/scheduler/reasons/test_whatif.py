@@ -9,7 +9,7 @@ from det_jupyter.scheduler.model import Decisions, Group, PoolRules
 from det_jupyter.scheduler.reasons import Survey, whatif, why_waiting
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
-from tests.unit.scheduler.reasons_world import World, agent, ask, gang, groups
+from tests.unit.scheduler.reasons.reasons_world import World, agent, ask, gang, groups
 
 
 def two_holders() -> World:

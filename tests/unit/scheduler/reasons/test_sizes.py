@@ -16,7 +16,7 @@ from det_jupyter.scheduler.reasons.sizes import (
     nearest_values,
     values_that_fit,
 )
-from tests.unit.scheduler.reasons_world import World, groups
+from tests.unit.scheduler.reasons.reasons_world import World, groups
 
 MIXED = PoolRules(allow_heterogeneous_fits=True)
 

@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from det_jupyter.scheduler.reasons import Withheld
-from tests.unit.scheduler.reasons_world import (
+from tests.unit.scheduler.reasons.reasons_world import (
     NOON,
     World,
     agent,

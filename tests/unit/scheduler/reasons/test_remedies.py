@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.contract.messages import DeviceProcess, Reason
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules, Running
 from det_jupyter.scheduler.reasons import Withheld
-from tests.unit.scheduler.reasons_world import (
+from tests.unit.scheduler.reasons.reasons_world import (
     NOON,
     World,
     agent,

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from det_jupyter.contract.messages import Estimate, Reason
 from det_jupyter.scheduler.model import Policy
 from det_jupyter.scheduler.reasons.estimate import estimate_end
-from tests.unit.scheduler.reasons_world import World, agent, ask, end, gang, groups, reason, why
-from tests.unit.scheduler.test_reasons_properties import lived, settled, worlds
+from tests.unit.scheduler.reasons.reasons_world import (
+    World,
+    agent,
+    ask,
+    end,
+    gang,
+    groups,
+    reason,
+    why,
+)
+from tests.unit.scheduler.reasons.test_random_reasons import lived, settled, worlds
 
 
 def at(middle: float, earliest: float, latest: float | None, basis: str = "b") -> Estimate:
