@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.events import ContinueRequested
+from det_jupyter.master.machine.model.events import ContinueRequested, NewsSetAside
 from det_jupyter.master.machine.model.state import MachineState
 from tests.unit.master.machine_world import (
     World,
@@ -413,3 +413,12 @@ def test_nothing_begins_with_a_checkpoint_of_an_experiment_that_is_being_deleted
     second.config["searcher"]["source_trial_id"] = 1
     with pytest.raises(ConfigError, match="trial 1 has no checkpoint to begin with"):
         world.tell(second)
+
+
+def test_an_experiment_that_was_given_up_is_judged_again_once_it_is_continued() -> None:
+    world = single()
+    world.tell(NewsSetAside(experiment_id=1, what="x", is_fatal=True), exited())
+    assert world.experiment().state is State.ERROR
+    world.tell(again(world), *running("1.1.2"), *completed(allocation_id="1.1.2"))
+    world.tell(exited("1.1.2"))
+    assert world.experiment().state is world.trial().state is State.COMPLETED

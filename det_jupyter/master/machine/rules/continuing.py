@@ -122,6 +122,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     experiment.ended_at = None
     experiment.message = ""
     experiment.search_progress = 0.0
+    experiment.is_given_up = False
     turn.touch(experiment)
     for trial in incomplete:
         settle_changes(trial, keep_period=keep_period)
