@@ -573,14 +573,14 @@ def test_where_no_pass_works_nothing_starts_and_what_runs_goes_on(
 def test_an_agent_is_taken_on_though_one_of_its_runs_cannot_be_settled(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = agents._settle
+    settle = agents._reconcile
 
     def fail_at_first(turn: Turn, trial: Trial, *about: Any) -> None:
         settle(turn, trial, *about)
         if trial.id == A and trial.failure is None and trial.state is State.ACTIVE:
             raise KeyError("no such run")
 
-    monkeypatch.setattr(agents, "_settle", fail_at_first)
+    monkeypatch.setattr(agents, "_reconcile", fail_at_first)
     bench.register(runs=[RunReport(allocation_id=run, alive=True) for run in RUNS.values()])
     assert state_of(bench, A) is State.STOPPING_ERROR
     assert set(bench.commands()) == {"kill_gang"}

@@ -1,1 +1,1 @@
-"""What each kind of event does, one file per speaker."""
+"""The handlers of events, grouped by subject. Each is a function `on_...(turn, event)`."""

@@ -1,13 +1,13 @@
-"""Agents that come and go. The runs that an agent reports are compared with the allocations here.
+"""Agents register, disconnect and exit. The runs that an agent reports are reconciled with ours.
 
-we have             the agent says      then
-STARTING            nothing             it missed the order: start again
-its ranks started   nothing             lost with an agent before this one: run again elsewhere
-STOPPING            nothing             it never started, and never will
-STOPPING            alive               it may have missed the order: leave
-any                 alive               it goes on; it may have missed a farther target, or orders
-any                 not alive           wait: its journals and its exit will come
-nothing             alive               it is of no use: kill
+our allocation      reported run   then
+STARTING            none           the agent has missed the command: start it again
+its ranks started   none           lost with an earlier agent process: queue the trial again
+STOPPING            none           it has not started and never will: it has ended
+STOPPING            alive          the agent may have missed the command: stop it again
+any other           alive          it goes on; send a farther target or orders that may be missing
+any                 not alive      wait for its journals and its exit
+none                alive          kill it
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from det_jupyter.master.machine.rules.trial_orders import send_orders
 
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
-    """Note an agent, new or back, and settle what became of its runs."""
+    """Add or update an agent, and reconcile the runs that it reports with its allocations."""
     turn.state.lost_agents.pop(event.agent_id, None)
     before = turn.state.agents.get(event.agent_id)
     offered = {slot.id for slot in event.slots}
@@ -40,26 +40,30 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         event,
         id=event.agent_id,
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
-        occupied={id: who for id, who in event.devices.items() if who},
+        occupied={id: found for id, found in event.devices.items() if found},
     )
     turn.queue.note_change()
     if before is not None and before.problem:
-        _tell_problem(turn, turn.state.agents[event.agent_id])
-    lives = {run.allocation_id: run.alive for run in event.runs}
+        _add_problem_to_stories(turn, turn.state.agents[event.agent_id])
+    is_alive = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _held_by(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
-            continue  # the agent of its chief carries the whole gang, and reports on it
+            continue  # the chief's agent controls the whole gang, and reports it
         with attribute_errors_to(trial.experiment_id):
-            _settle(turn, trial, allocation, lives.get(allocation.id))
-    for allocation_id, is_alive in lives.items():
-        if is_alive and turn.state.find_allocation(allocation_id) is None:
+            _reconcile(turn, trial, allocation, is_alive.get(allocation.id))
+    for allocation_id, alive in is_alive.items():
+        if alive and turn.state.find_allocation(allocation_id) is None:
             turn.send(event.agent_id, KillGang(allocation_id=allocation_id))
 
 
-def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
-    """Act on the agent's report of a run; None: the agent does not know it."""
+def _reconcile(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
+    """Act on whether the ranks of a run are alive; None: the agent has no such run."""
     if is_alive is None:
-        _settle_unknown(turn, trial, allocation)
+        is_unstarted = allocation.state is AllocationState.STARTING and not allocation.ranks
+        if is_unstarted and _are_offered(turn, allocation):
+            send_start(turn, trial, allocation)
+        else:
+            on_gang_exited(turn, _lost_gang(allocation, turn.now))
     elif is_alive and allocation.state is AllocationState.STOPPING:
         at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
         send_stop(turn, trial, allocation, at_once=at_once)
@@ -69,17 +73,8 @@ def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | N
         send_orders(turn, trial)
 
 
-def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """An agent has its slots but knows nothing of the run."""
-    is_wanted = allocation.state is AllocationState.STARTING and not allocation.ranks
-    if is_wanted and _are_offered(turn, allocation):
-        send_start(turn, trial, allocation)
-    else:
-        on_gang_exited(turn, _lost(allocation, turn.now))
-
-
 def _are_offered(turn: Turn, allocation: Allocation) -> bool:
-    """Return whether its agents still have all its slots."""
+    """Return whether the agents of an allocation still have all of its slots."""
     agents = turn.state.agents
     offered = {(agent.id, slot.id) for agent in agents.values() for slot in agent.slots}
     held = zip(allocation.agent_ids, (slot.id for slot in allocation.slots), strict=True)
@@ -87,7 +82,7 @@ def _are_offered(turn: Turn, allocation: Allocation) -> bool:
 
 
 def on_agent_away(turn: Turn, event: AgentAway) -> None:
-    """Start nothing on an agent that does not listen; what runs there goes on."""
+    """Mark an agent as not connected: nothing starts there; what runs there goes on."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is None:
         return
@@ -96,32 +91,34 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         turn.queue.note_change()
     if agent.problem != event.problem:
         agent.problem = event.problem
-        _tell_problem(turn, agent)
+        _add_problem_to_stories(turn, agent)
 
 
-def _tell_problem(turn: Turn, agent: Agent) -> None:
-    """Show with the trials on an agent what is wrong with it, or that nothing is."""
+def _add_problem_to_stories(turn: Turn, agent: Agent) -> None:
+    """Add to the stories of the trials on an agent what its problem is, or that it has none."""
     for trial, _ in _held_by(turn, agent.id):
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
 
 def on_agent_lost(turn: Turn, event: AgentLost) -> None:
-    """Forget an agent; whatever ran there is dead, or shall be."""
+    """Remove an agent that has exited; its runs are lost or stopped."""
     agent_id = event.agent_id
     if lost := turn.state.agents.pop(agent_id, None):
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _held_by(turn, agent_id):
         with attribute_errors_to(trial.experiment_id):
             if allocation.agent_id == agent_id:
-                on_gang_exited(turn, _lost(allocation, turn.now))
-            else:  # the agent of its chief carries it, and reports when all of its ranks are gone
-                turn.touch(trial, "lost some of its slots")  # it queues again, not charged for it
+                on_gang_exited(turn, _lost_gang(allocation, turn.now))
+            else:  # the chief's agent reports when all ranks have exited
+                turn.touch(
+                    trial, "lost some of its slots"
+                )  # it queues again; no restart is counted
                 stop_run(turn, trial, at_once=True)
     turn.queue.note_change()
 
 
 def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
-    """Take note of strangers; a gang of ours that is on such a device stays."""
+    """Store which devices other processes use; gangs that run on them stay."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
@@ -136,6 +133,6 @@ def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
     ]
 
 
-def _lost(allocation: Allocation, now: float) -> GangExited:
+def _lost_gang(allocation: Allocation, now: float) -> GangExited:
     codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
     return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)

@@ -1,11 +1,11 @@
-"""What is kept, put away, gone on with and deleted once it is over.
+"""What users do with experiments that are over, and with checkpoints.
 
-archive, unarchive    an experiment that is over is listed no more, or again
-delete                DELETING at once; its files go (deleting.py); then the state forgets it. What
-                      cannot be removed makes it DELETE_FAILED, and it can be asked for again
-continue              an experiment that is over goes on under its number: the trials that were
-                      not completed, from where they were
+archive, unarchive    an experiment that is over is hidden from lists, or shown again
+delete                it is DELETING; its files are deleted (deleting.py); then it is removed from
+                      the state. If files remain, it is DELETE_FAILED, and can be deleted again
+continue              it goes on under its number, with the trials that were not completed
 retention             other numbers of checkpoints are kept from now on (retention.py)
+drop checkpoints      chosen checkpoints, or files of them, are deleted
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from det_jupyter.master.machine.rules.searching import start_search
 
 
 def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
-    """Put an experiment away, or take it out again."""
+    """Archive or unarchive an experiment."""
     experiment = turn.state.experiment(event.experiment_id)
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
@@ -59,7 +59,7 @@ def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
 
 
 def on_delete(turn: Turn, event: Delete) -> None:
-    """Have all that is kept of an experiment removed; safe to repeat."""
+    """Command the deletion of an experiment with all of its files. Idempotent."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.DELETING:
         return
@@ -68,14 +68,14 @@ def on_delete(turn: Turn, event: Delete) -> None:
             f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be deleted; "
             "cancel or kill it, and wait until it has ended"
         )
-    _must_be_unused(turn, experiment)
+    _check_unused(turn, experiment)
     move(experiment, State.DELETING)
     experiment.message = ""
     turn.touch(experiment)
     turn.commands.append(experiment_deletion(turn.state, experiment))
 
 
-def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
+def _check_unused(turn: Turn, experiment: Experiment) -> None:
     users = find_users(turn.state, turn.indexes, experiment)
     if users:
         which = ", ".join(str(user) for user in users)
@@ -87,7 +87,7 @@ def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
 
 
 def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
-    """Forget an experiment whose files are gone; say why, if they are not."""
+    """Remove an experiment whose files were deleted; or store why some could not be."""
     experiment = turn.state.experiments.get(event.experiment_id)
     if experiment is None or experiment.state is not State.DELETING:
         return
@@ -98,8 +98,8 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
         return
     turn.searches.discard(experiment)
     state = turn.state
-    of_it = [uuid for uuid, c in state.checkpoints.items() if c.experiment_id == experiment.id]
-    for uuid in of_it:
+    own = [uuid for uuid, c in state.checkpoints.items() if c.experiment_id == experiment.id]
+    for uuid in own:
         del state.checkpoints[uuid]
     for trial_id in experiment.trial_ids:
         del state.trials[trial_id]
@@ -107,7 +107,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 
 
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
-    """Go on with an experiment that is over."""
+    """Continue an experiment that is over."""
     experiment = turn.state.experiment(event.experiment_id)
     check_pool(turn.state, experiment.pool, parse_config(event.config).resources)
     reopen(turn, experiment, event.config)
@@ -115,7 +115,7 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
 
 
 def on_set_retention(turn: Turn, event: SetRetention) -> None:
-    """Keep other numbers of checkpoints from now on; those that are too many go."""
+    """Change how many checkpoints are kept, and delete those that are too many."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
@@ -126,11 +126,11 @@ def on_set_retention(turn: Turn, event: SetRetention) -> None:
 
 
 def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
-    """Note that files are gone; the checkpoints stay listed."""
+    """Record which files were deleted; the checkpoints stay listed."""
     record_deleted(turn, event.uuids)
     record_partly_deleted(turn, event.left_bytes)
 
 
 def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
-    """Delete checkpoints, or files of them; if one is not there or in use, none of them."""
+    """Delete checkpoints or files of them; if one is missing or in use, none is deleted."""
     delete_checkpoints(turn, event.uuids, event.globs)

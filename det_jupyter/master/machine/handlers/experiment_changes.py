@@ -46,15 +46,15 @@ from det_jupyter.searcher.methods import Searcher
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
-    """Make an experiment; it queues at once, unless it is to be paused."""
+    """Create an experiment; its trials queue at once, unless it is submitted paused."""
     config = parse_config(event.config)
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
     check_pool(turn.state, pool, config.resources, queue_anyway=event.queue_anyway)
-    warm_start = _find_source(turn, config.searcher)
+    warm_start = _find_warm_start(turn, config.searcher)
     if event.continues is not None:
-        _checkpoint_of(turn, event.continues, "continue")
+        _latest_checkpoint(turn, event.continues, "continue")
     turn.state.last_experiment_id += 1
     experiment = Experiment.built_from(
         event,
@@ -77,10 +77,16 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
 def check_pool(
     state: MachineState, name: str, resources: Resources, *, queue_anyway: bool = False
 ) -> None:
-    """Refuse a pool that does not exist, or that can never run such trials.
+    """Check that a pool exists and can run an experiment's trials.
+
+    Args:
+        state: Of the machine.
+        name: The pool.
+        resources: The experiment's section `resources`.
+        queue_anyway: Only check that the pool exists.
 
     Raises:
-        ConfigError: So it is.
+        ConfigError: It does not exist, or can never run such trials.
     """
     if name not in state.pool_configs:
         raise ConfigError([Problem("resources.resource_pool", unknown_pool_message(name, state))])
@@ -91,10 +97,10 @@ def check_pool(
         raise ConfigError([problem])
 
 
-def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
-    """Return the checkpoint whose weights the trials shall begin with, if they shall."""
+def _find_warm_start(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
+    """Return the checkpoint whose weights the configuration makes the trials load, if any."""
     if searcher.source_trial_id is not None:
-        return _checkpoint_of(turn, searcher.source_trial_id, "searcher.source_trial_id")
+        return _latest_checkpoint(turn, searcher.source_trial_id, "searcher.source_trial_id")
     if searcher.source_checkpoint_uuid is None:
         return None
     found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
@@ -107,31 +113,32 @@ def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
     return ref
 
 
-def _checkpoint_of(turn: Turn, trial_id: int, where: str) -> CheckpointRef:
+def _latest_checkpoint(turn: Turn, trial_id: int, path: str) -> CheckpointRef:
+    """Return a trial's latest checkpoint; `path` is the configuration key for errors."""
     trial = turn.state.trials.get(trial_id)
     if trial is None:
-        raise ConfigError([Problem(where, f"there is no trial {trial_id}")])
+        raise ConfigError([Problem(path, f"there is no trial {trial_id}")])
     latest = usable_checkpoint(turn.state, trial.latest_checkpoint)
     if latest is None:
-        raise ConfigError([Problem(where, f"trial {trial.id} has no checkpoint to begin with")])
+        raise ConfigError([Problem(path, f"trial {trial.id} has no checkpoint to begin with")])
     return latest
 
 
 def on_pause(turn: Turn, event: Pause) -> None:
-    """Ask running trials to save their state and leave; take waiting ones out of the queue."""
+    """Pause an experiment: running trials save their state and leave, others leave the queue."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.PAUSED:
         return
-    _must_be(experiment, State.ACTIVE, "paused")
+    _check_state(experiment, State.ACTIVE, "paused")
     pause_experiment(turn, experiment)
 
 
 def on_activate(turn: Turn, event: Activate) -> None:
-    """Let the trials queue again, each when the ranks it may still have are gone."""
+    """Activate an experiment: its trials queue again, each once its former ranks have exited."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
         return
-    _must_be(experiment, State.PAUSED, "activated")
+    _check_state(experiment, State.PAUSED, "activated")
     move(experiment, State.ACTIVE)
     experiment.message = ""
     turn.touch(experiment)
@@ -143,19 +150,19 @@ def on_activate(turn: Turn, event: Activate) -> None:
 
 
 def on_end(turn: Turn, event: Cancel | Kill) -> None:
-    """Cancel (ranks save their state first) or kill."""
+    """Cancel an experiment (its ranks save their state first), or kill it."""
     is_kill = isinstance(event, Kill)
     stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
     experiment = turn.state.experiment(event.experiment_id)
-    is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
+    is_failing = experiment.state is State.STOPPING_ERROR  # stays so; its trials are stopped
     if not is_failing:
         if stopping not in TRANSITIONS[experiment.state]:
-            return  # it is over, or ending in this way or a sharper one
+            return  # it is over, or canceled or killed already
         move(experiment, stopping)
         turn.touch(experiment)
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if stopping not in TRANSITIONS[trial.state]:
-            continue  # it ends in a sharper way already
+            continue  # it is killed already, or has failed
         move(trial, stopping)
         turn.touch(trial, str(stopping))
         stop_run(turn, trial, at_once=is_kill)
@@ -165,7 +172,7 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
     end_if_drained(turn, experiment)
 
 
-def _must_be(experiment: Experiment, state: State, verb: str) -> None:
+def _check_state(experiment: Experiment, state: State, verb: str) -> None:
     if experiment.state is not state:
         raise Conflict(
             f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be {verb}; "
@@ -178,7 +185,7 @@ _TITLE: TypeAdapter[str] = TypeAdapter(Title)
 
 
 def on_change_details(turn: Turn, event: ChangeDetails) -> None:
-    """Change name, description or labels; what is refused changes nothing."""
+    """Change an experiment's name, description or labels, in any state."""
     experiment = turn.state.experiment(event.experiment_id)
     if not event.given():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
@@ -187,7 +194,7 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     labels = [
         label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed
     ]
-    if problems := _find_problems(event, len(labels)):
+    if problems := _find_detail_problems(event, len(labels)):
         raise ConfigError(problems)
     changed = event.model_dump(include={"name", "description"}, exclude_none=True)
     if labels != before:
@@ -196,7 +203,7 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     turn.touch(experiment)
 
 
-def _find_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
+def _find_detail_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
     problems = []
     if change.name is not None:
         try:
@@ -223,26 +230,31 @@ def _find_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
 
 
 def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
-    """Move the times of all experiments that are not over, with their trials and checkpoints."""
+    """Shift the times of all experiments that are not over, with their trials and checkpoints.
+
+    So durations stay right: otherwise a step of three hours would make a run of one minute last
+    three hours, and forecasts of its end would be wrong. Times of experiments that are over stay
+    as they are: nothing is computed from them.
+    """
     state, by_s = turn.state, event.by_s
     for experiment in state.unfinished_experiments():
-        _move(experiment, by_s, "created_at", "held_since")
+        _shift(experiment, by_s, "created_at", "held_since")
         turn.touch(experiment)
         for trial in turn.state.trials_of(experiment):
-            _move(trial, by_s, "created_at", "ended_at")
+            _shift(trial, by_s, "created_at", "ended_at")
             if trial.allocation is not None:
                 times = ("queued_at", "asked_at", "started_at", "first_step_at")
-                _move(trial.allocation, by_s, *times)
+                _shift(trial.allocation, by_s, *times)
             turn.touch(trial)
             for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
-                _move(checkpoint, by_s, "created_at")
+                _shift(checkpoint, by_s, "created_at")
                 turn.changes.checkpoints.add(checkpoint.uuid)
     turn.queue.note_all()
 
 
-def _move(
-    part: Experiment | Trial | Allocation | CheckpointView, by_s: float, *times: str
+def _shift(
+    subject: Experiment | Trial | Allocation | CheckpointView, by_s: float, *fields: str
 ) -> None:
-    for name in times:
-        if (at := getattr(part, name)) is not None:
-            setattr(part, name, at + by_s)
+    for name in fields:
+        if (at := getattr(subject, name)) is not None:
+            setattr(subject, name, at + by_s)

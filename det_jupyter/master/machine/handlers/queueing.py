@@ -38,8 +38,8 @@ from det_jupyter.scheduler.snapshot import moved_beside
 
 
 def on_change_resources(turn: Turn, event: ChangeResources) -> None:
-    """Give an experiment another priority, weight, limit or pool."""
-    experiment = _living(turn, event.experiment_id)
+    """Change an experiment's priority, weight, maximum of slots or pool."""
+    experiment = _unfinished(turn, event.experiment_id)
     if not event.given():
         raise ConfigError(["nothing to change: give priority, weight, max_slots or resource_pool"])
     if found := list(find_value_problems(turn.state, experiment, event)):
@@ -48,17 +48,17 @@ def on_change_resources(turn: Turn, event: ChangeResources) -> None:
 
 
 def on_move_in_queue(turn: Turn, event: MoveInQueue) -> None:
-    """Put an experiment right ahead of, or right behind, another one; it takes its priority."""
-    experiment = _living(turn, event.experiment_id)
-    anchor = _living(turn, anchor_id_of(event))
-    places = {each.id: queue_entry(turn.state, each) for each in (experiment, anchor)}
-    if problem := find_move_problem(turn.state, experiment.id, anchor.id, places):
+    """Move an experiment right ahead of or behind another one; it gets that one's priority."""
+    experiment = _unfinished(turn, event.experiment_id)
+    anchor = _unfinished(turn, anchor_id_of(event))
+    entries = {each.id: queue_entry(turn.state, each) for each in (experiment, anchor)}
+    if problem := find_move_problem(turn.state, experiment.id, anchor.id, entries):
         raise Conflict(problem)
     _move(turn, experiment, event)
 
 
 def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
-    """Make all of the changes, or none if there is anything wrong with one."""
+    """Make all of the changes, or none if one of them has a problem."""
     if problems := find_queue_problems(turn.state, event.changes):
         raise ConfigError(problems)
     for change in event.changes:
@@ -79,42 +79,42 @@ def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResource
         experiment.max_slots = None if change.max_slots == "none" else change.max_slots
     if change.resource_pool is not None and change.resource_pool != experiment.pool:
         _change_pool(turn, experiment, change.resource_pool)
-    _note_in_config(experiment, change)
+    _update_config(experiment, change)
     turn.touch(experiment)
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED:
             turn.touch(trial)
     if experiment.max_slots is not None:
-        _shed(turn, experiment, experiment.max_slots)
+        _release_excess_slots(turn, experiment, experiment.max_slots)
 
 
-def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
-    """Have as many trials leave as hold too much now, the newest first."""
+def _release_excess_slots(turn: Turn, experiment: Experiment, max_slots: int) -> None:
+    """Preempt the newest running trials until the experiment holds at most `max_slots` slots."""
     holding = [
         (allocation.started_at or 0.0, trial)
         for trial in turn.indexes.unfinished_trials(experiment.id)
         if (allocation := trial.allocation) is not None
         and allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
     ]
-    too_many = len(holding) * experiment.slots_per_trial - max_slots
-    for _, trial in sorted(holding, key=lambda held: (held[0], held[1].id), reverse=True):
-        if too_many <= 0:
+    excess = len(holding) * experiment.slots_per_trial - max_slots
+    for _, trial in sorted(holding, key=lambda pair: (pair[0], pair[1].id), reverse=True):
+        if excess <= 0:
             return
-        too_many -= experiment.slots_per_trial
+        excess -= experiment.slots_per_trial
         turn.touch(trial, "its experiment may hold fewer slots now")
         stop_run(turn, trial, at_once=False)
 
 
 def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
-    """Waiting trials wait in the new pool; running ones save, leave, and queue there."""
+    """Move an experiment to a pool: running trials save their state, leave, and queue there."""
     experiment.pool = pool
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.holds_slots and trial.state is State.ACTIVE and not trial.is_resting:
             stop_run(turn, trial, at_once=False)
 
 
-def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
-    """Keep the effective configuration true: people read it, and forks begin with it."""
+def _update_config(experiment: Experiment, change: ChangeResources) -> None:
+    """Update the effective configuration, which users read and forks start from."""
     changed = change.given()
     if change.max_slots == "none":
         changed["max_slots"] = None
@@ -136,7 +136,7 @@ def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:
         turn.touch(other)
 
 
-def _living(turn: Turn, experiment_id: int) -> Experiment:
+def _unfinished(turn: Turn, experiment_id: int) -> Experiment:
     experiment = turn.state.experiment(experiment_id)
     if experiment.state.is_terminal:
         raise Conflict(f"experiment {experiment_id} is {in_words(experiment.state)}")
@@ -144,16 +144,16 @@ def _living(turn: Turn, experiment_id: int) -> Experiment:
 
 
 def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
-    """Give slots out no more, or again."""
+    """Disable or enable slots; trials on disabled ones are preempted, unless they are drained."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is None:
-        known = ", ".join(sorted(turn.state.agents)) or "none"
-        raise NotFound(f"there is no agent {event.agent_id!r}; there are: {known}")
+        present = ", ".join(sorted(turn.state.agents)) or "none"
+        raise NotFound(f"there is no agent {event.agent_id!r}; there are: {present}")
     own = {slot.id for slot in agent.slots}
     chosen = own if event.slots is None else set(event.slots)
-    if strange := sorted(chosen - own):
+    if missing := sorted(chosen - own):
         raise NotFound(
-            f"agent {agent.id} has no slot {', '.join(map(str, strange))}; "
+            f"agent {agent.id} has no slot {', '.join(map(str, missing))}; "
             f"it has {', '.join(map(str, sorted(own)))}"
         )
     disabled = set(agent.disabled)
@@ -163,22 +163,22 @@ def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
     if event.enabled or event.drain:
         return
     for trial in turn.indexes.trials_on_agent(agent.id):
-        if _stands_on(trial, agent.id, chosen):
+        if _runs_on(trial, agent.id, chosen):
             turn.touch(trial, f"its slots on {agent.id} were disabled")
             stop_run(turn, trial, at_once=False)
 
 
-def _stands_on(trial: Trial, agent_id: str, slot_ids: set[int]) -> bool:
+def _runs_on(trial: Trial, agent_id: str, slot_ids: set[int]) -> bool:
     allocation = trial.allocation
     assert allocation is not None
     if allocation.state is AllocationState.STOPPING:
         return False
-    places = zip(allocation.agent_ids, allocation.slots, strict=True)
-    return any(agent == agent_id and slot.id in slot_ids for agent, slot in places)
+    pairs = zip(allocation.agent_ids, allocation.slots, strict=True)
+    return any(agent == agent_id and slot.id in slot_ids for agent, slot in pairs)
 
 
 def on_set_pools(turn: Turn, event: SetPools) -> None:
-    """Have these pools from now on; trials go on where they are, and wait where they belong."""
+    """Replace the pools. Running trials go on; waiting ones wait in their experiment's pool."""
     parsed = parse_pools({"pools": event.pools})
     names = {pool.pool_name for pool in parsed.pools}
     used = {

@@ -1,16 +1,16 @@
-"""What agents and ranks say of a run. News of a run that holds no slots changes nothing.
+"""Reports of agents and ranks about a run. Those about a run without slots change nothing.
 
 GangStarted, all RankStarted    RUNNING
 ValidationReported              the trial's metric; the search may stop the trial
 LossReported                    whether the training diverges
-CheckpointSaved                 where the next run will start from
-CheckpointDeleted               by the trial's own code: the next run starts from another one
-TargetReached                   the search says whether the trial goes on, rests or ends
-RunEnded, RankFailure           noted: they count when the gang has exited
+CheckpointSaved                 where the next run starts from
+CheckpointDeleted               by the trial's own code: the next run starts from another
+TargetReached                   the search decides whether the trial goes on, rests or ends
+RunEnded, RankFailure           stored: they are evaluated when the gang has exited
 Notice                          shown with the trial
-TraceSaved, ChangeMade          noted with the order that they answer
+TraceSaved, ChangeMade          stored with the order that they answer
 LogMatched                      a line by which a log policy forbids another try, or an agent
-GangExited                      ENDED; outcome.py says what it means for the trial
+GangExited                      ENDED; outcome.py decides what it means for the trial
 """
 
 from __future__ import annotations
@@ -77,20 +77,24 @@ from det_jupyter.master.machine.rules.trial_orders import (
 )
 from det_jupyter.searcher import ExitReason
 
-_LINE_SHOWN = 200  # characters of a line that fits
-_MAX_NOTICES = 10  # of a trial; the first ones tell most
-_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)  # or may
+_LINE_SHOWN = 200  # characters of a matching line
+_MAX_NOTICES = 10  # of a trial; the first ones are the most informative
+_RUNS_AGAIN = (
+    Outcome.PREEMPTED,
+    Outcome.LOST,
+    Outcome.FAILED,
+)  # the trial is queued again, or may be
 
 
 def on_gang_started(turn: Turn, event: GangStarted) -> None:
-    """Note the processes of the ranks."""
+    """Store the processes of a gang's ranks."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
     trial, allocation = found
     ranks = sorted(process.rank for process in event.ranks)
     expected = range(len(allocation.slots))
-    # The first process of a computer may do the work of all ranks there.
+    # One process may do the work of all ranks of its computer, so ranks may be missing.
     if not set(ranks) <= set(expected) or len(set(ranks)) < len(ranks) or 0 not in ranks:
         raise Conflict(
             f"allocation {allocation.id}: got ranks {ranks}, expected 0 and others up to "
@@ -101,11 +105,11 @@ def on_gang_started(turn: Turn, event: GangStarted) -> None:
         RankView.built_from(process, slot=allocation.slots[process.rank])
         for process in event.ranks
     ]
-    _note_ranks_up(trial, allocation)
+    _update_ranks(trial, allocation)
     turn.touch(trial, f"run {allocation.run}: ranks started")
 
 
-def _note_ranks_up(trial: Trial, allocation: Allocation) -> None:
+def _update_ranks(trial: Trial, allocation: Allocation) -> None:
     for rank in allocation.ranks:
         if up := allocation.ranks_up.get(rank.rank):
             rank.backend, rank.device = up.backend, up.device
@@ -117,7 +121,7 @@ def _note_ranks_up(trial: Trial, allocation: Allocation) -> None:
 
 
 def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
-    """Note what a rank has journaled."""
+    """Handle a record from a rank's journal."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
@@ -131,25 +135,27 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
     match record:
         case RankStarted():
             allocation.ranks_up[event.rank] = record
-            _note_ranks_up(trial, allocation)
+            _update_ranks(trial, allocation)
         case FirstStep():
             allocation.first_step_at = allocation.first_step_at or record.at
             trial.losses = 0
         case CheckpointSaved():
-            _note_checkpoint(turn, trial, record)
-            # It was asked to leave, and nothing that is worth saving is lost now.
+            _add_checkpoint(turn, trial, record)
+            # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
             record_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
-            if allocation.run_end is None or event.rank == 0:  # the chief's word counts
+            if allocation.run_end is None or event.rank == 0:  # the chief's takes precedence
                 allocation.run_end = record
         case RankFailure():
             allocation.failures.append(record)
         case Notice():
-            _note(trial, record)
+            kept = trial.alarms if record.is_alarm else trial.notices
+            if record.text not in kept and len(kept) < _MAX_NOTICES:
+                kept.append(record.text)
         case TraceSaved():
             record_trace(trial, event.rank, record)
         case ChangeMade():
@@ -159,13 +165,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
     turn.touch(trial)
 
 
-def _note(trial: Trial, notice: Notice) -> None:
-    kept = trial.alarms if notice.is_alarm else trial.notices
-    if notice.text not in kept and len(kept) < _MAX_NOTICES:
-        kept.append(notice.text)
-
-
-def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+def _add_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
     turn.state.checkpoints[record.uuid] = CheckpointView.built_from(
         record,
         experiment_id=trial.experiment_id,
@@ -179,21 +179,21 @@ def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
-    """Note the trial's metric, and show it to the search."""
+    """Store the searcher's metric of a validation, and report it to the search."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
     trial, _ = found
     if event.metric is not None:
         record_metric(turn, trial, event.steps_completed, event.metric)
-        _note_in_checkpoints(turn, trial, event.steps_completed, event.metric)
+        _set_metric_of_checkpoints(turn, trial, event.steps_completed, event.metric)
     turn.touch(trial)
     if not is_stopping(trial.state):
         report_validation(turn, trial, time=event.time, metric=event.metric)
 
 
 def on_loss_reported(turn: Turn, event: LossReported) -> None:
-    """Note whether the training diverges."""
+    """Store whether a training loss diverges."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is not None:
         record_divergence(
@@ -202,8 +202,10 @@ def on_loss_reported(turn: Turn, event: LossReported) -> None:
         turn.touch(found[0])
 
 
-def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
-    """A checkpoint that was saved before its validation gets the metric now."""
+def _set_metric_of_checkpoints(
+    turn: Turn, trial: Trial, steps_completed: int, metric: float
+) -> None:
+    """Set the metric of checkpoints of this step, which may be saved before the validation."""
     for uuid in reversed(trial.checkpoints):
         checkpoint = turn.state.checkpoints[uuid]
         if checkpoint.steps_completed < steps_completed:
@@ -214,7 +216,7 @@ def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric:
 
 
 def on_log_matched(turn: Turn, event: LogMatched) -> None:
-    """Note what a line of a run means for the trial's next one; see log_policies.py."""
+    """Apply a log policy to the run that printed a matching line; see log_policies.py."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None or is_applied(found[1], event.action, event.rank):
         return
@@ -224,15 +226,15 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
     agent_id = agent_of(allocation, event.rank)
     if event.action == "cancel_retries":
         allocation.is_hopeless = True
-        said = f"fits what rank {event.rank} printed: {printable(line)}"
-        trial.message = f"{policy} (cancel_retries) {said}"
+        match = f"fits what rank {event.rank} printed: {printable(line)}"
+        trial.message = f"{policy} (cancel_retries) {match}"
     elif agent_id is not None:
         allocation.excludes.append(agent_id)
     turn.touch(trial, f"{policy}: {event.action}")
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:
-    """Take the slots back, and go on as the outcome says."""
+    """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
@@ -247,7 +249,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")
     turn.send_to_gang(allocation, CloseRun(allocation_id=allocation.id))
     if outcome is not Outcome.FAILED:
-        trial.message = ""  # what it printed means nothing
+        trial.message = ""  # a log policy may have set it; the run has not failed
     if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match outcome:
@@ -269,16 +271,16 @@ def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None
     if trial.state is not State.STOPPING_COMPLETED:
         finish_trial(turn, trial, ExitReason.CANCELED)
         return
-    if allocation.failures:  # all that counts is saved, but its last words should be heard
+    if allocation.failures:  # its results are saved; the user is shown the error
         trial.message = f"failed after its last batch: {allocation.failures[0].error}"
     finish_trial(turn, trial, ExitReason.COMPLETED)
 
 
 def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     assert allocation.run_end is not None
-    is_at_its_end = trial.is_resting and trial.target_is_last
-    if allocation.run_end.reason == "completed" and not is_at_its_end:
-        _queue_if_active(turn, trial)  # the search changed just as it left: on, or rest
+    has_reached_last_target = trial.is_resting and trial.target_is_last
+    if allocation.run_end.reason == "completed" and not has_reached_last_target:
+        _queue_if_active(turn, trial)  # the search set another target while it was exiting
         return
     prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
     trial.message = prefix + allocation.run_end.message
@@ -308,7 +310,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
         return
     if trial.failure.no_room and not is_final:
-        _on_no_room(turn, trial, previous, has_saved=saved)
+        _on_disk_full(turn, trial, previous, has_saved=saved)
         return
     if not is_final and will_repeat(trial.failure):
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
@@ -323,10 +325,10 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     _give_up(turn, trial, trial.failure.error)
 
 
-def _on_no_room(
+def _on_disk_full(
     turn: Turn, trial: Trial, previous: FailureView | None, *, has_saved: bool
 ) -> None:
-    """Try again at once, as there may be room by now; without progress, wait for the user."""
+    """Restart the trial, as space may be free by now; without progress, pause its experiment."""
     assert trial.failure is not None
     experiment = turn.state.experiment(trial.experiment_id)
     if previous is None or not previous.no_room or has_saved:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from det_jupyter.config import merge
 from det_jupyter.contract.messages import (
     AllocationState,
@@ -34,41 +32,38 @@ _MOST_CHANGES = 100  # of an experiment that are kept
 
 
 def on_change_search(turn: Turn, event: ChangeSearch) -> None:
-    """Give a running search other limits; what is refused changes nothing."""
+    """Change limits or hyperparameters of a running search."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state not in (State.ACTIVE, State.PAUSED):
         raise Conflict(
             f"experiment {experiment.id} is {in_words(experiment.state)}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
-    asked = event
+    complete = event
     if event.hyperparameters is not None:  # those that are not named stay as they are
-        event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
-    actions = turn.searches.of(experiment).change(event)
-    _note(turn, experiment, asked)
-    _note_in_config(experiment, event)
+        before = {"hyperparameters": experiment.config["hyperparameters"]}
+        merged = merge(before, {"hyperparameters": event.hyperparameters})
+        complete = event.model_copy(update=merged)
+    actions = turn.searches.of(experiment).change(complete)
+    _add_to_history(turn, experiment, event)
+    _update_config(experiment, complete)
     turn.touch(experiment)
     apply_actions(turn, experiment, actions)
 
 
-def _note(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
-    """Keep what is changed, with the values before."""
+def _add_to_history(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
+    """Store a change of the search, with the values before it."""
     after = event.given()
     before = {key: experiment.config["searcher"].get(key) for key in after}
     if event.hyperparameters is not None:
-        known = experiment.config["hyperparameters"]
-        before["hyperparameters"] = {name: known.get(name) for name in event.hyperparameters}
+        old = experiment.config["hyperparameters"]
+        before["hyperparameters"] = {name: old.get(name) for name in event.hyperparameters}
     change = SearchChangeView(at=turn.now, before=before, after=after)
     experiment.search_changes = [*experiment.search_changes, change][-_MOST_CHANGES:]
 
 
-def _laid_over(experiment: Experiment, event: ChangeSearch) -> Any:
-    before, new = experiment.config["hyperparameters"], event.hyperparameters
-    return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
-
-
-def _note_in_config(experiment: Experiment, event: ChangeSearch) -> None:
-    """Keep the effective configuration true: people read it, and the search restarts from it."""
+def _update_config(experiment: Experiment, event: ChangeSearch) -> None:
+    """Update the effective configuration, which users read and the search is restored from."""
     changed = event.given()
     changed.pop("hyperparameters", None)
     experiment.change_section("searcher", changed)
@@ -77,12 +72,12 @@ def _note_in_config(experiment: Experiment, event: ChangeSearch) -> None:
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
-    """Make the trial that the sampler was asked about; end the experiment if it could not say."""
+    """Create the trial that the sampler has sampled; if it failed, end the experiment."""
     experiment = _find_searching(turn, event.experiment_id)
     if experiment is None:
         return
     if event.hparams is None:
-        _fail(turn, experiment, "sampler", event.error)
+        _end_in_error(turn, experiment, "sampler", event.error)
         return
     search = turn.searches.of(experiment)
     apply_actions(turn, experiment, search.on_sampled(event.index, event.hparams))
@@ -94,55 +89,55 @@ def _find_searching(turn: Turn, experiment_id: int) -> Experiment | None:
     return experiment if is_searching else None
 
 
-def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
-    """End an experiment whose sampler or pruner fails: it would fail again. Trials save first."""
+def _end_in_error(turn: Turn, experiment: Experiment, key: str, error: str) -> None:
+    """End an experiment whose sampler or pruner failed; its trials save their state first."""
     move(experiment, State.STOPPING_ERROR)
-    experiment.message = f"searcher.{who}: {error}"
+    experiment.message = f"searcher.{key}: {error}"
     turn.touch(experiment)
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if not is_stopping(trial.state):
-            _end(turn, trial, State.STOPPING_CANCELED, ExitReason.CANCELED, at_once=False)
+            _stop_trial(turn, trial, State.STOPPING_CANCELED)
     if not experiment.state.is_terminal:
         end_if_drained(turn, experiment)
 
 
 def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
-    """Let the search act on the pruner's answer."""
+    """Pass the pruner's decision to the search; if it failed, end the experiment."""
     experiment = _find_searching(turn, event.experiment_id)
     if experiment is None:
         return
     if event.error:
-        _fail(turn, experiment, "pruner", event.error)
+        _end_in_error(turn, experiment, "pruner", event.error)
         return
     search = turn.searches.of(experiment)
     apply_actions(turn, experiment, search.on_judged(event.index, event.is_pruned))
 
 
 def on_kill_trial(turn: Turn, event: KillTrial) -> None:
-    """End one trial now; the search goes on without it."""
+    """Kill one trial; the search goes on without it."""
     trial = turn.state.trial(event.trial_id)
     if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
-        return  # it is over, or ending so already
-    _end(turn, trial, State.STOPPING_KILLED, ExitReason.CANCELED, at_once=True)
+        return  # it is over, killed already, or has failed
+    _stop_trial(turn, trial, State.STOPPING_KILLED)
 
 
-def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once: bool) -> None:
+def _stop_trial(turn: Turn, trial: Trial, state: State) -> None:
     move(trial, state)
     turn.touch(trial, str(state))
-    stop_run(turn, trial, at_once=at_once)
+    stop_run(turn, trial, at_once=state is State.STOPPING_KILLED)
     if not trial.holds_slots:
-        finish_trial(turn, trial, reason)
+        finish_trial(turn, trial, ExitReason.CANCELED)
 
 
 def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
-    """Order a profile from the ranks."""
+    """Order a profile from a running trial's ranks."""
     trial = turn.state.trial(event.trial_id)
-    allocation = _running(trial)
+    allocation = _running_allocation(trial)
     num_ranks = len(allocation.slots)
     if wrong := [rank for rank in event.ranks if rank >= num_ranks]:
-        known = "only rank 0" if num_ranks == 1 else f"ranks 0 to {num_ranks - 1}"
+        existing = "only rank 0" if num_ranks == 1 else f"ranks 0 to {num_ranks - 1}"
         raise ConfigError(
-            [Problem("profile", f"ranks: got {wrong[0]}, but trial {trial.id} has {known}")]
+            [Problem("profile", f"ranks: got {wrong[0]}, but trial {trial.id} has {existing}")]
         )
     if any(not profile.is_over for profile in trial.profiles):
         raise Conflict(f"trial {trial.id} is being profiled already; try again in a moment")
@@ -153,7 +148,7 @@ def on_profile_trial(turn: Turn, event: ProfileTrial) -> None:
     send_orders(turn, trial)
 
 
-def _running(trial: Trial) -> Allocation:
+def _running_allocation(trial: Trial) -> Allocation:
     allocation = trial.allocation
     if allocation is None or allocation.state is not AllocationState.RUNNING:
         is_active = trial.state is State.ACTIVE
@@ -164,7 +159,7 @@ def _running(trial: Trial) -> Allocation:
 
 
 def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
-    """Note a change, and order it from the ranks; a trial that waits makes it when it starts."""
+    """Store a change of a trial's training and order it; a waiting trial makes it at its start."""
     trial = turn.state.trial(event.trial_id)
     if trial.state is not State.ACTIVE:
         raise Conflict(

@@ -1,7 +1,7 @@
-"""How configurations come of others: of a template that they are laid over, of a trial. Pure.
+"""Configurations derived from others: from a template, from an experiment's trial. Pure.
 
-A template is looked at when it is kept, and laid under a configuration when that is submitted. The
-experiment holds the outcome: what becomes of the template later is nothing to it.
+A template is checked when it is stored, and merged into a configuration when that is submitted.
+The experiment stores the result, so later changes of the template do not affect it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.state import Experiment, Trial
 
-MAX_NAME = 100
-_NAME = re.compile(rf"[^\W_][\w.+-]{{0,{MAX_NAME - 1}}}")
-_SHOWN = 10
-_MAX_TITLE = 160  # what is added to it still fits
+_MAX_NAME = 100
+_NAME = re.compile(rf"[^\W_][\w.+-]{{0,{_MAX_NAME - 1}}}")
+_MOST_NAMED = 10  # templates in an error message
+_MAX_TITLE = 160  # characters, so that what is appended still fits
 
 
 def check_template(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse what cannot be a template.
+    """Check a template's name and values.
 
     Raises:
-        ConfigError: All that is wrong with its name and with the values that it gives.
+        ConfigError: With all problems.
     """
     problems = check_sanity(config)
     if not _NAME.fullmatch(name):
         problems = [
             Problem(
                 "name",
-                f"got {name[: MAX_NAME + 1]!r}, expected letters, digits and any of . _ + -, "
-                f"a letter or digit first, at most {MAX_NAME} characters",
+                f"got {name[: _MAX_NAME + 1]!r}, expected letters, digits and any of . _ + -, "
+                f"a letter or digit first, at most {_MAX_NAME} characters",
             ),
             *problems,
         ]
@@ -51,15 +51,15 @@ def check_template(name: str, config: Mapping[str, Any]) -> None:
         raise ConfigError(problems)
 
 
-def unknown_template_message(name: str, known: Iterable[str]) -> str:
-    """Return the message about a template that does not exist."""
-    names = sorted(known)
+def unknown_template_message(name: str, existing: Iterable[str]) -> str:
+    """Return the error message about a template that does not exist."""
+    names = sorted(existing)
     nearest = get_close_matches(name, names, n=1)
     if nearest:
         remedy = f"did you mean {nearest[0]}?"
     elif names:
-        more = ", ..." if len(names) > _SHOWN else ""
-        remedy = f"there are {', '.join(names[:_SHOWN])}{more}"
+        more = ", ..." if len(names) > _MOST_NAMED else ""
+        remedy = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
     else:
         remedy = "there is none yet"
     return f"there is no template {name!r}; {remedy}"
@@ -75,13 +75,14 @@ def resolve_config(
     """Return the effective configuration, and the origins of its values by path.
 
     Args:
-        document: What the user wrote.
-        template: What it is laid over.
-        default_seed: The experiment's seed, if neither gives one.
-        storage: The folder in the place of a storage that cannot be written to; "": none.
+        document: The user's configuration.
+        template: Values for keys that it does not have.
+        default_seed: The experiment's seed, if neither of them has one.
+        storage: A folder for checkpoints that replaces a storage type without a backend here; ""
+            replaces none.
 
     Raises:
-        ConfigError: Everything that is wrong with the whole.
+        ConfigError: With all problems.
     """
     document, _ = with_default_storage(document, template or {}, storage)
     config = parse_config(document, default_seed=default_seed, template=template)
@@ -104,16 +105,16 @@ def effective_config_view(experiment: Experiment) -> EffectiveConfig:
 def continuation_config(
     experiment: Experiment, trial: Trial, length: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the configuration that trains a trial on alone, and the origins of its values.
+    """Return a configuration that only continues one trial, and the origins of its values.
 
     Args:
-        experiment: The trial's.
+        experiment: The trial's experiment.
         trial: Its hyperparameters become constants.
-        length: How long it trains, counted from its beginning; None: to its search's full length.
+        length: Length to train to, counted from the trial's beginning; None: its search's maximum.
 
     Raises:
-        ConfigError: The length is none.
-        Conflict: The search has no full length, or the trial trains now.
+        ConfigError: The length cannot be parsed.
+        Conflict: The search has no maximum length, or the trial is running.
     """
     if trial.holds_slots:
         raise Conflict(
@@ -121,7 +122,11 @@ def continuation_config(
             "experiment.change_search(max_length=...)"
         )
     before = experiment.config["searcher"]
-    full = parse_length_or_refuse(_full_length(experiment) if length is None else length, "length")
+    given_length = _full_length(experiment) if length is None else length
+    try:
+        full = parse_length(given_length)
+    except ValueError as error:
+        raise ConfigError([Problem("length", f"got {given_length!r}, {error}")]) from None
     _check_farther(trial, full)
     searcher = {
         "name": "single",
@@ -146,7 +151,7 @@ def continuation_config(
 
 
 def _check_farther(trial: Trial, length: Length) -> None:
-    """Refuse to train a trial to where it is, as far as the unit of the length tells."""
+    """Refuse a length that the trial has reached, if both have the same unit."""
     unit, amount = length.unit, length.amount
     steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
     reached = trial.target if trial.is_resting else None
@@ -170,20 +175,8 @@ def _full_length(experiment: Experiment) -> Any:
     )
 
 
-def parse_length_or_refuse(length: Any, where: str) -> Length:
-    """Return a length, given in any form.
-
-    Raises:
-        ConfigError: It is none.
-    """
-    try:
-        return parse_length(length)
-    except ValueError as error:
-        raise ConfigError([Problem(where, f"got {length!r}, {error}")]) from None
-
-
 def _as_constant(value: Any) -> Any:
-    """Return a drawn value as a hyperparameter: a mapping would be read as ranges or as nested."""
+    """Return a value as a constant hyperparameter; a plain mapping would be read as a range."""
     if not isinstance(value, Mapping):
         return value
     if "type" in value:

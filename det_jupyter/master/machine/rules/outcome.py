@@ -1,23 +1,26 @@
-"""What the end of a gang means for its trial. Pure: facts in, a outcome out.
+"""What the end of a gang means for its trial. Pure: it maps facts about the run to an outcome.
 
-The facts, looked at in this order; the first that applies decides:
+The first condition that is met decides:
 
     it was canceled, and its code      FAILED            it raised before its state was saved
-      failed on the way out
-    the trial was stopping             ENDED_AS_ASKED    whatever else happened on its way out
-    a rank said completed, stopped     COMPLETED
-    a rank said invalid_hp             INVALID
-    the trial left to rest, or saved   PREEMPTED         whatever happened on the way out: what it
-      after it was asked to leave                        reached was saved before
-    a rank said preempted,             PREEMPTED         goes on if the experiment is active
-      or it was killed at the deadline
-    its agent or fork server died      LOST              not its fault: tried again, not counted,
-                                                         but for the MAX_LOSSES-th time in a row
-                                                         before the first step it is a failure
-    anything else                      FAILED            tried again max_restarts times, unless the
-                                                         failure is final or a log policy forbids;
-                                                         if a disk was full, once more, not
-                                                         counted, and then its experiment is paused
+      raised while it stopped
+    the trial was stopping             ENDED_AS_ASKED    whatever else happened while it stopped
+    a rank reported completed or       COMPLETED
+      stopped
+    a rank reported invalid_hp         INVALID
+    the trial rests, or saved after    PREEMPTED         whatever happened while it stopped: its
+      it was asked to leave                              progress was saved before
+    a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
+      was killed at the deadline
+    its agent or fork server exited    LOST              not the trial's fault: restarted, and not
+                                                         counted as a restart; but MAX_LOSSES of
+                                                         them in a row before the first step are
+                                                         a failure
+    anything else                      FAILED            restarted up to max_restarts times, unless
+                                                         the failure is final or a log policy
+                                                         forbids it. If a disk was full: restarted
+                                                         once, not counted; then its experiment is
+                                                         paused
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from det_jupyter.contract.values.text import signal_name
 from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Allocation, Trial
 
-_MAX_REPEATS = 2  # in the same way: the next one would be no other
+_MAX_REPEATS = 2  # of one failure: after these another restart would fail too
 _SENT_BY_OTHERS = (
     Signals.SIGKILL,
     Signals.SIGTERM,
@@ -40,11 +43,11 @@ _SENT_BY_OTHERS = (
     Signals.SIGQUIT,
 )
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
-MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
+MAX_LOSSES = 5  # what ends the fork server this often is likely to end it again
 
 
 class Outcome(StrEnum):
-    """See the table above."""
+    """What the end of a gang means for its trial; see the table above."""
 
     ENDED_AS_ASKED = "ended as asked"
     COMPLETED = "completed"
@@ -56,22 +59,22 @@ class Outcome(StrEnum):
 
 def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     """Return what the exit of the trial's gang means."""
-    said = allocation.run_end.reason if allocation.run_end is not None else None
+    reported = allocation.run_end.reason if allocation.run_end is not None else None
     if is_stopping(trial.state):
         failed = _failed_before_saving(trial, allocation, exited)
         return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
-    if said in ("completed", "stopped"):
+    if reported in ("completed", "stopped"):
         return Outcome.COMPLETED
-    if said == "invalid_hp":
+    if reported == "invalid_hp":
         return Outcome.INVALID
     rests = trial.is_resting or allocation.is_for_rest
-    if rests or said == "preempted" or exited.killed:
+    if rests or reported == "preempted" or exited.killed:
         return Outcome.PREEMPTED
     return Outcome.LOST if exited.lost else Outcome.FAILED
 
 
 def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:
-    """Whether a canceled trial's own code failed before the gang had said that it leaves."""
+    """Return whether a canceled trial's code raised before the gang had saved its state."""
     if trial.state is not State.STOPPING_CANCELED or not allocation.failures:
         return False
     has_saved = allocation.run_end is not None or allocation.is_for_rest
@@ -79,10 +82,11 @@ def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExit
 
 
 def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
-    """Return the first cause of a failed run, and whether trying again cannot help.
+    """Return the first cause of a failed run, and whether it is final: a restart cannot help.
 
-    Ranks that lose a peer fail too, a moment later and with errors that explain nothing; so a rank
-    that ended first without a record comes first, then the earliest failure that was journaled.
+    Ranks that lose a peer fail a moment later too, with errors that do not explain the cause. So
+    the cause is the rank that exited first, if it journaled no failure; else the earliest failure
+    that was journaled.
     """
     rank = exited.first_failed if exited.first_ended is None else exited.first_ended
     code = exited.exit_codes.get(rank) if rank is not None else None
@@ -95,17 +99,20 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     if allocation.failures:
         first = min(allocation.failures, key=lambda f: f.at)
         code = exited.exit_codes.get(first.rank)
-        # The batch is that of the rank which ended first: the others were in it too.
+        # `exited.batch` is that of the rank that exited first; the others were in it too.
         return FailureView.built_from(first, exit_code=code, batch=exited.batch), first.final
     return _failure_of_no_rank("the ranks ended without saying why", exited.at), False
 
 
 def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
-    """Return the failure of a rank that ended without a record: its output may have more."""
-    words = exited.last_words or CrashOutput()
+    """Return the failure of a rank that exited without a record, with what its output shows."""
+    crash = exited.last_words or CrashOutput()
     where = f" in batch {exited.batch}" if exited.batch is not None else ""
     if code < 0:
-        error = f"rank {rank} was killed by {_signal(code)}{where}"
+        signal = signal_name(-code)
+        if signal == "SIGKILL":
+            signal += " (by hand, or out of memory)"
+        error = f"rank {rank} was killed by {signal}{where}"
     elif code == 0:
         error = (
             f"rank {rank} ended with exit code 0{where}, before the trial was over: its code, or "
@@ -113,14 +120,14 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
         )
     else:
         error = f"rank {rank} ended with exit status {code}{where}; its output may tell why"
-    if words.error:
-        error += f": {words.error}"
+    if crash.error:
+        error += f": {crash.error}"
     return FailureView(
         rank=rank,
         exit_code=code,
         error=error,
-        where=words.where,
-        traceback=words.traceback,
+        where=crash.where,
+        traceback=crash.traceback,
         at=exited.at,
         batch=exited.batch,
     )
@@ -129,15 +136,15 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
 def count_repeats(
     now: FailureView, previous: FailureView | None, *, since_checkpoint: bool
 ) -> FailureView:
-    """Return the failure with how often it came in a row.
+    """Return a failure with `times` set: how often it has occurred in a row.
 
-    It came so before if the error and its place are the same, and training came no further: it is
-    in the same batch, or no checkpoint was saved in between. In the same batch, numbers in the
-    error may differ: addresses, process ids, free memory.
+    It is the same as the previous one if the error message and its location are the same and there
+    was no progress: it is in the same batch, or no checkpoint was saved in between. In the same
+    batch, numbers in the message may differ: addresses, process ids, free memory.
 
     Args:
-        now: It.
-        previous: The one before it.
+        now: The failure of the run that has ended.
+        previous: The trial's failure before it.
         since_checkpoint: Whether a checkpoint was saved in between.
     """
     if previous is None or previous.where != now.where:
@@ -154,11 +161,11 @@ def _without_numbers(error: str) -> str:
 
 
 def will_repeat(failure: FailureView) -> bool:
-    """Return whether it came in the same way so often that it will again.
+    """Return whether a failure was repeated so often that a restart is expected to repeat it.
 
-    An error of the user's code is known by its message and line, or batch, and a crash by its
-    batch and stack.
-    A rank may be killed by hand, so a signal from outside has to come once more to count.
+    An exception in the user's code counts if its line or batch is known, and a crash always. A
+    signal that others can send, such as `kill` by hand, must occur once more than that, and in a
+    known batch.
     """
     if failure.exit_code is not None and -failure.exit_code in _SENT_BY_OTHERS:
         return failure.batch is not None and failure.times > _MAX_REPEATS
@@ -168,7 +175,7 @@ def will_repeat(failure: FailureView) -> bool:
 
 
 def failure_after_losses(at: float) -> FailureView:
-    """Return the failure of a trial whose runs are lost before they have begun to train."""
+    """Return the failure of a trial whose runs were lost MAX_LOSSES times before training."""
     error = (
         f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
         "machine may be out of memory; see agent.log"
@@ -177,10 +184,5 @@ def failure_after_losses(at: float) -> FailureView:
 
 
 def _failure_of_no_rank(error: str, at: float) -> FailureView:
-    """Return a failure of no rank."""
+    """Return a failure that no rank is the cause of."""
     return FailureView(rank=None, exit_code=None, error=error, at=at)
-
-
-def _signal(code: int) -> str:
-    name = signal_name(-code)
-    return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name

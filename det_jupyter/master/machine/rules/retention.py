@@ -1,24 +1,24 @@
-"""Which checkpoints are kept, and which go: when an experiment ends, or its policy is edited.
+"""Which checkpoints are kept or deleted when an experiment ends, or its policy is changed.
 
-Kept is what any of these wants:
+A checkpoint is kept if any of these applies:
 
-    save_experiment_best    this many of the best of the whole experiment
-    save_trial_best         this many of the best of each trial
-    save_trial_latest       this many of the newest of each trial
-    in use                  where a trial that is not over goes on from, or one of an experiment
-                            that is not over began; whatever the policy says
+    save_experiment_best    it is among this many best ones of the whole experiment
+    save_trial_best         it is among this many best ones of its trial
+    save_trial_latest       it is among this many newest ones of its trial
+    in use                  a trial that is not over goes on from it, or an experiment that is not
+                            over began with it; whatever the policy says
 
-A checkpoint is as good as the validation at its step. Without one, or with one that is no number,
-it is never among the best; of equally good ones the older is the better.
+Checkpoints are compared by the validation at their step. One without a validation, or whose metric
+is not a finite number, is never among the best; of equally good ones the older comes first.
 
-What is to go leaves its trial's `checkpoints` at once, so that nothing begins with it any more;
-its files go afterwards (deleting.py), and when they are gone it is DELETED, and stays listed. One
-that is COMPLETED and in no trial's list is thus one whose files are still to be removed: that is
-how they are found after a restart.
+A checkpoint to be deleted is removed from its trial's `checkpoints` at once, so that no run starts
+from it. Its files are deleted afterwards (deleting.py); then its state is DELETED, and it stays
+listed. So a checkpoint that is COMPLETED but in no trial's list has files that are still to be
+deleted; that is how they are found after a restart.
 
-Of some only the files that `globs` match are to go: they leave the list, too, and are then
-PARTIALLY_DELETED, or DELETED if nothing but metadata.json is left. While one has `globs`, its
-files are still to be removed.
+With `globs`, only the files that they match are deleted. Such a checkpoint is also removed from
+the list, and is then PARTIALLY_DELETED, or DELETED if only metadata.json is left. While it has
+`globs`, files of it are still to be deleted.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
 
-_EVERYTHING = ("**",)
+_ALL_FILES = ("**",)
 
 
 def select_kept(
     checkpoints: Iterable[CheckpointView], storage: Storage, direction: Direction
 ) -> set[str]:
-    """Return the uuids to keep of an experiment's checkpoints, which come oldest first."""
+    """Return the uuids that the policy in `storage` keeps; each trial's come oldest first."""
     by_trial: dict[int, list[CheckpointView]] = defaultdict(list)
     for checkpoint in checkpoints:
         by_trial[checkpoint.trial_id].append(checkpoint)
-    everything = [one for trial_id in sorted(by_trial) for one in by_trial[trial_id]]
-    everything.sort(key=lambda one: one.created_at)
-    best = _select_best(everything, storage.save_experiment_best, direction)
-    for own in by_trial.values():
-        best += _select_best(own, storage.save_trial_best, direction)
-        best += own[max(0, len(own) - storage.save_trial_latest) :]
-    return {one.uuid for one in best}
+    by_age = [one for trial_id in sorted(by_trial) for one in by_trial[trial_id]]
+    by_age.sort(key=lambda one: one.created_at)
+    kept = _select_best(by_age, storage.save_experiment_best, direction)
+    for of_trial in by_trial.values():
+        kept += _select_best(of_trial, storage.save_trial_best, direction)
+        kept += of_trial[max(0, len(of_trial) - storage.save_trial_latest) :]
+    return {one.uuid for one in kept}
 
 
 def _select_best(
@@ -66,25 +66,25 @@ def _select_best(
 def find_unneeded(
     state: MachineState, indexes: Indexes, experiment: Experiment, storage: Storage
 ) -> list[str]:
-    """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
+    """Return the uuids of an experiment's checkpoints that are not kept, trial by trial."""
     trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
-    wanted = select_kept(own, storage, Direction.of_config(experiment.config))
-    if len(wanted) < len(own):
+    kept = select_kept(own, storage, Direction.of_config(experiment.config))
+    if len(kept) < len(own):
         users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
-        wanted.update(*(_used_by(state.experiments[i], indexes) for i in users))
-    return [one.uuid for one in own if one.uuid not in wanted]
+        kept.update(*(_used_by(state.experiments[i], indexes) for i in users))
+    return [one.uuid for one in own if one.uuid not in kept]
 
 
 def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
-    """Return the other experiments that are not over and start from a checkpoint of this one."""
+    """Return the other experiments, not over, that use a checkpoint of this one."""
     own = {uuid for uuid, one in state.checkpoints.items() if one.experiment_id == experiment.id}
-    began = (state.experiments.get(other_id) for other_id in indexes.dependents_of(experiment.id))
-    return [other.id for other in began if other and not own.isdisjoint(_used_by(other, indexes))]
+    others = (state.experiments.get(i) for i in indexes.dependents_of(experiment.id))
+    return [each.id for each in others if each and not own.isdisjoint(_used_by(each, indexes))]
 
 
 def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
-    """Yield the checkpoints without which an experiment that is not over could not go on."""
+    """Yield the uuids of checkpoints that an experiment may start a run from; none if over."""
     if experiment.state.is_terminal:
         return
     refs = [experiment.warm_start]
@@ -97,13 +97,13 @@ def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
 def finished_sources_of(
     state: MachineState, indexes: Indexes, experiment: Experiment
 ) -> list[Experiment]:
-    """Return the other experiments, over by now, from whose checkpoints this one began."""
+    """Return the experiments that are over and with whose checkpoints this one began."""
     found = (state.experiments.get(source_id) for source_id in indexes.sources_of(experiment.id))
     return [source for source in found if source is not None and source.state in OVER]
 
 
 def usable_checkpoint(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
-    """Return the checkpoint if a trial can begin with it; None if it is gone, or about to go."""
+    """Return `ref` if a trial can start from it; None if it is deleted or being deleted."""
     return ref if ref is not None and _is_usable(state, ref.uuid) else None
 
 
@@ -121,38 +121,38 @@ def _owner_exists(state: MachineState, checkpoint: CheckpointView) -> bool:
 
 
 def _find_deletion_problem(state: MachineState, uuid: str) -> str:
-    """Return why a checkpoint cannot be deleted, or files of it; "" if it can."""
+    """Return why a checkpoint or files of it cannot be deleted; "" if they can."""
     found = state.checkpoints.get(uuid)
     if found is not None and found.globs and _owner_exists(state, found):
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
-    is_rest = (
+    is_partial = (
         found is not None and found.state == "PARTIALLY_DELETED" and _owner_exists(state, found)
     )
-    if is_rest or _is_usable(state, uuid):
+    if is_partial or _is_usable(state, uuid):
         return ""
     return f"there is no checkpoint {uuid}, or it is deleted already"
 
 
 def delete_unneeded(turn: Turn, experiment: Experiment) -> None:
-    """Command the deletion of what the experiment's policy does not keep."""
+    """Command the deletion of the checkpoints that an experiment's policy does not keep."""
     storage = experiment.settings.checkpoint_storage
     if uuids := find_unneeded(turn.state, turn.indexes, experiment, storage):
         _delete(turn, experiment, uuids)
 
 
 def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:
-    """Command the deletion of these checkpoints, or of those of their files that globs match.
+    """Command the deletion of checkpoints, or only of their files that match `globs`, if given.
 
     Raises:
-        Conflict: One is unknown, deleted already, or in use; then nothing is deleted.
+        Conflict: One does not exist, is deleted, or is in use; then none is deleted.
     """
-    checkpoints, wanted = turn.state.checkpoints, set(uuids)
-    found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(wanted))
+    checkpoints, selected = turn.state.checkpoints, set(uuids)
+    found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(selected))
     problems = [problem for problem in found if problem]
-    owners = {checkpoints[uuid].experiment_id for uuid in wanted & checkpoints.keys()}
-    concerned = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
-    for experiment_id in sorted(concerned & turn.state.experiments.keys()):
-        used = wanted.intersection(_used_by(turn.state.experiments[experiment_id], turn.indexes))
+    owners = {checkpoints[uuid].experiment_id for uuid in selected & checkpoints.keys()}
+    users = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
+    for experiment_id in sorted(users & turn.state.experiments.keys()):
+        used = selected.intersection(_used_by(turn.state.experiments[experiment_id], turn.indexes))
         problems += [
             f"checkpoint {uuid} is in use: experiment {experiment_id}, which is not over, goes on "
             "from it"
@@ -161,7 +161,7 @@ def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -
     if problems:
         raise Conflict("; ".join(problems))
     for owner in sorted(owners):
-        own = [uuid for uuid in sorted(wanted) if checkpoints[uuid].experiment_id == owner]
+        own = [uuid for uuid in sorted(selected) if checkpoints[uuid].experiment_id == owner]
         _delete(turn, turn.state.experiments[owner], own, globs)
 
 
@@ -171,15 +171,15 @@ def _delete(
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
         _unlist(turn, turn.state.trials[trial_id], set(uuids))
     for checkpoint in (turn.state.checkpoints[uuid] for uuid in uuids):
-        is_rest = checkpoint.state == "PARTIALLY_DELETED"
-        checkpoint.globs = list(globs or _EVERYTHING * is_rest)
+        is_partial = checkpoint.state == "PARTIALLY_DELETED"
+        checkpoint.globs = list(globs or _ALL_FILES * is_partial)
         if checkpoint.globs:
             turn.changes.checkpoints.add(checkpoint.uuid)
     turn.commands.extend(_deletions(turn.state, experiment, uuids))
 
 
 def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
-    """Note that the files of these checkpoints are gone: no run starts from them any more."""
+    """Record that checkpoints were deleted: no run starts from them any more."""
     for uuid in uuids:
         checkpoint = turn.state.checkpoints.get(uuid)
         if checkpoint is None or checkpoint.state == "DELETED":
@@ -187,12 +187,12 @@ def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
         checkpoint.state, checkpoint.globs = "DELETED", []
         turn.changes.checkpoints.add(uuid)
         trial = turn.state.trials.get(checkpoint.trial_id)
-        if trial is not None and uuid in trial.checkpoints:  # its own code has deleted it
+        if trial is not None and uuid in trial.checkpoints:  # deleted by the trial's own code
             _unlist(turn, trial, {uuid})
 
 
 def record_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
-    """Note that files of these checkpoints are gone, and how large the others are."""
+    """Record that files of checkpoints were deleted, and the size of those that remain."""
     for uuid, size_bytes in left_bytes.items():
         checkpoint = turn.state.checkpoints.get(uuid)
         if checkpoint is not None and checkpoint.state != "DELETED":
@@ -231,7 +231,7 @@ def _deletions(
 
 
 def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteExperiment:
-    """Return the command that removes all of an experiment's files."""
+    """Return the command that deletes an experiment with all of its files."""
     own = (c for c in state.checkpoints.values() if c.experiment_id == experiment.id)
     return DeleteExperiment(
         experiment_id=experiment.id,
@@ -243,19 +243,19 @@ def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteEx
 
 
 def pending_deletions(state: MachineState) -> list[Deletion]:
-    """Return what was still to be removed when a master before us ended."""
+    """Return the deletions that a former master process had not completed."""
     commands: list[Deletion] = [
         experiment_deletion(state, experiment)
         for experiment in state.experiments.values()
         if experiment.state is State.DELETING
     ]
-    kept_ones = {uuid for trial in state.trials.values() for uuid in trial.checkpoints}
-    left: dict[int, list[str]] = defaultdict(list)
+    listed = {uuid for trial in state.trials.values() for uuid in trial.checkpoints}
+    remaining: dict[int, list[str]] = defaultdict(list)
     for one in state.checkpoints.values():
-        is_open = one.state == "COMPLETED" or one.globs
-        if is_open and one.uuid not in kept_ones:
-            left[one.experiment_id].append(one.uuid)
-    for experiment_id, uuids in left.items():
+        has_files_to_delete = one.state == "COMPLETED" or one.globs
+        if has_files_to_delete and one.uuid not in listed:
+            remaining[one.experiment_id].append(one.uuid)
+    for experiment_id, uuids in remaining.items():
         experiment = state.experiments[experiment_id]
         if experiment.state is not State.DELETING:
             commands += _deletions(state, experiment, uuids)
