@@ -23,9 +23,9 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.master.background.cleanup import pack_series
 from det_jupyter.master.http.api import create_app
-from det_jupyter.master.service import series_chunks, series_packing
-from det_jupyter.master.service.series_chunks import Level
+from det_jupyter.master.service import series_packing, stored_series
 from det_jupyter.master.service.series_reading import read_agent, read_trial
+from det_jupyter.master.service.stored_series import Level
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -185,7 +185,7 @@ def test_packing_and_rolling_up_lose_no_extreme_of_a_picture(
 ) -> None:
     """With few rows to a level, all levels are reached soon."""
     levels = (Level(0.0, 100, 100), Level(10.0, 20, 40), Level(60.0, 10, 10))
-    for module in (series_chunks, series_packing):
+    for module in (stored_series, series_packing):
         monkeypatch.setattr(module, "LEVELS", levels)
     monkeypatch.setattr(series_packing, "LAST_STEP_S", 600.0)
     monkeypatch.setattr(series_packing, "_NUM_PACKED", 20)
@@ -281,7 +281,7 @@ def test_a_trial_that_was_deleted_while_it_was_packed_leaves_nothing(bench: Benc
     for _ in bench.store.delete_experiment(1, [1]):
         pass
     for each in packed:
-        bench.store.series_chunks.put(each)
+        bench.store.series.replace_rows(each)
     assert of_trial(bench).series == []
 
 

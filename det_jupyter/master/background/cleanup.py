@@ -69,7 +69,7 @@ async def keep_series(service: Service) -> None:
     while True:
         await asyncio.sleep(_PACKING_S)
         try:
-            if service.store.series_chunks.has_rows():
+            if service.store.series.has_rows():
                 await pack_series(service, time.time())
         except Exception:  # a full disk, say: the next look comes
             logger.exception("measured numbers could not be packed")
@@ -84,12 +84,12 @@ async def pack_series(service: Service, now: float) -> None:
     await asyncio.to_thread(import_module, "det_jupyter.master.service.series_packing")
     from det_jupyter.master.service.series_packing import find_due, pack, roll_up
 
-    path, chunks = service.store.path, service.store.series_chunks
+    path, series = service.store.path, service.store.series
     for key in await asyncio.to_thread(find_due, path, now):
         packed = await asyncio.to_thread(pack, path, key)
-        chunks.put(packed)
+        series.replace_rows(packed)
         for chunk in await asyncio.to_thread(roll_up, path, [c.key for c in packed.chunks]):
-            chunks.put_rolled(chunk)
+            series.add_rolled(chunk)
             await asyncio.sleep(0)  # others are served in between
 
 

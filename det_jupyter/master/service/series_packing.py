@@ -1,7 +1,7 @@
-"""Packs rows of measured numbers into chunks, and rolls chunks up (series_chunks.py).
+"""Packs rows of measured numbers into chunks, and rolls chunks up (stored_series.py).
 
-Runs in another thread, through connections of its own. What has been silent for some minutes is
-packed, however little it is.
+Runs in another thread, with connections of its own. Sources that have had no new rows for some
+minutes are packed, however few rows they have.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from det_jupyter.master.service.series import Key
-from det_jupyter.master.service.series_chunks import LAST_STEP_S, LEVELS, MEASURED, Chunk, Packed
 from det_jupyter.master.service.stored_rows import read_only, readable
+from det_jupyter.master.service.stored_series import (
+    LAST_STEP_S,
+    LEVELS,
+    MEASURED,
+    Chunk,
+    Key,
+    Packed,
+)
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -26,15 +32,15 @@ from det_jupyter.master.views.series_tables import (
 )
 
 _NUM_PACKED = 300  # rows that are packed together
-# How long nothing has come of what has ended: some minutes, more if rows came farther apart.
+# After this time without new rows a source counts as ended; longer if its rows are farther apart.
 _SILENT_S = 300.0
 _INTERVALS = 5
-_ALONE_S = 4 * 3600.0  # of a single row
-_MAX_PACKED = 2000  # rows in one go
+_ALONE_S = 4 * 3600.0  # the same, of a source with a single row
+_MAX_PACKED = 2000  # rows in one call
 
 
 def find_due(path: Path, now: float) -> list[Key]:
-    """Return what has rows that are to be packed."""
+    """Return the keys whose rows are to be packed."""
     with read_only(path) as db:
         rows = db.execute(
             "SELECT owner, kind, run, source FROM series_rows GROUP BY owner, kind, run, source "
@@ -47,7 +53,7 @@ def find_due(path: Path, now: float) -> list[Key]:
 
 
 def pack(path: Path, key: Key) -> Packed:
-    """Return what the oldest rows are packed into; those that cannot be read are left out."""
+    """Return the chunks for the oldest rows of a key; rows that cannot be read are left out."""
     with read_only(path) as db:
         rows = db.execute(
             "SELECT id, at, json FROM series_rows WHERE owner = ? AND kind = ? AND run = ? "
@@ -74,7 +80,7 @@ def _chunk(key: Key, table: Table, step_s: float, children: tuple[int, ...] = ()
 
 
 def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
-    """Return tables of rows that are not packed, by source."""
+    """Return the tables of rows that are not packed (time and JSON), by source."""
     read = list(readable(rows, lambda row: (row[0], json.loads(row[1]))))
     if key.kind == "timings":
         return {key.source: of_times([record for _, record in read])} if read else {}
@@ -86,12 +92,12 @@ def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
 
 
 def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
-    """Return chunks of the next step, of levels of these sources that have rows enough for one."""
+    """Return rolled up chunks, of each level of these sources that has enough rows for one."""
     with read_only(path) as db:
-        return [chunk for key in keys for chunk in _rolled(db, key)]
+        return [chunk for key in keys for chunk in _rolled_up(db, key)]
 
 
-def _rolled(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
+def _rolled_up(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
     next_steps_s = [*(level.step_s for level in LEVELS[1:]), LAST_STEP_S]
     for level, step_s in zip(LEVELS, next_steps_s, strict=True):
         which = (

@@ -1,4 +1,7 @@
-"""Reads measured numbers for a picture, in a thread of its own, no finer than it can show."""
+"""Reads measured numbers for a picture, in the resolution of its columns.
+
+Runs in another thread than the event loop, with connections of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
-from det_jupyter.master.service.series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.service.series_packing import table_of, tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
+from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.views.metric_curves import to_metric_series
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, joined
@@ -25,13 +28,13 @@ _EVER = (0.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Tables of an owner by run and source, and the coarsest step of what they are read from."""
+    """Tables of an owner by run and source, and the longest step of the chunks that were read."""
 
     tables: dict[tuple[int, str], Table]
     step_s: float
 
     def by_source(self) -> dict[str, Table]:
-        """Return a table for each source, of all runs."""
+        """Return the table of each source, with the rows of all runs."""
         parts: dict[str, list[Table]] = {}
         for (_, source), table in self.tables.items():
             parts.setdefault(source, []).append(table)
@@ -40,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When a run of a trial was, and on which devices of which agents."""
+    """When a run of a trial began and ended, and its devices by agent."""
 
     began_at: float
     ended_at: float
@@ -48,7 +51,7 @@ class Run:
 
 
 def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
-    """Return what an agent's machine was measured to do."""
+    """Return the series of an agent's computer."""
     with read_only(path) as db:
         owner = owner_of_agent(agent_id)
         found = _read(db, owner, query, _times_of(query))
@@ -57,7 +60,7 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
             (owner, owner),
         ).fetchone()[0]
-        series = to_series(_asked_for(found.by_source(), query), query)
+        series = to_series(_requested(found.by_source(), query), query)
         series += _missing(db, {owner: None}, series, query)
         return _page(series, found, began_at=began, ended_at=None)
 
@@ -65,9 +68,9 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
 def read_trial(
     path: Path, trial_id: int, query: SeriesQuery, *, ended_at: float | None
 ) -> SeriesPage:
-    """Return what is measured of a trial: metrics, timings of its ranks, or the system.
+    """Return a trial's series: its metrics, the timings of its ranks, or samples of the system.
 
-    The system is its ranks' processes, and the machines and GPUs they were on while they were.
+    The latter are of its ranks' processes, and of the computers and GPUs of its runs, during them.
     """
     with read_only(path) as db:
         first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
@@ -80,7 +83,7 @@ def read_trial(
             found, owners = _read_system(db, own, _runs(db, trial_id, ended_at), query)
         else:
             found, owners = _read_timings(db, own, trial_id, query), {}
-        series = to_series(_asked_for(found.by_source(), query), query)
+        series = to_series(_requested(found.by_source(), query), query)
         series += _missing(db, owners, series, query)
         return _page(series, found, began_at=began, ended_at=ended_at)
 
@@ -104,7 +107,7 @@ def _usual_interval(tables: Iterable[Table]) -> float:
 
 
 def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:
-    """Return a trial's runs; one whose end is not known went on until the next one began."""
+    """Return a trial's runs; one without a stored end lasts until the next one begins."""
     rows = db.execute(
         "SELECT began_at, ended_at, json FROM series_runs WHERE trial_id = ? ORDER BY run",
         (trial_id,),
@@ -133,9 +136,10 @@ def _read_timings(db: sqlite3.Connection, owner: str, trial_id: int, query: Seri
 def _read_system(
     db: sqlite3.Connection, owner: str, runs: Sequence[Run], query: SeriesQuery
 ) -> tuple[Found, dict[str, set[str] | None]]:
-    """Return the tables of a trial's processes and machines, and whose they are.
+    """Return the tables of a trial's processes and computers, and the sources of each owner.
 
-    With several agents, `host` is `host:AGENT` of each.
+    With several agents, the source `host` of each is named `host:AGENT`. None as sources means all
+    of an owner.
     """
     found = _read(db, owner, query, _times_of(query))
     tables, step_s = dict(found.tables), found.step_s
@@ -143,14 +147,14 @@ def _read_system(
     agents = {agent_id for run in runs for agent_id in run.devices}
     for run in runs:
         for agent_id, uuids in run.devices.items():
-            machine = owner_of_agent(agent_id)
+            computer = owner_of_agent(agent_id)
             times = _overlap(_times_of(query), (run.began_at, run.ended_at))
             sources = {"host", *(f"{kind}:{uuid}" for kind in ("gpu", "mig") for uuid in uuids)}
-            owners[machine] = sources | (owners.get(machine) or set())
-            of_machine = _read(db, machine, query, times, sources)
-            step_s = max(step_s, of_machine.step_s)
-            for (_, source), table in of_machine.tables.items():
-                name = _shown_as(source, machine, len(agents))
+            owners[computer] = sources | (owners.get(computer) or set())
+            of_computer = _read(db, computer, query, times, sources)
+            step_s = max(step_s, of_computer.step_s)
+            for (_, source), table in of_computer.tables.items():
+                name = _display_name(source, computer, len(agents))
                 inside = table.where((table.at >= times[0]) & (table.at <= times[1]))
                 key = (0, name)
                 tables[key] = joined([tables[key], inside]) if key in tables else inside
@@ -167,7 +171,7 @@ def _overlap(one: Times, other: Times) -> Times:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _asked_for(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]:
+def _requested(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]:
     if query.sources is None:
         return tables
     return {source: table for source, table in tables.items() if source in query.sources}
@@ -180,11 +184,11 @@ def _read(
     times: Times,
     sources: set[str] | None = None,
 ) -> Found:
-    """Return the tables of an owner, of which rows outside the times may be a part."""
+    """Return the tables of an owner; they may include rows outside these times."""
     parts: dict[tuple[int, str], list[Table]] = {}
-    finest_s = _finest(db, owner, query, times)
+    width_s = _column_width(db, owner, query, times)
     step_s = 0.0
-    for number, run, source, step in _chosen(db, owner, query.of, times, finest_s):
+    for number, run, source, step in _chosen(db, owner, query.of, times, width_s):
         if sources is None or source in sources:
             row = db.execute(
                 "SELECT id, step_s, blob FROM series_chunks WHERE id = ?", (number,)
@@ -207,15 +211,15 @@ def _read(
 
 
 def _with_names(names: Sequence[str] | None, table: Table) -> Table:
-    """Return the table without the columns that the picture does not need."""
+    """Return the table with only the columns that these names need; None means all."""
     if names is None:
         return table
     kept = {"", *names, *(name.rpartition(".")[0] for name in names)}  # "forward.p95" too
     return Table(table.at, {c: values for c, values in table.columns.items() if c[0] in kept})
 
 
-def _finest(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
-    """Return the step of time that a column of the picture is wide."""
+def _column_width(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
+    """Return the width of a column of the picture in seconds, as far as there are chunks."""
     low, high = db.execute(
         "SELECT min(begins), max(ends) FROM series_chunks WHERE owner = ? AND kind = ? "
         "AND begins <= ? AND ends >= ?",
@@ -228,11 +232,12 @@ def _finest(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times
 
 
 def _chosen(
-    db: sqlite3.Connection, owner: str, kind: str, times: Times, finest_s: float
+    db: sqlite3.Connection, owner: str, kind: str, times: Times, width_s: float
 ) -> list[tuple[int, int, str, float]]:
-    """Return id, run, source and step of the chunks to read: each row of time in just one.
+    """Return id, run, source and step of the chunks to read; each measured number is in just one.
 
-    A chunk that is coarser than a column is replaced by those it was made of, if they are kept.
+    A chunk whose step is longer than a column is replaced by those that were rolled up into it, if
+    they are kept.
     """
     rows = db.execute(
         "SELECT id, run, source, step_s, begins, ends, rolled_into FROM series_chunks "
@@ -248,7 +253,7 @@ def _chosen(
         number, run, source, step, begins, ends, _ = todo.pop()
         if begins > times[1] or ends + step < times[0]:
             continue
-        if step > finest_s and number in children:
+        if step > width_s and number in children:
             todo += children[number]
         else:
             chosen.append((number, run, source, step))
@@ -261,17 +266,22 @@ def _missing(
     series: Sequence[Series],
     query: SeriesQuery,
 ) -> list[Series]:
-    """Return series without points that say why: of these sources of each owner, None: of all."""
+    """Return series that have no points but the reason why.
+
+    Args:
+        owners: The sources of each owner; None means all.
+        series: Those that have points.
+    """
     num_agents = sum(agent_of(owner) is not None for owner in owners)
     unknown = {}
     for owner, sources in owners.items():
         for source, name, why in db.execute(
             "SELECT source, name, why FROM series_missing WHERE owner = ?", (owner,)
         ):
-            shown = _shown_as(source, owner, num_agents)
-            is_theirs = sources is None or source in sources or ":" not in source
-            is_asked = query.sources is None or shown in query.sources
-            if is_theirs and is_asked and (query.names is None or name in query.names):
+            shown = _display_name(source, owner, num_agents)
+            is_own = sources is None or source in sources or ":" not in source
+            is_requested = query.sources is None or shown in query.sources
+            if is_own and is_requested and (query.names is None or name in query.names):
                 unknown[shown, name] = why
     for one in series:
         unknown.pop((one.source, one.name), None)
@@ -282,6 +292,6 @@ def _missing(
     ]
 
 
-def _shown_as(source: str, owner: str, num_agents: int) -> str:
-    """Return a source's name in a page of several agents' machines."""
+def _display_name(source: str, owner: str, num_agents: int) -> str:
+    """Return a source's name in a page; it contains the agent if there are several."""
     return f"host:{agent_of(owner)}" if source == "host" and num_agents > 1 else source

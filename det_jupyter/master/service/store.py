@@ -8,7 +8,7 @@
     progress    how far each trial is
     templates   parts of configurations, by name
     timings     how long the parts of batches took, by trial
-    series      measured numbers over time (series.py, series_chunks.py)
+    series      measured numbers over time (stored_series.py)
     verdicts    the last verdict on each trial: what limits it
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
@@ -33,10 +33,9 @@ from det_jupyter.master.service.database import (
 )
 from det_jupyter.master.service.feed import Feed
 from det_jupyter.master.service.quarantine import Quarantine
-from det_jupyter.master.service.series import SeriesRows
-from det_jupyter.master.service.series_chunks import SeriesChunks
 from det_jupyter.master.service.stored_logs import Logs
 from det_jupyter.master.service.stored_rows import as_template, as_timings, readable, truncate_rows
+from det_jupyter.master.service.stored_series import StoredSeries
 
 _KEPT_SNAPSHOTS = 2
 _TRIALS_AT_ONCE = 500
@@ -61,8 +60,7 @@ class Store:
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)
         self.quarantine = Quarantine(self._db)
-        self.series = SeriesRows(self._db)
-        self.series_chunks = SeriesChunks(self._db)
+        self.series = StoredSeries(self._db)
 
     def close(self) -> None:
         self._db.close()
