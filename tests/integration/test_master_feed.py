@@ -38,7 +38,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def lines_of(bench: Bench, *, after: int = 0, experiment: int | None = 1) -> AsyncIterator[bytes]:
     return follow(
         bench.store.feed,
-        bench.service.bell,
+        bench.service.commits,
         after=after,
         experiment_id=experiment,
         is_endless=True,
@@ -100,11 +100,11 @@ def test_an_agent_hears_commands_in_between_signs_of_life(bench: Bench) -> None:
     link = bench.service.links.open(AGENT, "first")
 
     async def scenario() -> list[bytes]:
-        lines = link.take(0.01)
+        lines = link.stream(0.01)
         heard = [await anext(lines), await anext(lines)]
         assert bench.service.links.is_connected(AGENT)
         with pytest.raises(Conflict, match="register again"):
-            link.take(0.01)
+            link.stream(0.01)
         link.close()
         return heard + [line async for line in lines]
 

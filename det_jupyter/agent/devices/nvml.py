@@ -3,8 +3,7 @@
 NVML needs no CUDA context, so these queries take no GPU memory. Two results need care:
 
     pids           are those of the host. In a container they may be 0, missing, or of no process
-    utilisation    samples of the last seconds; the error "not found" means that no process
-    computed
+    utilisation    samples of the last seconds; the error "not found" means that none computed
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ continues from there. So each byte is stored exactly once, whichever process is 
 
     journal    whole records only. An incomplete last line of a rank that was killed is never sent;
                a record that is too long for a request is replaced by an empty line
-    output     whole lines. A line longer than a chunk is sent in pieces, each as a line of its
-    own;
-               a last line without a newline is sent when the rank has exited. A line that is still
+    output     whole lines. A line longer than a chunk is sent in pieces, each as a line; a last
+               line without a newline is sent when the rank has exited. A line that is still
                being rewritten (a progress bar) is sent at intervals, up to its last carriage
                return. Several bars below one another (nested loops with tqdm) move the cursor up,
                and are sent up to that control sequence

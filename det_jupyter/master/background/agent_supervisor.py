@@ -126,7 +126,7 @@ async def _end_experiments(service: Service) -> None:
         if left_s <= 0:
             logger.warning("some ranks did not end in %g s", _GANGS_S)
             return
-        await service.bell.wait(min(left_s, 0.2))
+        await service.commits.wait(min(left_s, 0.2))
 
 
 async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None:

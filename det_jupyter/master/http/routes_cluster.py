@@ -123,7 +123,7 @@ def master_routes(
     async def commands(agent_id: str, session: str) -> Response:
         """Stream commands for an agent as JSON lines, endlessly."""
         link = service.links.get(agent_id, session)
-        return LinesResponse(link.take(HEARTBEAT_S))
+        return LinesResponse(link.stream(HEARTBEAT_S))
 
     @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
     async def reports(agent_id: str, reports: AgentReports) -> Response:

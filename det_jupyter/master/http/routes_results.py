@@ -86,7 +86,7 @@ def result_routes(service: Service) -> APIRouter:
             service.machine.state.experiment(experiment_id)
         lines = follow_feed(
             service.store.feed,
-            service.bell,
+            service.commits,
             after=after,
             experiment_id=experiment_id,
             is_endless=follow,
@@ -169,10 +169,10 @@ async def _read_logs(
             read_page, service.store.path, trial_ids, query, is_over=over
         )
         left_s = deadline - time.monotonic()
-        if page.lines or over or left_s <= 0 or service.bell.is_closed:
+        if page.lines or over or left_s <= 0 or service.commits.is_closed:
             return JsonResponse(page)
         query = query.model_copy(update={"after": page.last_id})
-        await service.bell.wait(min(left_s, _LOG_WAIT_S))
+        await service.commits.wait(min(left_s, _LOG_WAIT_S))
 
 
 def _add_series(routes: APIRouter, service: Service) -> None:

@@ -1,7 +1,7 @@
 """The SQLite file: its tables and their version, how it is opened, and transactions.
 
-A database of another version is refused. A table that was added since needs no new version: older
-programs never look at it.
+A database of another version is refused. Adding a table needs no new version, because older
+programs do not use it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.errors import DetError
 from det_jupyter.master.service.stored_rows import as_text
 
-_ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nothing else is served
-_WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
-_REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
+_ROWS_AT_ONCE = 500  # rows deleted in a transaction: some 10 ms in which nothing else is served
+_WAL_BYTES = 16 * 1024 * 1024  # largest size that the write-ahead log keeps
+_REWRITTEN_BYTES = 200 * 1024 * 1024  # largest file that is rewritten at the start, in a second
 
 _SCHEMA_VERSION = 2
 
@@ -153,20 +153,20 @@ CREATE INDEX IF NOT EXISTS feed_states ON feed (experiment_id, kind, trial_id, s
 """
 
 _ADDED_COLUMNS = (
-    ("feed", "is_whole", "INTEGER NOT NULL DEFAULT 1"),  # every item was, before there were others
+    ("feed", "is_whole", "INTEGER NOT NULL DEFAULT 1"),  # older versions stored only whole items
     ("logs", "level", "INTEGER NOT NULL DEFAULT 0"),
     ("logs", "is_open", "INTEGER NOT NULL DEFAULT 0"),
 )
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Return a connection; the file is made if it is not there, for its owner's eyes only.
+    """Return a connection; creates the file, readable by its owner only, if it does not exist.
 
     Raises:
-        DetError: The file is another version's.
+        DetError: The file belongs to another version.
     """
     os.close(open_own(path, os.O_RDWR | os.O_CREAT))
-    db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
+    db = sqlite3.connect(path, isolation_level=None)  # transactions begin with an explicit BEGIN
     db.text_factory = as_text
     try:
         _prepare(db, path)
@@ -177,7 +177,9 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # if it is new, see `Store.give_back`
+    db.execute(
+        "PRAGMA auto_vacuum = INCREMENTAL"
+    )  # works on new files only; see `Store.give_back`
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -189,30 +191,26 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             f"{path}: got schema {version}, expected {_SCHEMA_VERSION}; it belongs to "
             "another version of det_jupyter: use that one, or move the file away"
         )
-    _add_what_is_missing(db)
-    _learn_to_shrink(db, path)
-
-
-def _add_what_is_missing(db: sqlite3.Connection) -> None:
     for table, column, kind in _ADDED_COLUMNS:
         if not db.execute(
             "SELECT 1 FROM pragma_table_info(?) WHERE name = ?", (table, column)
         ).fetchone():
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     db.executescript(ADDED)
+    _enable_shrinking(db, path)
 
 
-def _learn_to_shrink(db: sqlite3.Connection, path: Path) -> None:
-    """Rewrite a file of an older version, which cannot shrink, unless that would take long."""
-    is_able = db.execute("PRAGMA auto_vacuum").fetchone()[0]
-    if not is_able and path.stat().st_size < _REWRITTEN_BYTES:
+def _enable_shrinking(db: sqlite3.Connection, path: Path) -> None:
+    """Rewrite a file of an older version, which cannot shrink, unless that takes long."""
+    can_shrink = db.execute("PRAGMA auto_vacuum").fetchone()[0]
+    if not can_shrink and path.stat().st_size < _REWRITTEN_BYTES:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("VACUUM")
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Make all that is written inside happen as a whole, or not at all."""
+    """Commit what is written inside, or roll all of it back if an exception is raised."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -225,12 +223,12 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def savepoint(db: sqlite3.Connection) -> Iterator[None]:
-    """Make what is written inside, a part of a transaction, happen wholly or not at all."""
+    """Within a transaction, roll back what is written inside if an exception is raised."""
     db.execute("SAVEPOINT part")
     try:
         yield
     except BaseException:
-        if db.in_transaction:  # a full disk may have ended all of it
+        if db.in_transaction:  # a full disk may have ended the transaction
             db.execute("ROLLBACK TO part")
             db.execute("RELEASE part")
         raise
@@ -240,7 +238,7 @@ def savepoint(db: sqlite3.Connection) -> Iterator[None]:
 def delete_in_parts(
     db: sqlite3.Connection, table: str, key: str, which: str, values: Sequence[float | str]
 ) -> Iterator[None]:
-    """Delete rows, some at each step, in a transaction of their own."""
+    """Delete the matching rows, some in each step, in a transaction of their own."""
     some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"
     num = _ROWS_AT_ONCE
     while num == _ROWS_AT_ONCE:

@@ -1,12 +1,13 @@
-"""The feed: numbered items about experiments, stored in order; and following it.
+"""The feed: numbered items about experiments, stored in order, and streams of its items.
 
-An item that says no more than how far a trial has come is *passing*: the next one takes its place.
-A day of training is then metrics, and not ten views a second; a follower from an old number misses
-nothing that matters. Numbers are never reused.
+An item that differs from the one before only in a trial's progress is *passing*: the next item
+replaces it. So a day of training leaves metrics in the feed, and not ten views a second, and a
+client that follows from an old number still gets everything that matters. Numbers are never
+reused.
 
-A *whole* item says everything of an experiment or trial; other items of these kinds leave out what
-is large and seldom changes, and followers keep what they know of it. After a minute only the last
-item of a thing is kept, and its last whole one.
+A *whole* item has all fields of an experiment or trial. Other items of these kinds leave out the
+fields that are large and seldom change; followers keep their values from the item before. After a
+minute only the last item of each experiment and trial is kept, and its last whole one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from det_jupyter.contract.messages import FeedItem
 from det_jupyter.master.service.database import delete_in_parts
 from det_jupyter.master.service.stored_rows import as_item, readable
 
-_PAGE = 500  # items read at a time; other requests get their turn in between
-# When, experiment, trial, first and last step, and the record as JSON.
+_PAGE = 500  # items read at a time; other requests are served in between
+# Time, experiment, trial, first and last step, and the record as JSON.
 MetricsRow = tuple[float, int, int, int, int, str]
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
@@ -44,12 +45,12 @@ class Feed:
         is_passing: bool = False,
         is_whole: bool = True,
     ) -> None:
-        """Append a feed item that is no metrics; it takes the place of passing ones before it.
+        """Append an item other than metrics, and delete passing items that it replaces.
 
         Args:
             text: Its data as JSON.
-            is_passing: The next item of this kind about the same thing makes it superfluous.
-            is_whole: It leaves nothing out.
+            is_passing: Whether the next item of this kind and of the same trial replaces it.
+            is_whole: Whether it has all fields.
         """
         self._db.execute(
             "DELETE FROM feed WHERE is_passing AND kind = ? AND experiment_id = ? "
@@ -63,7 +64,13 @@ class Feed:
         )
 
     def compact(self, experiment_id: int, before: float) -> Iterator[None]:
-        """Delete states from before that time on which others of the same thing have followed."""
+        """Delete older items of an experiment and its trials, except for the last ones.
+
+        Some are deleted in each step, in a transaction of their own.
+
+        Args:
+            before: UTC seconds; newer items stay.
+        """
         states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
         last = f"SELECT max(seq) {states}"
         each = "GROUP BY kind, trial_id"
@@ -92,9 +99,11 @@ class Feed:
     def after(
         self, number: int, experiment_id: int | None, limit: int, *, is_brief: bool = False
     ) -> list[FeedItem]:
-        """Return items after that number, oldest first; those of experiment 0 are for all.
+        """Return items after this number, oldest first.
 
-        Brief ones are without their data.
+        Args:
+            experiment_id: Only items of this experiment, and of 0, which are for all followers.
+            is_brief: Leave out the data.
         """
         data = "'{}'" if is_brief else "json"
         which, values = "seq > ?", [number]
@@ -111,33 +120,33 @@ class Feed:
         return items
 
 
-class Bell:
-    """Wakes those that wait for the next commit."""
+class CommitSignal:
+    """Wakes the tasks that wait for the next commit."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._committed = asyncio.Event()
         self.is_closed = False
 
-    def ring(self) -> None:
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        self._committed.set()
+        self._committed = asyncio.Event()
 
     def close(self) -> None:
-        """Wake all that wait, for the last time."""
+        """Wake all waiting tasks for the last time, which ends the streams."""
         self.is_closed = True
-        self.ring()
+        self.notify()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for the next ring; return False if there was none in time."""
+        """Wait for the next commit; return False if there was none in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                return await self._rung.wait()
+                return await self._committed.wait()
         return False
 
 
 async def follow(
     feed: Feed,
-    bell: Bell,
+    commits: CommitSignal,
     *,
     after: int,
     experiment_id: int | None,
@@ -145,22 +154,23 @@ async def follow(
     heartbeat_s: float,
     is_brief: bool = False,
 ) -> AsyncIterator[bytes]:
-    """Yield feed items after that number as JSON lines; an empty line is a sign of life.
+    """Yield feed items after this number as JSON lines, and an empty line as a heartbeat.
 
     Args:
-        after: Number of the last item that the follower knows.
-        is_endless: Go on until the bell is closed; else end with the last item there is.
-        heartbeat_s: The longest silence.
-        is_brief: Only what has changed, not how: items without data, and none of metrics.
+        after: Number of the last item that the follower has.
+        is_endless: Wait for further items until `commits` is closed; else end with the last item.
+        heartbeat_s: Longest time between two lines.
+        is_brief: Leave out the data of items, and items of metrics.
     """
-    while not bell.is_closed:
-        # Nothing is awaited between a look that finds nothing and the wait, so no ring is missed.
+    while not commits.is_closed:
+        # Nothing is awaited between a read that finds nothing and the wait, so no commit is
+        # missed.
         if items := feed.after(after, experiment_id, _PAGE, is_brief=is_brief):
-            told = [item for item in items if not (is_brief and item.kind == "metrics")]
-            if told:
-                yield b"".join(item.model_dump_json().encode() + b"\n" for item in told)
+            sent = [item for item in items if not (is_brief and item.kind == "metrics")]
+            if sent:
+                yield b"".join(item.model_dump_json().encode() + b"\n" for item in sent)
             after = items[-1].seq
         elif not is_endless:
             return
-        elif not await bell.wait(heartbeat_s):
+        elif not await commits.wait(heartbeat_s):
             yield b"\n"

@@ -1,20 +1,21 @@
-"""Stores what agents report. A batch is one transaction: rows, events and offsets together.
+"""Stores the reports of agents. A batch is one transaction: rows, events and offsets together.
 
-A chunk says which bytes of a file it is, the store knows how many it has:
+A chunk has the offset of its first byte in the file, and the store has the number of stored bytes:
 
-    chunk begins where the stored bytes end      stored
-    it begins later, or ends earlier             ignored: the answer's offset tells where to go on
-    it straddles the end                         ignored too: the agent cuts anew from our offset
+    the chunk begins at the number of stored bytes  it is stored
+    else                                            it is ignored: the agent sends again from the
+                                                    offset in the answer
 
-So each byte is stored once, whatever is sent again and whatever was killed in between. What the
-machine has no use for (of a run that is over, say) is skipped, and the offset moves on.
+So each byte is stored once, whatever is sent again and whichever process was killed in between.
+Chunks that the machine cannot use (of a run that is over, for example) are skipped, and the offset
+is advanced.
 
-    a line that is no record, or beyond bounds      set aside; the experiment ends if the line said
-                                                    something that it cannot go on without
+    a line that is no record, or out of bounds      set aside; the experiment ends if it cannot
+                                                    continue without lines of this kind
     a record that raises, in the store or machine   set aside, and the experiment ends
-    anything, as the disk fails                     raises: nothing is stored, and it comes again
+    an error of the computer, such as a full disk   raises: nothing is stored, and it is sent again
 
-So whatever is sent, it is acknowledged, and what comes after it is stored.
+So every report is acknowledged, and the ones after it are stored.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-# Records that the machine handles: a trial of which one is missing may wait without end.
+# Kinds of records that the machine handles; without one of them a trial may wait for ever.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
-_KIND = re.compile(r'"kind": ?"(\w+)"')  # that a line names, whatever else is wrong with it
+_KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line is not valid
 
 
-class _Piece(BaseModel):
-    """The part of an unreadable chunk that says where the next one begins."""
+class _ChunkPosition(BaseModel):
+    """The fields of an unreadable chunk from which the next offset follows."""
 
     allocation_id: str
     stream: str
@@ -66,13 +67,13 @@ class _Piece(BaseModel):
     size_bytes: Count
 
 
-def take_in(
+def store_reports(
     transaction: Transaction,
     agent_id: str,
     reports: Iterable[AgentReport],
     run_verdicts: RunVerdicts,
 ) -> Offsets:
-    """Store a batch of reports in order; return the offsets of every stream it mentions."""
+    """Store a batch of reports in order; return the new offset of each of its streams."""
     intake = _Intake(transaction, agent_id, run_verdicts)
     for report in reports:
         intake.take(report)
@@ -80,7 +81,7 @@ def take_in(
 
 
 class _Intake:
-    """A batch being stored."""
+    """Stores one batch."""
 
     def __init__(self, transaction: Transaction, agent_id: str, run_verdicts: RunVerdicts) -> None:
         self._transaction = transaction
@@ -130,7 +131,7 @@ class _Intake:
                 assert_never(report)
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
-        """Return trial and run of a rank; None of a run that is unknown, or over."""
+        """Return trial and run of a rank; None if the run is unknown or over."""
         found = self._transaction.machine.state.find_allocation(allocation_id)
         if found is None or rank >= len(found[1].slots):
             return None
@@ -151,7 +152,7 @@ class _Intake:
         found = self._transaction.machine.state.find_allocation(report.allocation_id)
         if found is not None:
             self._transaction.store.series.end_run(found[0].id, found[1].run, report.at)
-            self._transaction.take(report)  # the machine has the run closed
+            self._transaction.take(report)  # the machine orders the agent to close the run
         else:
             close = CloseRun(allocation_id=report.allocation_id)
             cause = self._transaction.machine.state.seq
@@ -177,13 +178,13 @@ class _Intake:
         return self._offsets[key]
 
     def _take_unreadable(self, report: Unreadable) -> None:
-        """Set aside what is no report; if it was a piece of a file, skip that piece."""
+        """Set aside a report that is not valid; if it was a chunk of a file, skip the chunk."""
         content = report.content if isinstance(report.content, dict) else {}
         with suppress(ValidationError):
-            piece = _Piece.model_validate(content)
-            key = (piece.allocation_id, piece.stream)
-            if piece.offset == self._offset(key):
-                self._offsets[key] += piece.size_bytes
+            chunk = _ChunkPosition.model_validate(content)
+            key = (chunk.allocation_id, chunk.stream)
+            if chunk.offset == self._offset(key):
+                self._offsets[key] += chunk.size_bytes
         found = self._transaction.machine.state.find_allocation(str(content.get("allocation_id")))
         self._transaction.set_aside(
             f"a report of agent {self._agent_id} ({report.problem})",
@@ -196,7 +197,7 @@ class _Intake:
     def _setting_aside(
         self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
     ) -> Iterator[None]:
-        """Make what is done inside happen as a whole; if it raises, set its content aside."""
+        """Undo what is done inside if it raises, and set its content aside."""
         try:
             with self._transaction.whole():
                 yield
@@ -204,7 +205,7 @@ class _Intake:
             if self._transaction.is_beyond(error):
                 raise
             self._transaction.set_aside(
-                f"{what} ({_in_short(error)})",
+                f"{what} ({_one_line(error)})",
                 content=str(content),
                 error=error,
                 experiment_id=experiment_id,
@@ -259,9 +260,9 @@ class _Intake:
     def _take_journal(self, source: Source, text: str) -> None:
         lines = [line for line in text.split("\n") if line]  # U+2028 may be in JSON strings
         if self._transaction.is_careful:
-            self._take_carefully(source, lines)
+            self._take_line_by_line(source, lines)
             return
-        metrics: list[BatchMetrics | MetricsReported] = []  # that came one after the other
+        metrics: list[BatchMetrics | MetricsReported] = []  # consecutive records
         for record in map(parse_line, lines):
             if self._is_given_up(source):
                 return
@@ -274,8 +275,8 @@ class _Intake:
             take_record(self._transaction, self._run_verdicts, source, record)
         add_metrics(self._transaction, source, metrics)
 
-    def _take_carefully(self, source: Source, lines: Iterable[str]) -> None:
-        """Take one line at a time, so that one that cannot be handled is set aside alone."""
+    def _take_line_by_line(self, source: Source, lines: Iterable[str]) -> None:
+        """Store line by line, so that only a line that cannot be handled is set aside."""
         for line in lines:
             if self._is_given_up(source):
                 return
@@ -292,7 +293,8 @@ class _Intake:
         return experiment is None or experiment.is_given_up
 
 
-def _in_short(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
+    """Format an error in one line; of validation errors the first one."""
     if not isinstance(error, ValidationError):
         return error_line(error)
     first = error.errors(include_url=False, include_context=False)[0]

@@ -1,4 +1,4 @@
-"""Stores the records of a rank's journal, and hands the machine those that it has to know."""
+"""Stores the records of a rank's journal, and passes those that change state to the machine."""
 
 from __future__ import annotations
 
@@ -40,27 +40,38 @@ from det_jupyter.master.service.transaction import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The rank that a chunk is from."""
+    """The rank that has written a chunk, and settings of its experiment."""
 
     allocation_id: str
     experiment_id: int
     trial_id: int
     run: int
     rank: int
-    metric: str  # the searcher's
+    metric: str  # the searcher metric
     time_metric: str | None
-    policies: tuple[LogPolicy, ...]  # that say what to look for in what it prints
+    policies: tuple[LogPolicy, ...]  # patterns to search for in the output
 
 
 def take_record(
     transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
 ) -> None:
-    """Store a record of a rank's journal, and hand the machine what it has to know."""
+    """Store a record of a rank's journal; the machine gets an event if it changes state."""
     note_progress = transaction.publisher.note_progress
     match record:
         case MetricsReported(group="validation"):
             add_metrics(transaction, source, [record])
-            transaction.take(_validation(source, record))
+            metric = record.metrics.get(source.metric)
+            time: float | None = None  # amount trained: a reported metric, or a unit of training
+            if (name := source.time_metric) is not None:
+                time = to_finite(record.metrics.get(name, record.trained.get(name)))
+            transaction.take(
+                ValidationReported(
+                    allocation_id=source.allocation_id,
+                    steps_completed=record.steps_completed,
+                    metric=to_number(metric),
+                    time=time,
+                )
+            )
         case BatchMetrics() | MetricsReported():
             add_metrics(transaction, source, [record])
         case BatchTimings():
@@ -97,10 +108,10 @@ def take_record(
 def add_metrics(
     transaction: Transaction, source: Source, records: Sequence[BatchMetrics | MetricsReported]
 ) -> None:
-    """Store records with metrics that came one after the other."""
+    """Store consecutive records of metrics."""
     rows = []
     for record in records:
-        _note_losses(transaction, source, record)
+        _report_losses(transaction, source, record)
         steps = _steps_of(record)
         if steps:
             ids = (source.experiment_id, source.trial_id)
@@ -111,10 +122,10 @@ def add_metrics(
         transaction.publisher.note_progress(source.trial_id, max(row[4] for row in rows))
 
 
-def _note_losses(
+def _report_losses(
     transaction: Transaction, source: Source, record: BatchMetrics | MetricsReported
 ) -> None:
-    """Have the machine know of training losses that became NaN or infinite, or finite again."""
+    """Pass an event to the machine if a training loss became NaN or infinite, or finite again."""
     found = transaction.machine.state.find_allocation(source.allocation_id)
     if found is None:
         return
@@ -136,7 +147,7 @@ def _note_losses(
 
 
 def _losses_of(record: BatchMetrics | MetricsReported) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the training losses: `loss`, and every metric named `...loss`, as LossWatch has it."""
+    """Yield name and values of training losses: metrics whose names end with "loss"."""
     if isinstance(record, BatchMetrics):
         of = record.values
     elif record.group == "training":
@@ -151,22 +162,6 @@ def _steps_of(record: BatchMetrics | MetricsReported) -> range:
         return range(record.steps_completed, record.steps_completed + 1)
     num_batches = max(map(len, record.values.values()), default=0)
     return range(record.first, record.first + num_batches)
-
-
-def _validation(source: Source, record: MetricsReported) -> ValidationReported:
-    return ValidationReported(
-        allocation_id=source.allocation_id,
-        steps_completed=record.steps_completed,
-        metric=to_number(record.metrics.get(source.metric)),
-        time=_time(record, source.time_metric),
-    )
-
-
-def _time(record: MetricsReported, name: str | None) -> float | None:
-    """Return how far the trial is by the time metric: its own, or a unit of training."""
-    if name is None:
-        return None
-    return to_finite(record.metrics.get(name, record.trained.get(name)))
 
 
 def _arrival(source: Source, record: MachineRecord) -> RecordArrived:

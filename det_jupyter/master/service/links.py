@@ -1,14 +1,14 @@
-"""The lines to the agents: a queue of commands for each registered agent process.
+"""The links to the agents: a queue of commands for each registered agent process.
 
-    registered ──► streaming ──► dropped         an agent that comes back registers anew and so
+    registered ──► streaming ──► dropped         an agent that reconnects registers again and so
                        │            ▲            gets a new link; the old one is closed
-                       └────────────┘            no report for SILENT_S: it is frozen
+                       └────────────┘            no report for SILENT_S: the agent is stopped
 
-An agent reports every few seconds, if only that it lives. Its silence is counted only
-while this process runs: after a freeze of the master the agents are not taken for dead.
+An agent reports every few seconds, if only an empty report as a heartbeat. Silence is counted only
+while this process runs, so agents do not count as lost after the master itself was stopped.
 
-Commands that were on a link when it dropped are lost, and need not be saved: at a registration the
-machine says again what it wants of the agent.
+Commands in the queue of a link that is dropped are lost, and need not be stored: at a registration
+the machine repeats its commands to the agent.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ from collections.abc import AsyncIterator, Callable
 from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.errors import Conflict
 
-SILENT_S = 10.0  # an agent says at least every 3 s that it lives
+SILENT_S = 10.0  # an agent reports at least every 3 s
 _LONGEST_TICK_S = 1.0
 
 
 class AgentLink:
-    """The line to one agent process, good for one stream. The clock counts seconds that we ran."""
+    """The link to one agent process, which can be streamed once.
+
+    Args:
+        clock: Returns the seconds in which this process has run.
+    """
 
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
         self.session = session
         self.is_streaming = False
-        self.heard_at = clock()
-        self.silent_since = clock()  # counts while it does not stream
+        self.reported_at = clock()
+        self.disconnected_at = clock()  # of no meaning while it streams
         self._clock = clock
-        self._was_taken = False
+        self._was_streamed = False
         self._queue: deque[AgentCommand | None] = deque()  # None: the end
         self._filled = asyncio.Event()
 
@@ -43,25 +47,25 @@ class AgentLink:
         self._filled.set()
 
     def close(self) -> None:
-        """End the stream after what is on the line."""
+        """End the stream after the commands that are queued."""
         self._queue.append(None)
         self._filled.set()
 
-    def take(self, heartbeat_s: float) -> AsyncIterator[bytes]:
-        """Return the stream: a JSON line for each command, an empty one as a sign of life.
+    def stream(self, heartbeat_s: float) -> AsyncIterator[bytes]:
+        """Return a JSON line for each command, and an empty line as a heartbeat.
 
         Raises:
-            Conflict: It was taken before: the agent has to register again.
+            Conflict: The commands were streamed before; the agent must register again.
         """
-        if self._was_taken:
+        if self._was_streamed:
             raise Conflict("this session's commands were streamed before; register again")
-        self._was_taken = True
+        self._was_streamed = True
         return self._lines(heartbeat_s)
 
     async def _lines(self, heartbeat_s: float) -> AsyncIterator[bytes]:
         self.is_streaming = True
         try:
-            yield b"\n"  # the agent knows at once that it is heard
+            yield b"\n"  # the agent sees at once that it is connected
             while True:
                 while self._queue:
                     command = self._queue.popleft()
@@ -76,11 +80,11 @@ class AgentLink:
                     yield b"\n"
         finally:
             self.is_streaming = False
-            self.silent_since = self._clock()
+            self.disconnected_at = self._clock()
 
 
 class AgentLinks:
-    """The lines to all agents."""
+    """The links to all agents."""
 
     def __init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -88,10 +92,10 @@ class AgentLinks:
         self._refused_at: dict[str, float] = {}
         self._awake_s = 0.0  # seconds in which this process ran
         self._ticked_at = time.monotonic()
-        self.registered = asyncio.Event()  # some agent, at some time
+        self.registered = asyncio.Event()  # set once any agent has registered
 
     def open(self, agent_id: str, session: str) -> AgentLink:
-        """Make a new line to an agent in place of the one before."""
+        """Return a new link to an agent, which replaces and closes the one before."""
         if old := self._links.get(agent_id):
             old.close()
         link = self._links[agent_id] = AgentLink(session, lambda: self._awake_s)
@@ -99,51 +103,51 @@ class AgentLinks:
         return link
 
     def get(self, agent_id: str, session: str) -> AgentLink:
-        """Return the line of this agent process.
+        """Return the link of this agent process; resets its silence.
 
         Raises:
-            Conflict: Another process of that name registered since, or we do not know it (yet).
+            Conflict: This process has not registered, or another one of this name has since.
         """
         link = self._links.get(agent_id)
         if link is None or link.session != session:
             raise Conflict(f"agent {agent_id}: this session is not registered; register first")
-        link.heard_at = self._awake_s
+        link.reported_at = self._awake_s
         return link
 
     def refuse(self, agent_id: str) -> None:
-        """Note that an agent tried to register and was refused."""
+        """Record that an agent tried to register and was refused."""
         self._refused_at[agent_id] = self._awake_s
-        self.registered.set()  # no other will come while this one lives
+        self.registered.set()  # no other agent registers while this one runs
 
     def was_refused(self, agent_id: str) -> bool:
-        """Return whether that was a moment ago: an agent tries again each second or so."""
+        """Return whether an agent was refused within SILENT_S; it retries about every second."""
         refused_at = self._refused_at.get(agent_id)
         return refused_at is not None and self._awake_s - refused_at < SILENT_S
 
     def tick(self) -> None:
-        """Count the time since the last tick; to be called several times a second."""
+        """Count the time since the last tick. Called several times a second."""
         now = time.monotonic()
         self._awake_s += min(now - self._ticked_at, _LONGEST_TICK_S)
         self._ticked_at = now
 
     def drop_silent(self) -> list[str]:
-        """Close the lines to agents that have been silent for long; return the agents.
+        """Close the links to agents that have not reported for SILENT_S; return the agents.
 
-        Such an agent registers anew when it wakes, and so gets the commands that it missed.
+        Such an agent registers again when it continues, and so gets the commands that it missed.
         """
         silent = [
             agent_id
             for agent_id, link in self._links.items()
-            if link.is_streaming and self._awake_s - link.heard_at > SILENT_S
+            if link.is_streaming and self._awake_s - link.reported_at > SILENT_S
         ]
         for agent_id in silent:
             link = self._links.pop(agent_id)
             link.close()
-            self._dropped_at[agent_id] = link.heard_at
+            self._dropped_at[agent_id] = link.reported_at
         return silent
 
     def send(self, agent_id: str, command: AgentCommand) -> None:
-        """Send a command, if the agent is registered; if not, it is sent when it registers."""
+        """Queue a command if the agent is registered; else the machine repeats it later."""
         if link := self._links.get(agent_id):
             link.send(command)
 
@@ -155,11 +159,11 @@ class AgentLinks:
         return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
 
     def silent_s(self, agent_id: str) -> float:
-        """Return for how long the agent has not been connected; 0 while it is."""
+        """Return the seconds since the agent was last connected; 0 while it is."""
         link = self._links.get(agent_id)
         if link is None:
             return self._awake_s - self._dropped_at.get(agent_id, 0.0)
-        return 0.0 if link.is_streaming else self._awake_s - link.silent_since
+        return 0.0 if link.is_streaming else self._awake_s - link.disconnected_at
 
     def close(self) -> None:
         for link in self._links.values():

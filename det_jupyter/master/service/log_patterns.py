@@ -1,11 +1,11 @@
-"""Searches what ranks print for the patterns of log policies, within a time limit.
+"""Searches the output of ranks for the patterns of log policies, within a time limit.
 
 Some patterns take unbounded time on some lines (`(a+)+$`), and the master does nothing else
 meanwhile. So the time is limited, and a pattern that exceeded the limit is not searched for again
-in what that experiment prints.
+in that experiment's output.
 
-Other patterns take unbounded time to compile (`(a{e<=20})`), which has no time limit of its own.
-So each is compiled first in a process of its own, which ends in time.
+Other patterns take unbounded time to compile (`(a{e<=20})`), and compiling has no time limit. So
+each pattern is first compiled in another process, which a timer ends.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from det_jupyter.errors import ConfigError, Problem
 logger = logging.getLogger(__name__)
 
 _BUDGET_S = 0.1  # for all lines of a chunk
-_COMPILE_S = 0.3  # of a processor
-_STARTED_S = 30.0  # for a process to start and do that on a busy computer
-_SHOWN = 100
+_COMPILE_S = 0.3  # CPU seconds for each pattern
+_PROCESS_S = 30.0  # for the process on a busy computer
+_SHOWN = 100  # characters of a pattern in a message
 _TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
 _MEMORY_BYTES = 1 << 30
 _COMPILE = f"""
 import json, regex, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_AS, [{_MEMORY_BYTES}] * 2)
 for pattern in json.load(sys.stdin):
-    signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # which ends the process
+    signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # its signal ends the process
     try:
         regex.compile(pattern)
         problem = ""
@@ -48,37 +48,48 @@ for pattern in json.load(sys.stdin):
 
 
 class Matcher:
-    """Finds patterns in lines; remembers those that take too long."""
+    """Searches lines for patterns, and skips patterns that have taken too long before."""
 
     def __init__(self) -> None:
-        self._hopeless: set[tuple[int, str]] = set()
+        self._too_slow: set[tuple[int, str]] = set()  # experiment and pattern
 
     def first_in(self, experiment_id: int, pattern: str, lines: Sequence[str]) -> str | None:
-        """Return the first line in which the pattern is found; None, too, if it is too slow."""
-        if (experiment_id, pattern) in self._hopeless:
+        """Return the first line that contains the pattern; None if none does or it is too slow."""
+        if (experiment_id, pattern) in self._too_slow:
             return None
+        compiled = regex.compile(pattern)  # cached by regex
+        deadline = time.monotonic() + _BUDGET_S
         try:
-            return _first_in(pattern, lines)
+            for line in lines:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError
+                if compiled.search(line, timeout=left_s):
+                    return line
         except TimeoutError:
-            self._hopeless.add((experiment_id, pattern))
+            self._too_slow.add((experiment_id, pattern))
             logger.error(
                 "experiment=%d: the log policy %r is looked for no more: it took over %g s",
                 experiment_id,
                 pattern,
                 _BUDGET_S,
             )
-            return None
+        return None
 
 
 async def check_patterns(config: ExperimentConfig) -> None:
-    """Refuse log policies with patterns that cannot be compiled, or not in a reasonable time."""
+    """Check the patterns of log policies.
+
+    Raises:
+        ConfigError: A pattern cannot be compiled, or takes too long.
+    """
     patterns = [policy.pattern for policy in config.log_policies or ()]
     if problems := await asyncio.to_thread(find_pattern_problems, patterns):
         raise ConfigError(problems)
 
 
 def find_pattern_problems(patterns: Iterable[str | None]) -> list[Problem]:
-    """Return what is wrong with the patterns of log policies; None: the policy has no pattern."""
+    """Return the problems of log policies' patterns; None is a policy without a pattern."""
     problems = []
     given = {index: pattern for index, pattern in enumerate(patterns) if pattern}
     for index, problem in zip(given, _compile(list(given.values())), strict=True):
@@ -94,44 +105,33 @@ def find_pattern_problems(patterns: Iterable[str | None]) -> list[Problem]:
 
 
 def find_regex_problem(pattern: str) -> str:
-    """Return what is wrong with a regular expression; "" if nothing is."""
+    """Return the problem of a regular expression; "" if it can be compiled."""
     return _compile([pattern])[0]
 
 
 def _compile(patterns: Sequence[str]) -> list[str]:
-    """Return what is wrong with each pattern; "" if nothing is.
+    """Return the problem of each pattern; "" if there is none.
 
-    The first that takes too much ends its process, so the next one begins behind it.
+    A pattern that takes too long ends its process; another process continues after it.
     """
     found: list[str] = []
     while len(found) < len(patterns):
-        ready = _compile_until_too_much(patterns[len(found) :])
-        found += [*ready, _TOO_MUCH][: len(patterns) - len(found)]
+        compiled = _compile_in_process(patterns[len(found) :])
+        found += [*compiled, _TOO_MUCH][: len(patterns) - len(found)]
     return found
 
 
-def _compile_until_too_much(patterns: Sequence[str]) -> list[str]:
+def _compile_in_process(patterns: Sequence[str]) -> list[str]:
+    """Return the problem of each pattern up to the first one that takes too long."""
     try:
-        tried = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-P", "-c", _COMPILE],
             input=json.dumps(patterns).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_STARTED_S,
+            timeout=_PROCESS_S,
             check=False,
         ).stdout
     except subprocess.TimeoutExpired as late:
-        tried = late.stdout or b""
-    return [json.loads(line) for line in tried.splitlines()]
-
-
-def _first_in(pattern: str, lines: Sequence[str]) -> str | None:
-    compiled = regex.compile(pattern)  # which keeps those that it compiled before
-    deadline = time.monotonic() + _BUDGET_S
-    for line in lines:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        if compiled.search(line, timeout=left_s):
-            return line
-    return None
+        printed = late.stdout or b""
+    return [json.loads(line) for line in printed.splitlines()]

@@ -1,7 +1,8 @@
-"""`pools.yaml` in the data folder: read when the master starts, written when pools are set.
+"""Reads and writes `pools.yaml` in the data folder.
 
-The file is the source: after editing it by hand, restart the master; pools that are set through
-the master are written to it. A wrong file changes nothing; the log and `status` say why.
+It is read when the master starts, so an edit takes effect after a restart. Pools that are set
+through the master are written to it. A file that is not valid changes nothing; its problems are in
+the log and in `status`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from det_jupyter.errors import ConfigError, Problem
 
 
 def read_pools() -> PoolsFile | None:
-    """Return what the file says; None if there is none.
+    """Return the content of the file; None if it does not exist.
 
     Raises:
-        ConfigError: All that is wrong with it.
+        ConfigError: Has all problems of the file.
     """
     path = paths.pools_file()
     if not path.exists():
@@ -35,7 +36,7 @@ def read_pools() -> PoolsFile | None:
 
 
 def write_pools(pools: list[dict[str, Any]], before: PoolsFile | None) -> None:
-    """Keep these pools in the file; simulated agents that it named before stay in it."""
+    """Write these pools to the file, with the simulated agents of its content `before`."""
     document: dict[str, Any] = {"pools": pools}
     if before is not None and before.agents:
         document["agents"] = [agent.model_dump(mode="json") for agent in before.agents]
@@ -44,9 +45,9 @@ def write_pools(pools: list[dict[str, Any]], before: PoolsFile | None) -> None:
 
 
 def simulated_agents() -> list[str]:
-    """Return the agents that the file wants in place of this computer's, as `left=cpu:8`."""
+    """Return the simulated agents in the file, each as NAME=cpu:N; none if it is not valid."""
     try:
         found = read_pools()
     except ConfigError:
-        return []  # told when the master has read it
+        return []  # reported when the master reads it
     return [f"{agent.id}={agent.slots}" for agent in found.agents] if found else []

@@ -1,7 +1,7 @@
-"""What could not be handled or read: kept apart, so that nothing waits for it any more.
+"""Stores reports, events and snapshots that could not be handled or read.
 
-It is for people to read (`sqlite3 det.sqlite3 "select * from quarantine"`): the experiment that
-it belongs to says that it is here.
+They are there for inspection (`sqlite3 det.sqlite3 "select * from quarantine"`); the message of
+the experiment refers to them.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import sqlite3
 import traceback
 
 _KEPT = 1000  # rows
-_LONGEST = 65536  # characters of what is kept
-_TROUBLE = {
+_LONGEST = 65536  # characters of a column
+_SYSTEM_ERRORS = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_READONLY,
 }  # fmt: skip
 
 
-def is_trouble(error: BaseException) -> bool:
-    """Whether the computer failed (its disk is full, say), not what was to be handled or stored.
+def is_system_error(error: BaseException) -> bool:
+    """Return whether the computer failed (a full disk, for example), and not the content.
 
-    Then nothing is set aside: it will be said again, and may be stored then.
+    Then nothing is set aside: the report is sent again, and may be stored then.
     """
     if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _TROUBLE
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SYSTEM_ERRORS
     if isinstance(error, (MemoryError, OSError)) or not isinstance(error, Exception):
         return True
-    return error.__cause__ is not None and is_trouble(error.__cause__)
+    return error.__cause__ is not None and is_system_error(error.__cause__)
 
 
 class Quarantine:
-    """The table of that name."""
+    """The table `quarantine`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -45,7 +45,11 @@ class Quarantine:
         error: BaseException,
         experiment_id: int | None,
     ) -> None:
-        """Keep what came from `source`: an event, a rank's file; of many the oldest go."""
+        """Store content that could not be handled; only the newest rows are kept.
+
+        Args:
+            source: What it was, such as an event or a rank's file.
+        """
         self._db.execute(
             "INSERT INTO quarantine (at, experiment_id, source, content, error) "
             "VALUES (?, ?, ?, ?, ?)",
@@ -68,5 +72,5 @@ class Quarantine:
 
 
 def _storable(content: object) -> str:
-    """Return text for what a damaged row holds: SQLite gives what is there, bytes or a number."""
+    """Convert the content of a damaged row, which may be bytes or a number, to text."""
     return str(content)[:_LONGEST].encode("utf-8", "replace").decode()

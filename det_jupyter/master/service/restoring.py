@@ -27,7 +27,7 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import Event, NewsSetAside, parse_event
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.rules.giving_up import experiment_of
-from det_jupyter.master.service.quarantine import is_trouble
+from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.store import Store
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
         try:
             return seq, text, _read(text)
         except Exception as error:  # the events before it are there, too
-            if is_trouble(error):
+            if is_system_error(error):
                 raise
             logger.exception("the snapshot after event %d cannot be read", seq)
             with store.savepoint():
@@ -116,7 +116,7 @@ class _Replay:
             event = parse_event(text)
             self._handle(seq, at, event)
         except Exception as error:
-            if is_trouble(error):
+            if is_system_error(error):
                 raise
             logger.exception("event %d cannot be handled any more: %.500s", seq, text)
             self._set_aside(_Odd(seq, at, text, error), event)

@@ -1,6 +1,6 @@
 """The one loop around the machine: event in, committed, then acted upon. Knows no HTTP.
 
-    users, agents, timers ──► Service ──► Transaction: machine and store ──► commands, bell
+    users, agents, timers ──► Service ──► Transaction: machine and store ──► commands
 
 Everything runs in one task at a time: between BEGIN and COMMIT nothing is awaited.
 """
@@ -48,12 +48,12 @@ from det_jupyter.master.machine.rules.configurations import (
 )
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.current_views import Views
-from det_jupyter.master.service.feed import Bell
-from det_jupyter.master.service.ingest import take_in
+from det_jupyter.master.service.feed import CommitSignal
+from det_jupyter.master.service.ingest import store_reports
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.publishing import PublishedParts
-from det_jupyter.master.service.quarantine import is_trouble
+from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
@@ -70,7 +70,7 @@ class Service:
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self.links = AgentLinks()
-        self.bell = Bell()
+        self.commits = CommitSignal()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
@@ -138,7 +138,7 @@ class Service:
             if transaction.is_machine_ahead:
                 self.machine.take_over(restore_machine(self.store))
             raise
-        self.bell.ring()
+        self.commits.notify()
 
     def _act(self, transaction: Transaction) -> None:
         for command in transaction.commands:
@@ -255,7 +255,7 @@ class Service:
         try:
             return self._take_in(agent_id, reports, is_careful=False)
         except Exception as error:
-            if is_trouble(error):
+            if is_system_error(error):
                 raise
             logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)
         return self._take_in(agent_id, reports, is_careful=True)
@@ -263,7 +263,7 @@ class Service:
     def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
         """Careful: each part can be undone, which takes a third longer and is seldom needed."""
         with self._transaction(is_careful=is_careful) as transaction:
-            offsets = take_in(transaction, agent_id, reports.reports, self._run_verdicts)
+            offsets = store_reports(transaction, agent_id, reports.reports, self._run_verdicts)
             self._run_verdicts.publish(transaction)
         self._run_verdicts.committed()
         self._act(transaction)
@@ -290,7 +290,7 @@ class Service:
     def end_streams(self) -> None:
         """End all streams, so that the server can close its connections."""
         self.links.close()
-        self.bell.close()
+        self.commits.close()
 
     def close(self) -> None:
         """Store a snapshot, so that the next start has nothing to replay."""

@@ -33,7 +33,7 @@ from det_jupyter.master.machine.model.turn import HandlerFailed
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.log_patterns import Matcher
 from det_jupyter.master.service.publishing import PublishedParts, Publisher
-from det_jupyter.master.service.quarantine import is_trouble
+from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiment_views import Sentence
@@ -181,7 +181,7 @@ class Transaction:
 
     def is_beyond(self, error: BaseException) -> bool:
         """Whether it cannot be set aside: the computer failed, or no part can be undone."""
-        return is_trouble(error) or not self.is_careful
+        return is_system_error(error) or not self.is_careful
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -197,7 +197,7 @@ class Transaction:
         except BaseException as error:
             del self.commands[num_commands:]
             self.publisher.read_progress_anew()
-            if self.machine.state.seq != seq and not is_trouble(error):
+            if self.machine.state.seq != seq and not is_system_error(error):
                 self.machine.take_over(restore_machine(self.store))
                 self.is_machine_ahead = was_ahead
             raise

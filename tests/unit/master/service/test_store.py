@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.master.service import quarantine as module
-from det_jupyter.master.service.quarantine import Quarantine, is_trouble
+from det_jupyter.master.service.quarantine import Quarantine, is_system_error
 from det_jupyter.master.service.store import History
 
 
@@ -127,7 +127,7 @@ def chained(cause: BaseException | None) -> Exception:
 def test_the_computer_s_failures_are_told_from_those_of_what_was_said(
     error: BaseException, is_so: bool
 ) -> None:
-    assert is_trouble(error) is is_so
+    assert is_system_error(error) is is_so
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_the_computer_s_failures_are_told_from_those_of_what_was_said(
 def test_errors_of_the_database_are_told_apart_by_their_code(code: int, is_so: bool) -> None:
     error = sqlite3.OperationalError("made by hand")
     error.sqlite_errorcode = code
-    assert is_trouble(error) is is_so
+    assert is_system_error(error) is is_so
