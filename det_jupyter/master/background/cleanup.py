@@ -100,7 +100,7 @@ async def _clean_up_database(service: Service, *, since: float, now: float) -> N
         if ended_at is None or ended_at > since - 2 * _FOLLOWED_S:
             for _ in service.store.feed.compact(experiment.id, now - _FOLLOWED_S):
                 await asyncio.sleep(0)  # others are served in between
-    service.told.forget(service.machine.state)
+    service.published.drop_deleted(service.machine.state)
     while service.store.give_back():
         await asyncio.sleep(0)
 

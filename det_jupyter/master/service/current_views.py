@@ -1,4 +1,4 @@
-"""Views of what the master knows, made when they are asked for."""
+"""Makes views of the current state, for the routes that request them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.links import AgentLinks
-from det_jupyter.master.service.publishing import KnownProgress
+from det_jupyter.master.service.publishing import ProgressCache
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiment_views import (
     Progress,
@@ -40,11 +40,11 @@ from det_jupyter.master.views.wait_reasons import WaitReasons
 
 _USER = psutil.Process().username()
 _FEW = 200  # rows of a list; for more, the progress of all trials is read at once
-_EXPLAINED = 16  # waiting trials that get a reason of their own in one answer: each costs time
+_EXPLAINED = 16  # waiting trials that get a reason of their own in an answer: each takes time
 
 
 class Views:
-    """Makes views of the machine's state, the stored progress and the lines to agents."""
+    """Makes views of the machine's state, the stored progress and the links to agents."""
 
     def __init__(
         self, machine: Machine, store: Store, links: AgentLinks, clock: Callable[[], float]
@@ -70,7 +70,7 @@ class Views:
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
         is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
-        progress = KnownProgress(self._store) if is_short else self._store.progress()
+        progress = ProgressCache(self._store) if is_short else self._store.progress()
         rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
         rows.last_seq = self._store.feed.last_seq
         return rows
@@ -92,7 +92,7 @@ class Views:
         return trial_view(trial, reasons.progress, reasons.sentence, self._store.verdict)
 
     def holding(self) -> list[TrialView]:
-        """Return the trials that hold slots, without what limits them."""
+        """Return the trials that hold slots, without their verdicts."""
         state, indexes = self._machine.state, self._machine.indexes
         numbers = {t.id for agent_id in state.agents for t in indexes.trials_on_agent(agent_id)}
         reasons = self.reasons(0)
@@ -102,14 +102,14 @@ class Views:
         ]
 
     def reason(self, trial_id: int) -> Reason:
-        """Return why a trial does not run, and what would start it."""
+        """Return why a trial does not run, with remedies."""
         return self.reasons(1).of(self._machine.state.trial(trial_id))
 
     def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
-        """Return what says of up to `most` waiting trials why they wait."""
+        """Return the reasons of waiting trials; the first `most` trials get one of their own."""
         return WaitReasons(
             self._machine,
-            progress=KnownProgress(self._store) if progress is None else progress,
+            progress=ProgressCache(self._store) if progress is None else progress,
             now=self._clock(),
             own_user=_USER,
             most=most,
@@ -127,14 +127,14 @@ class Views:
         )
 
     def tasks(self, *, limit: int) -> list[TaskEntry]:
-        """Return the trials that hold slots, and the first of those that wait."""
+        """Return the trials that hold slots, and the first `limit` waiting ones of each pool."""
         return task_entries(self._machine, self.reasons(0).of, limit)
 
     def pools(self) -> list[PoolStatus]:
         return pool_statuses(self._machine, self._links.is_connected)
 
     def agent(self, agent_id: str) -> AgentStatus:
-        """Return an agent with what holds its slots."""
+        """Return an agent with its slots and their holders."""
         agent = self._machine.state.agents[agent_id]
         return agent_status(self._machine, agent, self._links.is_connected)
 

@@ -199,10 +199,10 @@ class _Intake:
     ) -> Iterator[None]:
         """Undo what is done inside if it raises, and set its content aside."""
         try:
-            with self._transaction.whole():
+            with self._transaction.undoable():
                 yield
         except Exception as error:
-            if self._transaction.is_beyond(error):
+            if self._transaction.fails_transaction(error):
                 raise
             self._transaction.set_aside(
                 f"{what} ({_one_line(error)})",

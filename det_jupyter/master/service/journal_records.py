@@ -56,7 +56,7 @@ def take_record(
     transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
 ) -> None:
     """Store a record of a rank's journal; the machine gets an event if it changes state."""
-    note_progress = transaction.publisher.note_progress
+    advance_progress = transaction.publisher.advance_progress
     match record:
         case MetricsReported(group="validation"):
             add_metrics(transaction, source, [record])
@@ -85,12 +85,12 @@ def take_record(
             )
             run_verdicts.add_times(transaction, source.allocation_id, source.rank, record)
         case Progress():
-            note_progress(source.trial_id, record.steps_completed, record.fraction)
+            advance_progress(source.trial_id, record.steps_completed, record.fraction)
         case FirstStep():
-            note_progress(source.trial_id, record.steps_completed, record.fraction)
+            advance_progress(source.trial_id, record.steps_completed, record.fraction)
             transaction.take(_arrival(source, record))
         case CheckpointSaved() | TargetReached() | RunEnded():
-            note_progress(source.trial_id, record.steps_completed)
+            advance_progress(source.trial_id, record.steps_completed)
             transaction.take(_arrival(source, record))
         case (
             RankStarted()
@@ -119,7 +119,7 @@ def add_metrics(
             rows.append((record.at, *ids, steps[0], steps[-1], text))
     if rows:
         transaction.store.feed.add_metrics(rows)
-        transaction.publisher.note_progress(source.trial_id, max(row[4] for row in rows))
+        transaction.publisher.advance_progress(source.trial_id, max(row[4] for row in rows))
 
 
 def _report_losses(

@@ -1,6 +1,6 @@
-"""Writes views of what has changed into the feed, with each event.
+"""Writes views of changed experiments, trials and checkpoints into the feed, with each event.
 
-A view that raises is logged: the event has been handled, whether its outcome can be shown or not.
+If making a view raises, that is logged, because the event itself was handled.
 """
 
 from __future__ import annotations
@@ -19,101 +19,111 @@ from det_jupyter.master.views.experiment_views import Sentence, experiment_view,
 
 logger = logging.getLogger(__name__)
 
-# What may be large: a follower has it from the first item, and again when it has changed.
-SELDOM_TOLD = {"experiment": {"config", "capsule"}, "trial": {"hparams"}}
+# Fields that may be large: only the first item has them, and an item after a change.
+SELDOM_SENT = {"experiment": {"config", "capsule"}, "trial": {"hparams"}}
 
 
-class KnownProgress:
-    """Progress by trial, read when it is needed: a search has many trials, few of them move."""
+class ProgressCache:
+    """Progress by trial, read from the store when it is needed.
+
+    A search has many trials, of which few train at a time.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[int, tuple[int, float]] = {}
+        self._read: dict[int, tuple[int, float]] = {}
 
     def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
-        if trial_id not in self._known:
-            self._known[trial_id] = self._store.progress_of(trial_id) or default
-        return self._known[trial_id]
+        if trial_id not in self._read:
+            self._read[trial_id] = self._store.progress_of(trial_id) or default
+        return self._read[trial_id]
 
     def set(self, trial_id: int, progress: tuple[int, float]) -> None:
-        self._known[trial_id] = progress
+        self._read[trial_id] = progress
 
 
 class PublishedParts:
-    """The large, seldom changed parts that followers know already.
+    """The large fields (SELDOM_SENT) that are in the feed already.
 
-    A changed part is another object, and so is each one that was restored from the store.
+    Fields are compared as objects: a changed field is another object, and so is one that was
+    restored from the store.
     """
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], object] = {}
 
-    def is_news(self, kind: str, part_id: int, part: object) -> bool:
-        """Return whether a part is new to followers, and note it as known."""
-        is_known = self._parts.get((kind, part_id)) is part
+    def add(self, kind: str, part_id: int, part: object) -> bool:
+        """Add a field of an experiment or trial; return whether it was not in the feed."""
+        is_published = self._parts.get((kind, part_id)) is part
         self._parts[kind, part_id] = part
-        return not is_known
+        return not is_published
 
-    def forget(self, state: MachineState) -> None:
-        """Forget what is no more."""
+    def drop_deleted(self, state: MachineState) -> None:
+        """Drop the fields of experiments and trials that were deleted."""
         of: dict[str, Container[int]] = {"experiment": state.experiments, "trial": state.trials}
         self._parts = {key: part for key, part in self._parts.items() if key[1] in of[key[0]]}
 
 
 class Publisher:
-    """Writes feed items, within one transaction of the store."""
+    """Writes feed items and progress, within one transaction of the store."""
 
     def __init__(
-        self, machine: Machine, store: Store, now: float, sentence: Sentence, told: PublishedParts
+        self,
+        machine: Machine,
+        store: Store,
+        now: float,
+        sentence: Sentence,
+        published: PublishedParts,
     ) -> None:
-        self.progress = KnownProgress(store)
+        self.progress = ProgressCache(store)
         self._machine = machine
         self._store = store
         self._now = now
         self._sentence = sentence
-        self._told = told
+        self._published = published
         self._queue_before = machine.queue.version
-        self._moved: set[int] = set()  # trials with progress that is not in the feed yet
+        self._moved: set[int] = set()  # trials whose progress or verdict is not in the feed yet
 
-    def read_progress_anew(self) -> None:
-        """Drop the progress in memory: some of it was rolled back."""
-        self.progress = KnownProgress(self._store)
+    def clear_progress_cache(self) -> None:
+        """Read progress from the store again, because some of it was rolled back."""
+        self.progress = ProgressCache(self._store)
 
-    def note_progress(
+    def advance_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
     ) -> None:
-        """Note how far a trial is.
+        """Store the progress of a trial, which never decreases.
 
         Args:
-            steps_completed: At least this many; a record may name fewer than one before it.
-            fraction: What these steps are of its length; when missing, taken from the last one.
+            steps_completed: May be less than in an earlier record; then the earlier value counts.
+            fraction: The part of the trial's length that these steps are; if None, it is computed
+                from the last progress.
         """
         steps_before, fraction_before = self.progress.get(trial_id, (0, 0.0))
         steps = max(steps_completed, steps_before)
         if fraction is None or steps_completed == 0:
-            known_steps, known_fraction = steps_before, fraction_before
-            if not known_fraction:  # a script need not report any
-                known_steps, known_fraction = self._length_of(trial_id), 1.0
+            of_steps, of_fraction = steps_before, fraction_before
+            if not of_fraction:  # scripts need not report one
+                of_steps, of_fraction = self._length_of(trial_id), 1.0
         else:
-            known_steps, known_fraction = steps_completed, fraction
-        # Steps and fraction always move together: their quotient is the trial's length.
-        grown = known_fraction * steps / known_steps if known_steps else fraction_before
-        self._set_progress(trial_id, steps, min(1.0, grown))
+            of_steps, of_fraction = steps_completed, fraction
+        # The quotient of steps and fraction is the trial's length.
+        advanced = of_fraction * steps / of_steps if of_steps else fraction_before
+        self._set_progress(trial_id, steps, min(1.0, advanced))
 
     def cut_progress(self, trial_id: int, steps_completed: int) -> None:
-        """Note that a trial is this far at most."""
+        """Reduce a trial's progress to at most these steps."""
         steps_before, fraction = self.progress.get(trial_id, (0, 0.0))
         if steps_before > steps_completed:
             left = steps_completed / steps_before
             self._set_progress(trial_id, steps_completed, fraction * left)
 
     def _length_of(self, trial_id: int) -> int:
-        """Return the batches that the configuration lets a trial train; 0 if it does not say."""
+        """Return the number of batches of a trial in its configuration; 0 if there is none."""
         trial = self._machine.state.trials.get(trial_id)
         if trial is None:
             return 0
         length = self._machine.state.experiments[trial.experiment_id].settings.searcher.max_length
-        # One batch is what a script gets that has no length of its own.
+        # A length of one batch is the default of scripts, which have no length in batches.
         is_known = length is not None and length.unit == "batches" and length.amount > 1
         return length.amount if is_known and length is not None else 0
 
@@ -123,12 +133,12 @@ class Publisher:
         self._store.set_progress(trial_id, steps_completed, fraction)
 
     def set_verdict(self, trial_id: int, verdict: Verdict) -> None:
-        """Keep what limits a trial."""
+        """Store the verdict on a trial (what limits its speed)."""
         self._store.set_verdict(trial_id, verdict)
         self._moved.add(trial_id)
 
     def publish_progress(self) -> None:
-        """Publish progress and verdicts that no event has published; to be called last."""
+        """Publish progress and verdicts that no event has published. Called last."""
         trials = self._machine.state.trials
         self._moved &= trials.keys()
         for trial_id in sorted(self._moved):
@@ -141,7 +151,8 @@ class Publisher:
             )
 
     def publish(self, changes: Changes) -> None:
-        state = self._machine.state  # what was deleted meanwhile is not in there any more
+        """Write views of what an event has changed."""
+        state = self._machine.state  # deleted experiments and trials are not in it
         for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             self._publish_experiment(experiment_id)
         for trial_id in sorted(changes.trials & state.trials.keys()):
@@ -168,13 +179,13 @@ class Publisher:
             sentence=self._sentence,
             with_trials=False,
         )
-        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
+        is_whole = self._published.add("experiment", experiment_id, experiment.config)
         self._publish_view("experiment", view, experiment_id, None, is_passing, is_whole)
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         trial = self._machine.state.trials[trial_id]
         view = partial(trial_view, trial, self.progress, self._sentence, self._store.verdict)
-        is_whole = self._told.is_news("trial", trial_id, trial.hparams)
+        is_whole = self._published.add("trial", trial_id, trial.hparams)
         self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing, is_whole)
 
     def _publish_view(
@@ -187,8 +198,8 @@ class Publisher:
         is_whole: bool,
     ) -> None:
         try:
-            text = view().model_dump_json(exclude=None if is_whole else SELDOM_TOLD[kind])
-        except Exception:  # the event is handled, whether its outcome can be shown or not
+            text = view().model_dump_json(exclude=None if is_whole else SELDOM_SENT[kind])
+        except Exception:  # the event was handled all the same
             logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
             return
         self._store.feed.add_item(

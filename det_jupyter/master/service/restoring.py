@@ -1,16 +1,17 @@
-"""Makes the machine that the store knows: the newest snapshot, and later events again.
+"""Restores the machine from the store: the newest snapshot, and the events after it.
 
-What it commands meanwhile was carried out before, or will be commanded again when agents register.
+Commands of the machine meanwhile are dropped: they were carried out before, or the machine repeats
+them when agents register.
 
-An event that was handled once may not be any more: the program has changed since, or the file is
-damaged. Then the master must start all the same:
+An event that was handled once may fail now, because the program has changed or the file is
+damaged. The master must start all the same:
 
-    a snapshot that cannot be read      goes into quarantine; the one before it, and more events
-    an event that cannot be read or     goes into quarantine; in its place, under its number, comes
-      handled                           the news that it was set aside, so its experiment ends
+    a snapshot that cannot be read      is quarantined; the one before it is used, and more events
+    an event that cannot be read or     is quarantined; an event NewsSetAside replaces it and keeps
+      handled                           its number, and its experiment ends
 
-Experiments and trials that such an event would have made keep their numbers: those that came after
-them must not get others than they had.
+The numbers of experiments and trials that such an event has created are not given to others, so
+that later ones keep theirs.
 """
 
 from __future__ import annotations
@@ -34,37 +35,37 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Odd:
-    """An event that could not be handled again, and what comes in its place."""
+class _FailedEvent:
+    """An event that could not be handled again, and the event that replaces it."""
 
     seq: int
     at: float
     text: str
     error: Exception
     experiment_id: int | None = None
-    instead: NewsSetAside | None = None
+    replacement: NewsSetAside | None = None
 
 
 def restore_machine(store: Store) -> Machine:
-    """Return the machine as the store knows it; what cannot be read or handled is set aside."""
+    """Return the machine in its stored state; what cannot be read or handled is quarantined."""
     seq, snapshot, machine = _newest_readable(store)
     replay = _Replay(store, snapshot, machine)
     for number, at, text in store.history.events_after(seq):
-        replay.bring_forward(number, at, text)
-    # Events may be missing, but what is stored of their experiments' files is not: a new one with
-    # the same number would be taken for it.
+        replay.handle_next(number, at, text)
+    # Events may be missing from a damaged file, but rows of their experiments are not: a new
+    # experiment with the same number would get these rows.
     _raise_numbers(replay.machine.state, store.history.last_numbers())
-    if replay.odd:
-        _write_down(store, replay)
+    if replay.failed:
+        _store_replacements(store, replay)
     return replay.machine
 
 
 def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
-    """Return number and text of the newest state that can be read, and a machine that is in it."""
+    """Return number and text of the newest readable snapshot, and a machine in its state."""
     for seq, text in store.history.snapshots():
         try:
-            return seq, text, _read(text)
-        except Exception as error:  # the events before it are there, too
+            return seq, text, _machine_from(text)
+        except Exception as error:  # an older one and more events give the same
             if is_system_error(error):
                 raise
             logger.exception("the snapshot after event %d cannot be read", seq)
@@ -76,7 +77,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
     return 0, None, Machine()
 
 
-def _read(snapshot: str | None) -> Machine:
+def _machine_from(snapshot: str | None) -> Machine:
     if snapshot is None:
         return Machine()
     state = MachineState.model_validate_json(snapshot)
@@ -87,7 +88,7 @@ def _read(snapshot: str | None) -> Machine:
 
 
 def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:
-    """Set how long slots were held, which versions before 2026-11-24 did not store."""
+    """Estimate how long slots were held, which versions before 2026-11-24 did not store."""
     for trial in trials:
         trial.held_s = trial.slot_seconds / max(1, experiment.slots_per_trial)
     holding = [trial.allocation for trial in trials if trial.holds_slots and trial.allocation]
@@ -100,17 +101,17 @@ def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:
 
 
 class _Replay:
-    """Events being handled again."""
+    """Handles stored events again, from a snapshot on."""
 
     def __init__(self, store: Store, base: str | None, machine: Machine) -> None:
         self._store = store
         self.machine = machine
-        self.odd: list[_Odd] = []
-        self._base = base
-        self._since: list[tuple[int, float, Event]] = []  # what was handled after that state
+        self.failed: list[_FailedEvent] = []
+        self._base = base  # a state, as JSON
+        self._since: list[tuple[int, float, Event]] = []  # events that were handled after it
 
-    def bring_forward(self, seq: int, at: float, text: str) -> None:
-        """Handle the next event, or the news that it was set aside."""
+    def handle_next(self, seq: int, at: float, text: str) -> None:
+        """Handle the next event; if that fails, handle the event that replaces it."""
         event: Event | None = None
         try:
             event = parse_event(text)
@@ -119,44 +120,44 @@ class _Replay:
             if is_system_error(error):
                 raise
             logger.exception("event %d cannot be handled any more: %.500s", seq, text)
-            self._set_aside(_Odd(seq, at, text, error), event)
+            self._replace(_FailedEvent(seq, at, text, error), event)
         else:
             self._since.append((seq, at, event))
 
     def _handle(self, seq: int, at: float, event: Event) -> None:
-        self.machine.state.seq = seq - 1  # as rule; a row may be missing from a damaged file
+        self.machine.state.seq = seq - 1  # rows may be missing from a damaged file
         self.machine.handle(event, at)
         if isinstance(event, NewsSetAside):
             self._keep_numbers(seq)
 
     def _keep_numbers(self, seq: int) -> None:
-        """Let nothing get a number that was given by an event which is set aside."""
+        """Keep the numbers that a replaced event had given to experiments and trials."""
         self.machine.state.seq = seq
         _raise_numbers(self.machine.state, self._store.history.numbers_after(seq))
 
-    def _set_aside(self, odd: _Odd, event: Event | None) -> None:
-        self._go_back()
-        odd.experiment_id = _experiment_of(self.machine.state, odd.text, event)
-        what = f"stored event {odd.seq} ({error_line(odd.error.__cause__ or odd.error)})"
+    def _replace(self, failed: _FailedEvent, event: Event | None) -> None:
+        self._rebuild()
+        failed.experiment_id = _experiment_of(self.machine.state, failed.text, event)
+        what = f"stored event {failed.seq} ({error_line(failed.error.__cause__ or failed.error)})"
         gone = event.allocation_id if isinstance(event, GangExited) else ""
         for is_fatal in (True, False):
-            odd.instead = NewsSetAside(
-                experiment_id=odd.experiment_id, what=what, is_fatal=is_fatal, gone=gone
+            failed.replacement = NewsSetAside(
+                experiment_id=failed.experiment_id, what=what, is_fatal=is_fatal, gone=gone
             )
             try:
-                self._handle(odd.seq, odd.at, odd.instead)
+                self._handle(failed.seq, failed.at, failed.replacement)
                 break
             except Exception:
-                logger.exception("experiment=%s cannot be told of it", odd.experiment_id)
-                self._go_back()
-                odd.experiment_id = None
-        self._keep_numbers(odd.seq)
-        self.odd.append(odd)
+                logger.exception("experiment=%s cannot be told of it", failed.experiment_id)
+                self._rebuild()
+                failed.experiment_id = None
+        self._keep_numbers(failed.seq)
+        self.failed.append(failed)
         self._base, self._since = self.machine.dump(), []
 
-    def _go_back(self) -> None:
-        """Make the machine anew, as it was before the event that spoiled it."""
-        self.machine = _read(self._base)
+    def _rebuild(self) -> None:
+        """Make a new machine in the state before the event that failed, which was half applied."""
+        self.machine = _machine_from(self._base)
         for seq, at, event in self._since:
             self._handle(seq, at, event)
 
@@ -168,7 +169,7 @@ def _raise_numbers(state: MachineState, numbers: tuple[int, int]) -> None:
 
 
 def _experiment_of(state: MachineState, text: str, event: Event | None) -> int | None:
-    """Return whose event it is, as far as that can be read."""
+    """Return the event's experiment, from its JSON if the event could not be parsed."""
     if event is not None:
         return experiment_of(state, event)
     try:
@@ -179,17 +180,17 @@ def _experiment_of(state: MachineState, text: str, event: Event | None) -> int |
     return experiment_id if isinstance(experiment_id, int) else None
 
 
-def _write_down(store: Store, replay: _Replay) -> None:
-    """Have the next start find what this one has made of it."""
+def _store_replacements(store: Store, replay: _Replay) -> None:
+    """Store the replaced events and the resulting state for the next start."""
     with store.savepoint():
-        for odd in replay.odd:
+        for failed in replay.failed:
             store.quarantine.add(
-                odd.at,
-                source=f"event {odd.seq}",
-                content=odd.text,
-                error=odd.error,
-                experiment_id=odd.experiment_id,
+                failed.at,
+                source=f"event {failed.seq}",
+                content=failed.text,
+                error=failed.error,
+                experiment_id=failed.experiment_id,
             )
-            assert odd.instead is not None
-            store.history.replace_event(odd.seq, odd.instead.model_dump_json())
+            assert failed.replacement is not None
+            store.history.replace_event(failed.seq, failed.replacement.model_dump_json())
         store.history.add_snapshot(replay.machine.state.seq, replay.machine.dump())

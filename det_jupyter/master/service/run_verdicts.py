@@ -1,8 +1,8 @@
-"""Follows the runs that train, and publishes a verdict on each when it changes.
+"""Computes a verdict (what limits the speed) on each run that trains, and publishes changes.
 
-The recent past is in memory: after a restart of the master a run is judged from what comes in
-next, and until then its last verdict stays, which the store has. A run on which a rule raises is
-logged and left out for good: what was reported is stored, whether it can be judged or not.
+The recent intervals are kept in memory. After a restart of the master a verdict is computed from
+later intervals, and until then the stored one stays. If a rule raises, that is logged and the run
+gets no further verdicts; its reports are stored all the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 2.0  # at most that often, and only if there are new intervals
+EVERY_S = 2.0  # shortest time between two verdicts on a run
 
 
 @dataclass(slots=True)
@@ -29,22 +29,22 @@ class _Run:
     trial_id: int
     current: RunVerdict
     judged_at: float = 0.0
-    has_news: bool = False
-    is_given_up: bool = False
+    has_new_intervals: bool = False
+    has_failed: bool = False
 
     @property
     def is_known(self) -> bool:
-        """Whether enough was seen for a verdict."""
+        """Whether there is a verdict other than unknown."""
         verdict = self.current.verdict
         return verdict is not None and verdict.kind != "unknown"
 
 
 class RunVerdicts:
-    """The verdicts on all runs that report where their time goes."""
+    """The verdicts on all runs that report times of their parts."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
-        self._unsaved: dict[int, Verdict] = {}  # trial to verdict
+        self._unsaved: dict[int, Verdict] = {}  # by trial, until the transaction is committed
 
     def add_times(
         self, transaction: Transaction, allocation_id: str, rank: int, times: StepTimes
@@ -58,28 +58,28 @@ class RunVerdicts:
             setting = setting_of(transaction.machine.state, trial.experiment_id, allocation)
             last = transaction.store.verdict(trial.id)
             run = self._runs[allocation_id] = _Run(trial.id, RunVerdict(setting, last))
-        with _watched(run):
-            run.has_news |= run.current.add_times(rank, times)
+        with _logging_errors(run):
+            run.has_new_intervals |= run.current.add_times(rank, times)
 
     def add_samples(self, agent_id: str, samples: Iterable[SystemSample]) -> None:
         runs = [
             run
             for run in self._runs.values()
-            if not run.is_given_up and agent_id in run.current.setting.agents()
+            if not run.has_failed and agent_id in run.current.setting.agents()
         ]
         for run in runs:
-            with _watched(run):
+            with _logging_errors(run):
                 for sample in samples:
                     run.current.add_sample(agent_id, sample)
 
     def publish(self, transaction: Transaction) -> None:
-        """Judge the runs of which there is news, and publish what has changed."""
+        """Compute verdicts on runs with new intervals, and publish those that have changed."""
         for allocation_id, run in list(self._runs.items()):
             found = transaction.machine.state.find_allocation(allocation_id)
             has_ended = found is None or found[1].state is AllocationState.ENDED
             is_due = not run.is_known or abs(transaction.now - run.judged_at) >= EVERY_S
-            if not run.is_given_up and (has_ended or (run.has_news and is_due)):
-                with _watched(run):
+            if not run.has_failed and (has_ended or (run.has_new_intervals and is_due)):
+                with _logging_errors(run):
                     self._judge(transaction, allocation_id, run, is_last=has_ended)
             if has_ended:
                 del self._runs[allocation_id]
@@ -88,13 +88,13 @@ class RunVerdicts:
                 transaction.publisher.set_verdict(trial_id, verdict)
 
     def committed(self) -> None:
-        """Note that what was published is stored."""
+        """Called after the commit: the published verdicts are stored."""
         self._unsaved.clear()
 
     def _judge(
         self, transaction: Transaction, allocation_id: str, run: _Run, *, is_last: bool
     ) -> None:
-        run.has_news, run.judged_at = False, transaction.now
+        run.has_new_intervals, run.judged_at = False, transaction.now
         state = transaction.machine.state
         if found := state.find_allocation(allocation_id):
             trial, allocation = found
@@ -105,23 +105,23 @@ class RunVerdicts:
 
 
 @contextmanager
-def _watched(run: _Run) -> Iterator[None]:
-    """Give the run up at the first error."""
+def _logging_errors(run: _Run) -> Iterator[None]:
+    """Log an exception, after which the run gets no further verdicts."""
     try:
         yield
     except Exception:
         logger.exception("trial=%d cannot be judged", run.trial_id)
-        run.is_given_up = True
+        run.has_failed = True
 
 
 def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) -> Setting:
-    """Return what is known of a run: where its ranks are, and what its configuration says."""
+    """Return the setting of a run: the places of its ranks, and its configuration."""
     config = state.experiments[experiment_id].settings
     optimizations = config.optimizations
     return Setting(
         allocation_id=allocation.id,
         places=tuple(
-            _place(state.agents.get(agent_id), agent_id, allocation, rank)
+            _rank_site(state.agents.get(agent_id), agent_id, allocation, rank)
             for rank, agent_id in enumerate(allocation.agent_ids)
         ),
         aggregation_frequency=optimizations.aggregation_frequency,
@@ -137,7 +137,7 @@ def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) 
     )
 
 
-def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int) -> RankSite:
+def _rank_site(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int) -> RankSite:
     slot = allocation.slots[rank]
     occupied = () if agent is None else agent.occupied.get(slot.id, ())
     return RankSite(

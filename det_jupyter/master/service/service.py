@@ -1,8 +1,8 @@
-"""The one loop around the machine: event in, committed, then acted upon. Knows no HTTP.
+"""The loop around the machine: events are handled and committed, then commands are carried out.
 
     users, agents, timers ──► Service ──► Transaction: machine and store ──► commands
 
-Everything runs in one task at a time: between BEGIN and COMMIT nothing is awaited.
+Transactions do not overlap, because nothing is awaited between BEGIN and COMMIT.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-_FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
+_FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to register
 
 
 class Service:
-    """The master without its HTTP interface; it goes on from what the store holds."""
+    """The master without its HTTP interface; it starts from the stored state."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
@@ -76,18 +76,18 @@ class Service:
         self.machine = restore_machine(store)
         self.views = Views(self.machine, store, self.links, clock)
         self.is_leaving = False  # refuses further experiments
-        self.default_storage = ""  # the folder in the place of one that cannot be written to
+        self.default_storage = ""  # folder that replaces one which cannot be written to
         self._refusals: dict[str, str] = {}  # of agents of other versions
-        self.file_problems: list[str] = []  # with files that people write for us
-        self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
+        self.file_problems: list[str] = []  # of files that users write
+        self._agent_problems: dict[str, list[str]] = {}  # of options and variables of agents
         self._clock = clock
         self._matcher = Matcher()
-        self.told = PublishedParts()
+        self.published = PublishedParts()
         self._run_verdicts = RunVerdicts()
-        self._give_up_what_cannot_be_read()
+        self._end_unreadable_experiments()
 
-    def _give_up_what_cannot_be_read(self) -> None:
-        """Give up experiments that this version cannot read: each of their events would fail."""
+    def _end_unreadable_experiments(self) -> None:
+        """End experiments that this version cannot read: each of their events would fail."""
         with self._transaction() as transaction:
             for experiment in self.machine.state.unfinished_experiments():
                 try:
@@ -104,7 +104,7 @@ class Service:
     # changes
 
     def apply(self, request: Request) -> None:
-        """Handle what a user asks for: commit it, then act.
+        """Handle a user's request: commit it, then carry out the commands.
 
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
@@ -114,7 +114,7 @@ class Service:
         self._act(transaction)
 
     def take(self, event: Event) -> None:
-        """Handle news of a program; what cannot be handled is set aside (transaction.py)."""
+        """Handle an event from a program; one that fails is set aside (transaction.py)."""
         with self._transaction() as transaction:
             transaction.take(event)
         self._act(transaction)
@@ -125,9 +125,11 @@ class Service:
             self.machine,
             self.store,
             self._clock(),
-            self.views.reasons(0).sentence,  # the feed has none of waiting; GET /cluster has them
+            self.views.reasons(
+                0
+            ).sentence,  # the feed has no reasons of waiting trials; GET /cluster has
             self._matcher,
-            self.told,
+            self.published,
             is_careful=is_careful,
         )
         try:
@@ -154,11 +156,11 @@ class Service:
                     assert_never(command)
 
     async def submit(self, request: CreateExperiment) -> ExperimentView:
-        """Accept an experiment; one that was submitted with this key is returned as it is.
+        """Create an experiment, or return the one that was submitted with this key.
 
         Raises:
-            ConfigError: Its configuration is wrong, or no agent can ever run it.
-            MasterUnreachable: The master is about to leave; the next one can be asked.
+            ConfigError: The configuration is not valid, or no agent can ever run it.
+            MasterUnreachable: The master is about to exit; the next one accepts the experiment.
         """
         if (known := self.submitted(request.key)) is not None:
             return known
@@ -171,15 +173,17 @@ class Service:
         await check_patterns(config)
         await check_sampler(config)
         with suppress(TimeoutError):
-            # Whether it can ever run is known only when an agent has said what it has.
+            # Only when an agent has registered its slots can it be checked whether the trials fit.
             async with asyncio.timeout(_FIRST_AGENT_S):
                 await self.links.registered.wait()
-        if (known := self.submitted(request.key)) is not None:  # sent twice, and both waited
+        if (known := self.submitted(request.key)) is not None:  # sent twice, and both have waited
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
         capsule = request.capsule
-        if request.parent_id is not None:  # a fork takes its parent's, which views outline
+        if (
+            request.parent_id is not None
+        ):  # a fork uses its parent's; views do not contain all of it
             capsule = self.machine.state.experiment(request.parent_id).capsule
         self.apply(
             ExperimentSubmitted.built_from(
@@ -197,7 +201,7 @@ class Service:
         """Return a template.
 
         Raises:
-            NotFound: There is none of that name; the message names those that there are.
+            NotFound: There is none of this name; the message lists the others.
         """
         template = self.store.template(name)
         if template is None:
@@ -208,11 +212,11 @@ class Service:
     # agents
 
     def register(self, agent_id: str, registration: RegisterAgent | OtherVersion) -> Offsets:
-        """Register an agent and return what is stored of the runs that it knows.
+        """Register an agent; return how many bytes of its runs' files are stored.
 
         Raises:
-            ProtocolMismatch: It is of another version.
-            Conflict: The master failed at it.
+            ProtocolMismatch: The agent has another version.
+            Conflict: The master failed at the registration.
         """
         if isinstance(registration, OtherVersion) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
@@ -239,29 +243,34 @@ class Service:
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
 
     def refusal_of(self, agent_id: str) -> str:
-        """Return why an agent that still tries to register is refused; "" if none does."""
-        is_asking = self.links.was_refused(agent_id)
-        return self._refusals.get(agent_id, "") if is_asking else ""
+        """Return why an agent that still tries to register is refused; "" if it does not try."""
+        is_trying = self.links.was_refused(agent_id)
+        return self._refusals.get(agent_id, "") if is_trying else ""
 
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
-        """Store what an agent reports; when this returns, it is on disk.
+        """Store the reports of an agent; when this returns, they are committed.
 
         Raises:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
-        if not reports.reports:  # only a sign of life
+        if not reports.reports:  # only a heartbeat
             return Offsets(offsets={})
         try:
-            return self._take_in(agent_id, reports, is_careful=False)
+            return self._store_reports(agent_id, reports, is_careful=False)
         except Exception as error:
             if is_system_error(error):
                 raise
             logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)
-        return self._take_in(agent_id, reports, is_careful=True)
+        return self._store_reports(agent_id, reports, is_careful=True)
 
-    def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
-        """Careful: each part can be undone, which takes a third longer and is seldom needed."""
+    def _store_reports(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
+        """Store a batch.
+
+        Args:
+            is_careful: Whether each report can be undone alone, which takes a third longer and is
+                seldom needed.
+        """
         with self._transaction(is_careful=is_careful) as transaction:
             offsets = store_reports(transaction, agent_id, reports.reports, self._run_verdicts)
             self._run_verdicts.publish(transaction)
@@ -271,21 +280,26 @@ class Service:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with files that people write for us, with agents, and with pools."""
+        """Problems of files that users write, of agents, and of pools."""
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
-        strangers = self._refusals.keys() - self.machine.state.agents.keys()
-        refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
+        unknown = self._refusals.keys() - self.machine.state.agents.keys()
+        refused = [text for agent_id in sorted(unknown) if (text := self.refusal_of(agent_id))]
         stuck = self.machine.queue.stuck
-        undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
+        undecided = [
+            f"pool {name}: no waiting trial starts, because the scheduler fails ({error}); what "
+            "runs goes on, and each change of the pool is another try; master.log has the "
+            "traceback"
+            for name, error in stuck.items()
+        ]
         of_files = [f"not followed: {problem}" for problem in self.file_problems]
         return [*of_files, *dict.fromkeys(of_agents), *refused, *undecided]
 
     # the end
 
     def begin_to_leave(self) -> None:
-        """Refuse further experiments, at once also those that wait to be submitted."""
+        """Refuse further experiments, also those whose submission waits for an agent."""
         self.is_leaving = True
-        self.links.registered.set()  # whether or not an agent has
+        self.links.registered.set()  # ends their wait
 
     def end_streams(self) -> None:
         """End all streams, so that the server can close its connections."""
@@ -293,17 +307,10 @@ class Service:
         self.commits.close()
 
     def close(self) -> None:
-        """Store a snapshot, so that the next start has nothing to replay."""
+        """Store a snapshot, so that the next start needs to replay no events."""
         try:
             with self.store.transaction():
                 self.store.history.add_snapshot(self.machine.state.seq, self.machine.dump())
-        except Exception:  # the events are there
+        except Exception:  # the events are stored
             logger.exception("the state could not be written down")
         self.store.close()
-
-
-def _cannot_decide(pool: str, error: str) -> str:
-    return (
-        f"pool {pool}: no waiting trial starts, because the scheduler fails ({error}); what runs "
-        "goes on, and each change of the pool is another try; master.log has the traceback"
-    )

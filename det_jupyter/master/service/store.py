@@ -1,20 +1,20 @@
-"""What the master remembers: one SQLite file. Knows rows, nothing of what they mean.
+"""The master's storage: one SQLite file. It stores rows and does not interpret them.
 
-    history     events in order, with snapshots: all there is to restore the machine
-    feed        what followers are told, in order (feed.py)
-    logs        lines that ranks printed (logs.py)
-    quarantine  news, events and snapshots that could not be handled or read (quarantine.py)
+    history     events in order, and snapshots of the state, from which the machine is restored
+    feed        numbered items that clients follow (feed.py)
+    logs        lines that ranks printed (stored_logs.py)
+    quarantine  reports, events and snapshots that could not be handled or read (quarantine.py)
     offsets     how many bytes of each rank's file are stored: written together with their rows
-    progress    how far each trial is
+    progress    the progress of each trial
     templates   parts of configurations, by name
-    timings     how long the parts of batches took, by trial
+    timings     durations of the parts of batches, by trial
     series      measured numbers over time (stored_series.py)
-    verdicts    the last verdict on each trial: what limits it
+    verdicts    the last verdict on each trial: what limits its speed
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
-another thread would save. What SIGKILL leaves is whole; after a power cut the last moments may be
-missing, rows and offsets alike, and the agent's files of open runs still have them.
+another thread would save. After SIGKILL the file is consistent; after a power cut the last moments
+may be missing, rows and offsets alike, and the agent's files of open runs still contain them.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from det_jupyter.master.service.stored_series import StoredSeries
 
 _KEPT_SNAPSHOTS = 2
 _TRIALS_AT_ONCE = 500
-_PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
-_PAGES_KEPT = 1000  # though unused
-# SQLite can hold text in a column of numbers: in a damaged file that counts as 0.
+_PAGES_AT_ONCE = 500  # pages of 4 KiB that are given back in a call: some 10 ms
+_PAGES_KEPT = 1000  # unused pages that stay in the file
+# In a damaged file a column of numbers may contain text, which counts as 0.
 _BYTES = "max(0, CAST(bytes AS INTEGER))"
 _PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fraction AS REAL)))"
 
 
 class Store:
-    """The master's database, in a file that is made if it is not there, for its owner's eyes only.
+    """The master's database. The file is created, readable by its owner only, if it is missing.
 
     Raises:
-        DetError: The file is another version's.
+        DetError: The file belongs to another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,17 +66,17 @@ class Store:
         self._db.close()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Make all that is written inside happen as a whole, or not at all."""
+        """Commit what is written inside, or roll all of it back if an exception is raised."""
         return transaction(self._db)
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Make what is written inside, a part of a transaction, happen wholly or not at all."""
+        """Within a transaction, roll back what is written inside if an exception is raised."""
         return savepoint(self._db)
 
     # timings, and metrics in the feed
 
     def truncate_metrics(self, trial_id: int, steps_completed: int) -> None:
-        """Forget a trial's metrics, and its timings, after that step."""
+        """Delete a trial's metrics and timings after this step."""
         for table, key, which in (("feed", "seq", "kind = 'metrics'"), ("timings", "id", "1")):
             truncate_rows(
                 self._db, table, key, which=which, trial_id=trial_id, after_step=steps_completed
@@ -89,7 +89,7 @@ class Store:
         )
 
     def timings(self, trial_id: int, *, after: int, limit: int) -> list[TimingsView]:
-        """Return a trial's timings after that id, oldest first."""
+        """Return a trial's timings with greater ids than `after`, oldest first."""
         rows = self._db.execute(
             "SELECT id, json FROM timings WHERE trial_id = ? AND id > ? ORDER BY id LIMIT ?",
             (trial_id, after, limit),
@@ -99,12 +99,12 @@ class Store:
     # progress
 
     def progress(self) -> dict[int, tuple[int, float]]:
-        """Return of each trial its steps completed and its fraction."""
+        """Return `{trial_id: (steps_completed, fraction of the trial's length)}`."""
         rows = self._db.execute(f"SELECT trial_id, {_PROGRESS} FROM progress")
         return {trial_id: (steps, fraction) for trial_id, steps, fraction in rows}
 
     def progress_of(self, trial_id: int) -> tuple[int, float] | None:
-        """Return a trial's steps completed and its fraction."""
+        """Return a trial's steps completed and the fraction of its length; None if not stored."""
         query = f"SELECT {_PROGRESS} FROM progress WHERE trial_id = ?"
         found: tuple[int, float] | None = self._db.execute(query, (trial_id,)).fetchone()
         return found
@@ -141,7 +141,7 @@ class Store:
         return dict(self._db.execute(query, (allocation_id,)).fetchall())
 
     def set_offsets(self, offsets: Mapping[tuple[str, str], int]) -> None:
-        """Note how many bytes of these files are stored."""
+        """Store how many bytes of each file are stored, by allocation and stream."""
         self._db.executemany(
             "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)",
             [(*key, num_bytes) for key, num_bytes in offsets.items()],
@@ -150,9 +150,9 @@ class Store:
     # deleting
 
     def delete_experiment(self, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[None]:
-        """Delete what is stored of an experiment: a part of it at each step, a transaction each.
+        """Delete the rows of an experiment: some in each step, in a transaction of their own.
 
-        Its last feed item stays: it shows late followers that the experiment was deleted.
+        Its last feed item stays, so that followers see that the experiment was deleted.
         """
         last: int | None = self._db.execute(
             "SELECT max(seq) FROM feed WHERE experiment_id = ? AND kind = 'experiment'",
@@ -175,9 +175,9 @@ class Store:
             )
 
     def give_back(self) -> bool:
-        """Give some unused space back to the file system; return whether there is more of it.
+        """Give some unused pages back to the file system; return whether there are more.
 
-        What is left is as much as the next rows will take anyway.
+        Some pages stay, because the next rows need them.
         """
         free: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
         if free > _PAGES_KEPT:
@@ -198,7 +198,7 @@ class Store:
         return next(readable(self._db.execute(query, (name,)), as_template), None)
 
     def set_template(self, at: float, name: str, text: str) -> None:
-        """Keep a template, its configuration as JSON; one of the same name goes."""
+        """Store a template (its configuration as JSON), or replace the one of this name."""
         self._db.execute(
             "INSERT INTO templates (name, created_at, updated_at, json) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (name) DO UPDATE SET "
@@ -211,24 +211,24 @@ class Store:
 
 
 class History:
-    """The tables `events`, `snapshots` and `numbers`."""
+    """The tables `events`, `snapshots` and `numbers`, from which the machine is restored."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def add_event(self, seq: int, at: float, text: str) -> None:
-        """Append an event; its number is the machine's count of events."""
+        """Append an event; `seq` is the machine's count of events."""
         self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, at, text))
 
     def add_numbers(self, seq: int, last_experiment_id: int, last_trial_id: int) -> None:
-        """Note how far the numbers of experiments and trials are after event `seq`."""
+        """Store the last numbers of experiments and trials after event `seq`."""
         self._db.execute(
             "INSERT OR REPLACE INTO numbers VALUES (?, ?, ?)",
             (seq, last_experiment_id, last_trial_id),
         )
 
     def numbers_after(self, seq: int) -> tuple[int, int]:
-        """Return the numbers of the newest experiment and trial that there were after it."""
+        """Return the last numbers of experiments and trials after event `seq`."""
         row: tuple[int, int] | None = self._db.execute(
             "SELECT CAST(last_experiment_id AS INTEGER), CAST(last_trial_id AS INTEGER) "
             "FROM numbers WHERE seq <= ? "
@@ -238,7 +238,7 @@ class History:
         return row or (0, 0)
 
     def last_numbers(self) -> tuple[int, int]:
-        """Return the numbers of the newest experiment and trial that there ever were."""
+        """Return the greatest numbers that were ever given to an experiment and a trial."""
         query = (
             "SELECT max(CAST(last_experiment_id AS INTEGER)), max(CAST(last_trial_id AS INTEGER)) "
             "FROM numbers"
@@ -247,7 +247,7 @@ class History:
         return experiment_id or 0, trial_id or 0
 
     def add_snapshot(self, seq: int, text: str) -> None:
-        """Keep the machine's state after event `seq`; old ones go."""
+        """Store the machine's state (JSON) after event `seq`; only the newest two are kept."""
         self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, text))
         self._db.execute(
             "DELETE FROM snapshots WHERE seq NOT IN "
@@ -257,23 +257,23 @@ class History:
 
     @property
     def snapshot_seq(self) -> int:
-        """Number of the event that the newest snapshot was taken after; 0: there is none."""
+        """Number of the event after which the newest snapshot was taken; 0 if there is none."""
         seq: int | None = self._db.execute("SELECT max(seq) FROM snapshots").fetchone()[0]
         return seq or 0
 
     def snapshots(self) -> list[tuple[int, str]]:
-        """Return number and text of each state that is kept, the newest first."""
+        """Return number and JSON of each snapshot, newest first."""
         return self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC").fetchall()
 
     def events_after(self, seq: int) -> list[tuple[int, float, str]]:
-        """Return number, time and text of each event after that number, in order."""
+        """Return number, time and JSON of each event after `seq`, in order."""
         query = "SELECT seq, at, json FROM events WHERE seq > ? ORDER BY seq"
         return self._db.execute(query, (seq,)).fetchall()
 
     def replace_event(self, seq: int, text: str) -> None:
-        """Put another event in the place of one that cannot be handled any more."""
+        """Replace an event that cannot be handled any more."""
         self._db.execute("UPDATE events SET json = ? WHERE seq = ?", (text, seq))
 
     def drop_snapshot(self, seq: int) -> None:
-        """Remove a state that cannot be read any more."""
+        """Delete a snapshot that cannot be read any more."""
         self._db.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))

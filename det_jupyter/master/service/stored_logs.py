@@ -33,13 +33,13 @@ from det_jupyter.master.service.log_patterns import find_regex_problem
 from det_jupyter.master.service.stored_rows import read_only
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
-_PART = 32  # the share that is cut at a time: some 20 ms
-_ROW_BYTES = 40  # what a row takes besides its text
+_CUT = 32  # one part in so many is deleted at a time: some 20 ms
+_ROW_BYTES = 40  # size of a row besides its text
 _OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"
-SEARCH_S = 10.0  # for the lines
-COUNT_S = 2.0  # for their number
-_STEPS = 100_000  # of SQLite's machine, between two looks at the clock
-_SIGNS_OF_LATENESS = ("interrupted", "user-defined function raised exception")
+SEARCH_S = 10.0  # time limit for finding lines
+COUNT_S = 2.0  # time limit for counting them
+_STEPS = 100_000  # instructions of SQLite between two checks of the time
+_TIMEOUT_ERRORS = ("interrupted", "user-defined function raised exception")
 _NAMES = {number: level for level, number in LEVELS.items()}
 _FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open")
 
@@ -52,14 +52,14 @@ class Logs:
         self._max_bytes = max_bytes
 
     def open_line(self, *, trial_id: int, run: int, rank: int) -> str | None:
-        """Return the line that a rank's next output rewrites, if there is one."""
+        """Return the rank's last line if it is open (its next output rewrites it), else None."""
         row: tuple[str] | None = self._db.execute(
             f"SELECT text FROM logs WHERE {_OPEN}", (trial_id, run, rank)
         ).fetchone()
         return row[0] if row else None
 
     def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: Printed) -> None:
-        """Append lines in the place of the open one, in a transaction; the oldest may go."""
+        """Append lines, replacing the open line; may delete the oldest lines. In a transaction."""
         row = self._db.execute(
             "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",
             (trial_id, rank),
@@ -88,10 +88,10 @@ class Logs:
         )
 
     def _cut(self, trial_id: int, rank: int, num_bytes: int, lines_cut: int) -> tuple[int, int]:
-        """Cut the oldest lines of a rank; return the new size, and how many were ever cut."""
-        goal = self._max_bytes - self._max_bytes // _PART
+        """Delete the oldest lines of a rank; return its new size and number of deleted lines."""
+        goal = self._max_bytes - self._max_bytes // _CUT
         of_rank = "FROM logs WHERE trial_id = ? AND rank = ?"
-        lines_cut -= lines_cut > 0  # the first row is the line that says how many
+        lines_cut -= lines_cut > 0  # the first row is the line with that number
         oldest = self._db.execute(
             f"SELECT id, at, run, length(text) {of_rank} ORDER BY id", (trial_id, rank)
         )
@@ -115,17 +115,20 @@ class Logs:
 
 
 def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over: bool) -> LogPage:
-    """Return the lines of these trials that fit.
+    """Return the lines of these trials that match the query.
+
+    Args:
+        is_over: Whether no further lines will be printed; passed on to the page.
 
     Raises:
-        ConfigError: The regular expression is none, or takes too long.
+        ConfigError: The regular expression is not valid, or takes too long.
     """
     with read_only(path) as db:
         which, values = _conditions(db, trial_ids, query)
         newest: int = db.execute("SELECT coalesce(max(id), 0) FROM logs").fetchone()[0]
         num = MAX_LINES if query.tail is None else min(MAX_LINES, max(0, query.tail))
         order = "ASC" if query.tail is None else "DESC"
-        rows = _within(
+        rows = _execute_within(
             db,
             SEARCH_S,
             f"SELECT {', '.join(_FIELDS)} FROM logs WHERE id IN "
@@ -140,11 +143,17 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
                     "without slashes, or in fewer lines (trial, rank, since)",
                 )
             )
-        lines = [_as_line(row) for row in rows]
+        lines = []
+        for row in rows:
+            given = dict(zip(_FIELDS, row, strict=True))
+            level, is_open = _NAMES.get(given["level"]), bool(given["is_open"])
+            lines.append(LogLine(**{**given, "level": level, "is_open": is_open}))
         has_more = query.tail is None and len(lines) == num
         total: int | None = len(lines)
         if len(lines) == num:
-            counted = _within(db, COUNT_S, f"SELECT count(*) FROM logs WHERE {which}", values)
+            counted = _execute_within(
+                db, COUNT_S, f"SELECT count(*) FROM logs WHERE {which}", values
+            )
             total = counted[0][0] if counted is not None else None
         last_id = lines[-1].id if has_more and lines else max(newest, query.after)
         return LogPage(lines=lines, total=total, last_id=last_id, is_over=is_over)
@@ -153,7 +162,7 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
 def _conditions(
     db: sqlite3.Connection, trial_ids: Sequence[int], query: LogQuery
 ) -> tuple[str, list[Any]]:
-    """Return what a row must fulfil, and the values in it."""
+    """Return the WHERE clause of a query and its values."""
     values: list[Any] = [*trial_ids, query.after]
     parts = ["trial_id = ?", "id > ?"]  # in the order of the index: nothing is sorted
     if len(trial_ids) != 1:
@@ -199,23 +208,17 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern)
 
 
-def _within(
+def _execute_within(
     db: sqlite3.Connection, budget_s: float, query: str, values: Sequence[Any]
 ) -> list[Any] | None:
-    """Return the rows of a query, None if it took too long."""
+    """Return the rows of a query; None if it exceeds the time limit."""
     deadline = time.monotonic() + budget_s
     db.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
         return db.execute(query, values).fetchall()
     except sqlite3.OperationalError as error:
-        if any(sign in str(error) for sign in _SIGNS_OF_LATENESS):
+        if any(sign in str(error) for sign in _TIMEOUT_ERRORS):
             return None
         raise
     finally:
         db.set_progress_handler(None, 0)
-
-
-def _as_line(row: tuple[Any, ...]) -> LogLine:
-    given = dict(zip(_FIELDS, row, strict=True))
-    level = _NAMES.get(given["level"])
-    return LogLine(**{**given, "level": level, "is_open": bool(given["is_open"])})

@@ -1,6 +1,6 @@
-"""Reads what rows of the store say. A row that cannot be read is passed over, the others are not.
+"""Parses rows of the store. A row that cannot be parsed is skipped, and the others are returned.
 
-A file may be damaged, or written by a version that is no more; see also quarantine.py.
+A file may be damaged, or written by another version; see also quarantine.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from det_jupyter.contract.messages import FeedItem, SeriesQuery, TemplateView, T
 
 logger = logging.getLogger(__name__)
 
-_KEYS = {  # of what is stored as metrics
+_KEYS = {  # required keys of metrics records, by kind
     "batch_metrics": {"first", "values"},
     "metrics": {"group", "metrics", "steps_completed"},
 }
-# A damaged file has text that is no UTF-8. This way its row alone cannot be read, not all of them.
+# A damaged file may contain text that is no UTF-8. With this, only its row cannot be parsed.
 as_text = partial(str, encoding="utf-8", errors="surrogateescape")
 Row = TypeVar("Row")
 Read = TypeVar("Read")
@@ -32,7 +32,7 @@ Read = TypeVar("Read")
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database for another thread, with one state of it for all that is read."""
+    """Open the database for another thread, in one read transaction."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         db.text_factory = as_text
         db.execute("BEGIN")
@@ -40,7 +40,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]:
-    """Yield what the rows say; one that cannot be read is logged and passed over."""
+    """Yield `read(row)` for each row; rows for which it raises are logged and skipped."""
     for row in rows:
         try:
             yield read(row)
@@ -71,21 +71,21 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
 
 
 def read_metrics(path: Path, experiment_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield trial and record of each metrics row of an experiment, oldest first. In any thread."""
+    """Yield trial and record of an experiment's metrics, oldest first. Usable in any thread."""
     return _read_metrics(path, "experiment_id = ?", [experiment_id])
 
 
 def read_metrics_of(
     path: Path, trial_id: int, query: SeriesQuery
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what `read_metrics` does, of one trial and the part of the axis that is asked for."""
+    """Yield trial and record of a trial's metrics in the query's part of the axis."""
     which, values = "trial_id = ? AND kind = 'metrics'", [float(trial_id)]
     first, last = ("at", "at") if query.axis == "time" else ("first_step", "last_step")
     if query.since is not None:
         which, values = f"{which} AND {last} >= ?", [*values, query.since]
     if query.until is not None:
         which, values = f"{which} AND {first} <= ?", [*values, query.until]
-    # Numbers are put in order, and not the rows: that would copy all of them.
+    # Sorting the numbers and not the rows: that would copy all rows.
     return _read_metrics(path, f"seq IN (SELECT seq FROM feed WHERE {which})", values)
 
 
@@ -97,10 +97,10 @@ def _read_metrics(
             f"SELECT trial_id, json FROM feed WHERE {which} AND kind = 'metrics' ORDER BY seq",
             values,
         )
-        yield from readable(rows, _metrics)
+        yield from readable(rows, _metrics_record)
 
 
-def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+def _metrics_record(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
     trial_id, text = row
     record: dict[str, Any] = from_json(text)
     if missing := _KEYS[record["kind"]] - record.keys():
@@ -111,7 +111,7 @@ def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
 def truncate_rows(
     db: sqlite3.Connection, table: str, key: str, *, which: str, trial_id: int, after_step: int
 ) -> None:
-    """Delete what a trial's rows say of later steps; a row that straddles the step is cut."""
+    """Delete a trial's rows after this step, and the later batches of a row that contains it."""
     of_trial = f"{which} AND trial_id = ?"
     where = (trial_id, after_step)
     db.execute(f"DELETE FROM {table} WHERE {of_trial} AND first_step > ?", where)
@@ -128,7 +128,7 @@ def truncate_rows(
 
 
 def trimmed(steps_completed: int, text: str) -> str:
-    """Return a record of metrics or timings by batch without the batches after that step."""
+    """Return a record (JSON) of metrics or timings without the batches after this step."""
     record = json.loads(text)
     num_kept = steps_completed - record["first"] + 1
     columns = "values" if "values" in record else "durations_ns"

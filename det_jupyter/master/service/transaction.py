@@ -1,15 +1,15 @@
-"""One transaction in the making: events go through the machine, rows into the store.
+"""One transaction: the machine handles events, and their effects are written to the store.
 
-Commit, then act: commands are only collected here. Feed items are written with each
-event, so that no state in between is lost.
+Commands are only collected here; they are carried out after the commit. Feed items are written
+with each event, so that no intermediate state is missing.
 
-    a request (a user's)    is handled, or refused, or fails: the user gets the error, and nothing
+    a request of a user     is handled, or refused, or fails: the user gets the error, and nothing
                             has changed
-    news (a program's)      is handled, or skipped, or set aside (quarantine.py): each time it is
-                            acknowledged, or it would be sent again without end
+    an event of a program   is handled, or skipped, or set aside (quarantine.py); each time it is
+                            acknowledged, because it would be sent again for ever otherwise
 
-A part (`whole`) leaves no trace if it raises. The machine that failed in it is half changed:
-another one is made from the events stored so far, which costs some milliseconds, seldom.
+If the body of `undoable` raises, all its effects are undone. The machine is half changed then, and
+is restored from the stored events, which takes some milliseconds and is seldom needed.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from det_jupyter.master.views.experiment_views import Sentence
 
 logger = logging.getLogger(__name__)
 
-# A snapshot's cost grows with the number of trials: so does the time between two, and an event's
-# share of it stays the same. At most this many events are replayed, some ten thousand a second.
+# The cost of a snapshot grows with the number of trials, and so does the number of events between
+# two snapshots. So many events are replayed at most; about ten thousand take a second.
 _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
 _LONGEST_REASON = 300  # characters
 
 
 class Transaction:
-    """What one transaction does.
+    """The machine and the store within one transaction.
 
     Args:
-        store: Is inside a transaction while this exists.
-        is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
+        store: Is inside a transaction while this object exists.
+        published: The large fields that are in the feed already.
+        is_careful: Whether parts can be undone. If not, any failure fails the whole transaction.
     """
 
     def __init__(
@@ -62,21 +63,23 @@ class Transaction:
         now: float,
         sentence: Sentence,
         matcher: Matcher,
-        told: PublishedParts,
+        published: PublishedParts,
         *,
         is_careful: bool = True,
     ) -> None:
         self.is_careful = is_careful
         self.machine = machine
         self.matcher = matcher
-        self.publisher = Publisher(machine, store, now, sentence, told)
+        self.publisher = Publisher(machine, store, now, sentence, published)
         self.store = store
         self.now = now
         self.commands: list[ToAgent | ConsultSampler | Deletion] = []
-        self.is_machine_ahead = False  # of the store, should the transaction fail
+        self.is_machine_ahead = (
+            False  # whether the machine must be restored if this is rolled back
+        )
 
     def request(self, event: Request) -> None:
-        """Handle a request of a user.
+        """Handle a user's request.
 
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
@@ -84,10 +87,10 @@ class Transaction:
         failed = self._try(event)
         if failed is None:
             return
-        if isinstance(event, Kill):  # it shall end, whatever is wrong with it
+        if isinstance(event, Kill):  # the experiment must end in any case
             self._set_aside_event(event, failed, event.experiment_id)
             return
-        if isinstance(failed.__cause__, DetError):  # a refusal that came late
+        if isinstance(failed.__cause__, DetError):  # raised after changes, which are undone
             raise failed.__cause__
         logger.error("%s failed", _in_brief(event), exc_info=failed)
         raise Conflict(
@@ -96,9 +99,9 @@ class Transaction:
         ) from failed
 
     def take(self, event: Event) -> bool:
-        """Handle what a program reports; return whether it could be handled.
+        """Handle an event of a program; return False if it was set aside.
 
-        What the machine refuses (it is of a run that is over, say) is skipped.
+        An event that the machine refuses (of a run that is over, for example) is skipped.
         """
         try:
             failed = self._try(event)
@@ -111,9 +114,9 @@ class Transaction:
         return failed is None
 
     def _try(self, event: Event) -> Exception | None:
-        """Handle an event; return what went wrong, if the event itself is to blame for it.
+        """Handle an event; return the exception if the event itself or its experiment causes it.
 
-        If another experiment is, that one is given up, and the event has another try.
+        If another experiment causes it, that one is ended, and the event is handled again.
 
         Raises:
             DetError: The event is refused; nothing has changed.
@@ -122,12 +125,12 @@ class Transaction:
         blamed: set[int | None] = {own, None}
         while True:
             try:
-                with self.whole():
+                with self.undoable():
                     self.handle(event)
             except DetError:
                 raise
             except Exception as error:
-                if self.is_beyond(error):
+                if self.fails_transaction(error):
                     raise
                 culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
                 if culprit in blamed:
@@ -156,12 +159,12 @@ class Transaction:
         is_fatal: bool = True,
         gone: str = "",
     ) -> None:
-        """Keep what could not be handled in the quarantine, and note it with its experiment.
+        """Quarantine content that could not be handled, and record that in its experiment.
 
         Args:
-            what: What it was, and what is wrong with it, in one line.
-            is_fatal: The experiment cannot go on without it.
-            gone: The allocation whose ranks are gone according to it.
+            what: A description of the content and its error, in one line.
+            is_fatal: Whether the experiment cannot continue without it.
+            gone: The allocation whose ranks have exited according to it.
         """
         logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
         what = printable(what)[:_LONGEST_REASON]
@@ -172,20 +175,20 @@ class Transaction:
             return
         news = NewsSetAside(experiment_id=experiment_id, what=what, is_fatal=is_fatal, gone=gone)
         try:
-            with self.whole():
+            with self.undoable():
                 self.handle(news)
         except Exception as failed:
-            if self.is_beyond(failed):
+            if self.fails_transaction(failed):
                 raise
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
 
-    def is_beyond(self, error: BaseException) -> bool:
-        """Whether it cannot be set aside: the computer failed, or no part can be undone."""
+    def fails_transaction(self, error: BaseException) -> bool:
+        """Return whether an error must fail the transaction, because it cannot be set aside."""
         return is_system_error(error) or not self.is_careful
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Have what is done inside happen wholly, rows, machine and commands, or not at all."""
+    def undoable(self) -> Iterator[None]:
+        """Undo rows, machine and commands of what is done inside if an exception is raised."""
         if not self.is_careful:
             yield
             return
@@ -196,18 +199,19 @@ class Transaction:
                 yield
         except BaseException as error:
             del self.commands[num_commands:]
-            self.publisher.read_progress_anew()
+            self.publisher.clear_progress_cache()
             if self.machine.state.seq != seq and not is_system_error(error):
                 self.machine.take_over(restore_machine(self.store))
                 self.is_machine_ahead = was_ahead
             raise
 
     def handle(self, event: Event) -> None:
-        """Let the machine handle an event; write down that it did and what has changed.
+        """Let the machine handle an event; store the event and what it has changed.
 
         Raises:
-            DetError: The machine refuses; nothing has changed.
-            HandlerFailed: The machine is half changed: leave `whole`, or the transaction.
+            DetError: The machine refuses the event; nothing has changed.
+            HandlerFailed: The machine is half changed, until `undoable` or the transaction is
+            left.
         """
         was_ahead, self.is_machine_ahead = self.is_machine_ahead, True
         state = self.machine.state
@@ -239,7 +243,7 @@ class Transaction:
             return
         try:
             text = self.machine.dump()
-        except Exception:  # the events are there, so nothing is lost; it is tried again later
+        except Exception:  # the events are stored; it is tried again later
             logger.exception("no snapshot could be taken after event %d", seq)
             return
         self.store.history.add_snapshot(seq, text)
@@ -261,7 +265,7 @@ class Transaction:
 def _as_text(event: Event) -> str:
     try:
         return event.model_dump_json()
-    except ValueError:  # it has text that is no UTF-8
+    except ValueError:  # it contains text that is no UTF-8
         return repr(event)
 
 
