@@ -168,7 +168,7 @@ def looked(distributed: DistributedContext) -> list[str]:
         model = parallel.parallelize(Strange(), CPU, distributed, ParallelOptions())
         change(parallel.unwrap(model))
         try:
-            RankWatch("stop", init(distributed=distributed), [model]).look(5)
+            RankWatch("stop", init(distributed=distributed), [model]).compare(5)
             told.append("")
         except TrialMistake as mistake:
             told.append(str(mistake).split(": ")[2].split(";")[0])
@@ -199,7 +199,7 @@ def looked_by_three(distributed: DistributedContext) -> str:
     parallel.unwrap(model).get_parameter("bias").data.fill_(distributed.is_chief)
     watch = RankWatch("report", init(distributed=distributed), [model])
     with redirect_stderr(io.StringIO()) as printed:
-        watch.look(1)
+        watch.compare(1)
     assert not watch.is_due(1000, is_report=True, is_last=True)  # told once
     return printed.getvalue()
 
@@ -214,7 +214,7 @@ def test_it_is_due_first_then_at_reports_now_and_then_and_last() -> None:
     core.distributed.size = 2
     watch = RankWatch("report", core, [])
     assert watch.is_due(1, is_report=False, is_last=False)
-    watch.looked_at = 1
+    watch.compared_at = 1
     assert not watch.is_due(PERIOD, is_report=True, is_last=False)
     assert not watch.is_due(PERIOD + 1, is_report=False, is_last=False)
     assert watch.is_due(PERIOD + 1, is_report=True, is_last=False)

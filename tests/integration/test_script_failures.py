@@ -174,7 +174,7 @@ def test_the_echo_of_another_ranks_end_is_told_as_what_it_is(tmp_path: Path) -> 
 
 
 def interrupt_with_a_worker(context: core.Context, capfd: pytest.CaptureFixture[str]) -> None:
-    with leaving_on_interrupt(context) as wants_to_leave:
+    with leaving_on_interrupt(context) as is_leave_requested:
         worker = os.fork()
         if worker == 0:  # as a loader worker is: it ends when it is told to
             for _ in range(3):
@@ -183,9 +183,9 @@ def interrupt_with_a_worker(context: core.Context, capfd: pytest.CaptureFixture[
         _, status = os.waitpid(worker, 0)
         assert os.waitstatus_to_exitcode(status) == 7
         assert capfd.readouterr().err == ""
-        assert not wants_to_leave()
+        assert not is_leave_requested()
         os.kill(os.getpid(), signal.SIGINT)
-        assert wants_to_leave()
+        assert is_leave_requested()
 
 
 def interrupt_after_a_checkpoint(context: core.Context) -> None:

@@ -1,13 +1,13 @@
-"""Building a trial and its data loaders, and checking them before training, over all ranks too.
+"""Building a trial and its data loaders, and checking them before training, also across ranks.
 
-Ranks that wrap different things would wait for each other in different collectives, forever. So
+Ranks that wrap different models would wait for each other in different collectives, forever. So
 before training each rank sends a description of what it wrapped; if they differ, all ranks raise.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch import nn
 from det_jupyter.contract.values.text import class_name
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.data import BatchStream, DataLoader
 from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.parallel import unwrap
@@ -33,10 +32,10 @@ from det_jupyter.pytorch.trial.definition import (
 def build_trial(
     trial_class: type[PyTorchTrial], context: PyTorchTrialContext, metric: str | None, seed: int
 ) -> PyTorchTrial:
-    """Return the trial, made with all generators seeded; `metric` is the searcher's.
+    """Seed all generators and build the trial; `metric` is the searcher metric, to be checked.
 
     Raises:
-        ConfigError: The class, or what it has wrapped, cannot be trained.
+        ConfigError: The class cannot be trained, or wraps no model or optimizer.
     """
     found = check_trial_class(trial_class) + check_constructor(trial_class)
     problems = [Problem("entrypoint", problem) for problem in found]
@@ -51,7 +50,7 @@ def build_trial(
 
 
 def check_wrapped(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-    """Check that the trial has wrapped what is to be trained.
+    """Check that the trial has wrapped a model and an optimizer.
 
     Raises:
         ConfigError: It has wrapped no model, or no optimizer.
@@ -60,8 +59,8 @@ def check_wrapped(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
     wrapped = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
     problems = [
         f"entrypoint: {name}.__init__ has to call context.{method}"
-        for method, things in wrapped.items()
-        if not things
+        for method, items in wrapped.items()
+        if not items
     ]
     if problems:
         raise ConfigError(problems)
@@ -85,17 +84,17 @@ def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str)
     )
 
 
-def warn_of_lonely_records(context: PyTorchTrialContext, stream: BatchStream) -> None:
-    """Warn, on the chief, if the last batch of a pass leaves a rank a single record to normalize.
+def warn_of_single_records(context: PyTorchTrialContext, stream: BatchStream) -> None:
+    """Warn, on the chief, if a rank gets a single record of a pass's last batch with BatchNorm.
 
-    BatchNorm refuses it, or learns its statistics from it, and only when the first pass ends.
+    BatchNorm raises an error for it, or computes statistics from it, at the end of the first pass.
     """
     if not context.distributed.is_chief or stream.smallest_share != 1:
         return
     layers = [
         f"{name} ({type(layer).__name__}) of model {index}"
         for index, model in enumerate(context.models)
-        for name, layer in parallel.unwrap(model).named_modules()
+        for name, layer in unwrap(model).named_modules()
         if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
     ]
     if layers:
@@ -111,21 +110,31 @@ _RULE = "all ranks have to build the same trial"
 
 
 def check_agreement(context: PyTorchTrialContext) -> None:
-    """Check that all ranks have wrapped the same. Collective, before training; one rank: free.
+    """Check that all ranks have wrapped the same objects. Collective, before training.
 
-    Models and their parameters and buffers by name, shape and type; optimizers and schedulers by
-    class; reducers by name and phase. A model wrapped by one rank only is found by
-    `torch.distributed` as it is wrapped, which waits for the others.
+    Models are compared by the names, shapes and types of their parameters and buffers; optimizers
+    and schedulers by class; reducers by name and phase. A model that only some ranks wrap is
+    detected earlier: `torch.distributed` waits for the other ranks as it is wrapped.
 
     Raises:
-        ConfigError: They differ; on all ranks, with all that does.
+        ConfigError: The ranks differ. Raised on all ranks, with all differences.
     """
     if context.distributed.size == 1:
         return
-    by_rank = context.distributed.allgather((_wrapped(context), _digests(context)))
+    texts = ["\n".join(_tensors(model)) for model in context.models]
+    own_digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    by_rank = context.distributed.allgather((_wrapped_names(context), own_digests))
     problems = []
-    for method in by_rank[0][0]:
-        problems += _differing(method, [wrapped[method] for wrapped, _ in by_rank])
+    for method, chiefs in by_rank[0][0].items():
+        for rank, (wrapped, _) in enumerate(by_rank):
+            if wrapped[method] != chiefs:
+                first, other = (
+                    ", ".join(names) or "nothing" for names in (chiefs, wrapped[method])
+                )
+                problems.append(
+                    f"{method}: rank 0 has wrapped {first}, rank {rank} {other}; {_RULE}"
+                )
+                break
     digests = [digests for _, digests in by_rank]
     if len(set(map(len, digests))) == 1:
         for index, of_model in enumerate(zip(*digests, strict=True)):
@@ -135,8 +144,8 @@ def check_agreement(context: PyTorchTrialContext) -> None:
         raise ConfigError(problems)
 
 
-def _wrapped(context: PyTorchTrialContext) -> dict[str, list[str]]:
-    """Return what this rank has wrapped, by the method that did."""
+def _wrapped_names(context: PyTorchTrialContext) -> dict[str, list[str]]:
+    """Return the classes that this rank has wrapped, by the method that wraps them."""
     return {
         "wrap_model": [type(unwrap(model)).__name__ for model in context.models],
         "wrap_optimizer": [type(optimizer).__name__ for optimizer in context.optimizers],
@@ -145,36 +154,21 @@ def _wrapped(context: PyTorchTrialContext) -> dict[str, list[str]]:
     }
 
 
-def _digests(context: PyTorchTrialContext) -> list[str]:
-    """Return one of each model's tensors."""
-    texts = ["\n".join(_tensors(model)) for model in context.models]
-    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-
-
 def _tensors(model: nn.Module) -> Iterator[str]:
-    """Yield name, shape and type of everything that the ranks exchange of the model."""
+    """Yield name, shape and type of each of the model's parameters and buffers."""
     own = unwrap(model)
     named: Any = [*own.named_parameters(), *own.named_buffers()]
     for name, tensor in named:
         yield f"{name} {list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _differing(method: str, by_rank: Sequence[list[str]]) -> list[str]:
-    """Return a problem if the ranks have not called the method for the same things."""
-    odd = next((rank for rank, things in enumerate(by_rank) if things != by_rank[0]), None)
-    if odd is None:
-        return []
-    first, other = (", ".join(by_rank[rank]) or "nothing" for rank in (0, odd))
-    return [f"{method}: rank 0 has wrapped {first}, rank {odd} {other}; {_RULE}"]
-
-
 def _compare_models(distributed: DistributedContext, index: int, model: nn.Module) -> list[str]:
-    """Return what is different in the model. Collective."""
+    """Return the first tensor of the model that differs between two ranks. Collective."""
     by_rank = distributed.allgather(list(_tensors(model)))
-    odd = next(rank for rank, tensors in enumerate(by_rank) if tensors != by_rank[0])
-    pairs = zip_longest(by_rank[0], by_rank[odd], fillvalue="nothing")
+    differing = next(rank for rank, tensors in enumerate(by_rank) if tensors != by_rank[0])
+    pairs = zip_longest(by_rank[0], by_rank[differing], fillvalue="nothing")
     first, other = next(pair for pair in pairs if pair[0] != pair[1])
     return [
         f"wrap_model: model {index} ({type(unwrap(model)).__name__}) has {first} on rank 0 where "
-        f"it has {other} on rank {odd}; {_RULE}"
+        f"it has {other} on rank {differing}; {_RULE}"
     ]

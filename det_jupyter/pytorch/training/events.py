@@ -6,12 +6,12 @@
     4. flush the metrics, complete a checkpoint, or save and leave
 
 A checkpoint starts with a snapshot of the state. Training continues while it is written; it is
-completed at the first exchange after that, or before a validation (checkpoints/saver.py).
+finished at the first exchange after that, or before a validation (checkpoints/saver.py).
 
 If a validation fails, the training before it must not be lost. So a checkpoint that is due is
-saved before the validation, and a run that leaves at such a batch, to be continued, saves again
-after it (checkpoints/savepoints.py). Every run saves before it leaves, after what a boundary at
-this batch requires, so the next run starts with the next batch.
+saved before the validation, and a run that is preempted at such a batch saves again after it
+(checkpoints/savepoints.py). Every run saves before it leaves, after the events of a boundary at
+this batch, so the next run starts with the next batch.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Events:
     savepoints: Savepoints
     orders: LiveOrders
     timings: AnyTimings
-    interruption: Interruption | None  # where the run is interrupted on purpose
-    rehearsal: Rehearsal | None  # measures the run, and ends it
-    wants_to_leave: Callable[[], bool]  # of the user at this rank's keyboard
+    interruption: Interruption | None  # of a run that verifies resuming
+    rehearsal: Rehearsal | None  # of a run that only measures
+    is_leave_requested: Callable[[], bool]  # on this rank: by an interrupt, or a rehearsal
 
     def __post_init__(self) -> None:
         self._distributed = self.core.distributed
@@ -67,9 +67,9 @@ class Events:
             self._rank_watch.reduce = self.timings.timed_exchange(self._rank_watch.reduce)
 
     def begin(self) -> Reason | None:
-        """Restore the checkpoint and run the validation that it precedes, if there are any.
+        """Restore the checkpoint, and run the validation that is still due, if there is one.
 
-        Return a reason to leave without training, if there is one.
+        Return a reason to leave without training, or None.
         """
         steps = self.start.steps_completed
         self.savepoints.restore()
@@ -85,7 +85,7 @@ class Events:
         elif self.start.checkpoint is None and self.rules.initial_validation:
             self._validate(steps)
         self.orders.carry_out(steps)
-        # The checkpoint may be that of the target.
+        # The checkpoint may have been saved at the target.
         reason = self._at_target(steps)
         if reason is None:
             preempt = self.core.preempt
@@ -96,7 +96,7 @@ class Events:
         return reason
 
     def next_after(self, steps: int) -> int:
-        """Return after which batch the next event is."""
+        """Return the batch count after which the next event is."""
         self._boundary = self.schedule.next_boundary(steps)
         event = min(self._boundary, self._agreement.due_at, self.orders.next_after(steps))
         if self.interruption is not None and self.interruption.steps_completed > steps:
@@ -104,13 +104,13 @@ class Events:
         return event
 
     def handle(self, steps: int, *, has_stepped: bool) -> Reason | None:
-        """Do what is due after this batch; `has_stepped`: an optimizer has, in this run.
+        """Run the event after batch `steps`; `has_stepped`: an optimizer has stepped in this run.
 
         Returns:
-            A reason to leave, if there is one. The state is saved then.
+            A reason to leave, with the state saved; or None.
 
         Raises:
-            TrialMistake: The metrics, the loss or the ranks' parameters end the trial.
+            TrialMistake: Metrics are wrong, a loss is not finite, or the ranks have diverged.
         """
         is_boundary = steps == self._boundary
         is_interrupted = False
@@ -121,12 +121,12 @@ class Events:
         if has_stepped and self._rank_watch.is_due(
             steps, is_report=is_boundary, is_last=steps == self.schedule.target
         ):
-            self._rank_watch.look(steps)
+            self._rank_watch.compare(steps)
         if is_boundary:
             self._at_boundary(steps)
         decision = self._exchange(
             steps,
-            leave=is_interrupted or self.wants_to_leave(),
+            leave=is_interrupted or self.is_leave_requested(),
             stop=self.context.get_stop_requested(),
             is_written=self.savepoints.is_written,
             has_orders=self.orders.are_waiting(),
@@ -144,12 +144,14 @@ class Events:
         if not is_boundary and (reason or decision.flush):
             self.reporter.flush(steps)
         if decision.flush:
-            self._flush_timings()
+            self._num_flushes += 1
+            if self._num_flushes % 2 == 0:  # a common time on all ranks, about once a second
+                self.timings.journal_batches(self.core.sink)
         return self._leave(steps, reason) if reason else None
 
     @contextmanager
     def reporting_last_batches(self) -> Iterator[None]:
-        """If the block raises, report the metrics of the batches since the last flush."""
+        """If the block raises, journal the metrics of the batches since the last flush."""
         try:
             yield
         except (Exception, SystemExit) as error:
@@ -164,10 +166,13 @@ class Events:
         self.context.tensorboard.log_training(steps, averages)
         validates = self.schedule.validates_at(steps)
         if self.schedule.saves_at(steps):
-            due = self._kind_of_validation(steps) if validates else None
+            due = None
+            if validates:
+                at_rung = steps == self.schedule.target and not self.core.searcher.is_last
+                due = "rung" if at_rung else "scheduled"
             self.savepoints.save(steps, due=due)
             if validates:
-                self.savepoints.finish()  # it must be complete if the validation fails
+                self.savepoints.finish()  # before the validation, which may fail
         if validates:
             self._validate(steps)
 
@@ -177,14 +182,10 @@ class Events:
         if has_to_save:
             self.savepoints.save(steps)
 
-    def _kind_of_validation(self, steps: int) -> str:
-        at_rung = steps == self.schedule.target and not self.core.searcher.is_last
-        return "rung" if at_rung else "scheduled"
-
     def _at_target(self, steps: int) -> Reason | None:
-        """Report a target that is reached, and follow the search to the next one.
+        """Report a target that is reached, and wait for the search's next one.
 
-        Return a reason to leave if there is no next one.
+        Return a reason to leave, or None if training continues.
         """
         searcher = self.core.searcher
         while steps >= self.schedule.target:  # two lengths may be the same number of batches
@@ -203,19 +204,13 @@ class Events:
         return None
 
     def _leave(self, steps: int, reason: Reason) -> Reason:
-        """Save the state for the next run, if there may be one, and return the reason."""
+        """Save the state for the next run, unless this is a rehearsal, and return the reason."""
         if self.rehearsal is not None:
             self.rehearsal.end(steps)
             return "stopped"
         if reason == "preempted":
             self.callbacks.on_interrupt()
-        if reason == "stopped":  # if the training is extended later, it has not stopped
+        if reason == "stopped":  # so that the trial can be extended later
             self.context.set_stop_requested(False)
         self.savepoints.save(steps, again=reason == "preempted", anew=reason == "stopped")
         return reason
-
-    def _flush_timings(self) -> None:
-        """Journal the timings at every second flush of metrics: those are agreed on."""
-        self._num_flushes += 1
-        if self._num_flushes % 2 == 0:
-            self.timings.journal_batches(self.core.sink)

@@ -1,4 +1,4 @@
-"""`init`: the context of a trial, in a script, a notebook cell, or a rank of an experiment."""
+"""`pytorch.init`: the context of a trial, in a script, a notebook, or a rank of an experiment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from det_jupyter import core
-from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config import parse_config
 from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.errors import ConfigError
@@ -39,7 +39,7 @@ def init(
 
     Args:
         hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
-        exp_conf: An experiment configuration, or a part of one.
+        exp_conf: An experiment's configuration, or a part of one.
         distributed: The ranks; by default those that torchrun started.
         aggregation_frequency: Batches from one step of the optimizer to the next; by default the
             configuration's, or 1.
@@ -79,7 +79,7 @@ def _rank_context(
     distributed: core.DistributedContext | None,
     stack: ExitStack,
 ) -> PyTorchTrialContext | None:
-    """Return the context of a process of an experiment; None in other processes."""
+    """Return the context if this process belongs to an experiment, else None."""
     rank = core.current()
     if rank is None or rank.info is None:
         if core.get_cluster_info() is None:
@@ -89,7 +89,9 @@ def _rank_context(
         rank = stack.enter_context(core.init(distributed=distributed))
     assert rank.info is not None
     info = rank.info
-    if rank.distributed.size > 1:  # the ranks of a script exchange objects without a group
+    if (
+        rank.distributed.size > 1
+    ):  # a script may have no process group yet: core exchanges objects without one
         stack.enter_context(grouped(info.device))
     return PyTorchTrialContext(
         core=rank,
@@ -111,7 +113,13 @@ def _local_context(
     seed: int | None,
     checkpoint_storage: str | Path | None,
 ) -> PyTorchTrialContext:
-    config = _completed(exp_conf) if exp_conf is not None else None
+    config = None
+    if exp_conf is not None:  # keys that only an experiment needs get defaults
+        document = {"entrypoint": "Trial", **exp_conf}
+        searcher = exp_conf.get("searcher", {})
+        if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
+            document["searcher"] = {**_NO_SEARCH, **searcher}
+        config = parse_config(document, default_seed=0)
     if seed is None and "reproducibility" in (exp_conf or {}):
         seed = config.reproducibility.experiment_seed if config else None
     if seed is None:
@@ -132,10 +140,10 @@ def _local_context(
 
 @contextmanager
 def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
-    """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
+    """Report errors that come from the end of another rank as PeerLost, outside of experiments.
 
     Raises:
-        PeerLost: In place of what gloo or NCCL say of it.
+        PeerLost: Replaces an error of gloo or NCCL about a lost connection.
     """
     try:
         yield
@@ -143,19 +151,11 @@ def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
         is_script = context is not None and context.info is None
         if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
             raise
-        said = PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
+        summary = PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
         raise PeerLost(
-            f"another rank has ended, and its own error has the cause (here it shows as: {said})"
+            "another rank has ended, and its own error has the cause "
+            f"(here it shows as: {summary})"
         ) from None
-
-
-def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
-    """Return the configuration, with defaults for keys that only an experiment needs."""
-    document = {"entrypoint": "Trial", **exp_conf}
-    searcher = exp_conf.get("searcher", {})
-    if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
-        document["searcher"] = {**_NO_SEARCH, **searcher}
-    return parse_config(document, default_seed=0)
 
 
 _NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}

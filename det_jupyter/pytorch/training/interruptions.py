@@ -2,9 +2,9 @@
 
     DET_JUPYTER_INTERRUPT="pause@7 kill@15"
 
-The first run of the trial leaves after its batch 7 as if it were preempted; the second, which goes
-on from there, is killed by SIGKILL after batch 15, on every rank; the third runs to its end. So
-`experiment.verify_resume()` interrupts a trial; nothing else sets the variable.
+The first run of the trial leaves after batch 7 as if it were preempted; the second, which
+continues from there, is killed by SIGKILL after batch 15, on every rank; the third runs to its
+end. Only `experiment.verify_resume()` sets the variable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Interruption:
         """Return the interruption of a run, counted from 1; None if it has none.
 
         Raises:
-            ConfigError: The variable is not understood.
+            ConfigError: The variable is malformed.
         """
         entries = environment.get(VARIABLE, "").split()
         matches = [_ENTRY.fullmatch(entry) for entry in entries]
@@ -51,9 +51,10 @@ class Interruption:
         return cls(cast(Literal["pause", "kill"], match[1]), int(match[2]))
 
     def carry_out(self, *, is_chief: bool) -> None:
-        """Announce it (on the chief); kill this process, or return so that the run can leave.
+        """Kill this process; or, for a pause, return so that the run can leave.
 
-        All ranks must call it at the same batch; it does not communicate.
+        All ranks must call it after the same batch; it is not collective. The chief reports it on
+        stderr.
         """
         if is_chief:
             sys.stderr.write(f"{VARIABLE}: {self.kind}@{self.steps_completed}\n")

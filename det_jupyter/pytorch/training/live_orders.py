@@ -28,28 +28,33 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 @dataclass(eq=False)
 class LiveOrders:
-    """The orders to one run. All ranks call every method after the same batches."""
+    """The orders to one run. All ranks call every method after the same batches.
+
+    Attributes:
+        after_batch: The loop's list of functions to call after each batch; a profile that is being
+            recorded adds one.
+    """
 
     context: PyTorchTrialContext
     core: Context
-    after_batch: list[Callable[[Share], None]]  # a profile adds one while it is recorded
+    after_batch: list[Callable[[Share], None]]
 
     def __post_init__(self) -> None:
         self._orders = self.core.orders
-        self._made: set[int] = set()
-        self._open: list[ChangeOrder] = []  # not made yet
+        self._made: set[int] = set()  # ids of changes that were made
+        self._open: list[ChangeOrder] = []  # changes not made yet
         self._tracer: Tracer | None = None
 
     def state(self) -> list[int]:
-        """Return the changes that were made, for the checkpoint."""
+        """Return the ids of the changes that were made, for a checkpoint."""
         return sorted(self._made)
 
     def restore(self, state: list[int]) -> None:
-        """Take over which changes the state has that was loaded."""
+        """Restore what `state` returned."""
         self._made = set(state)
 
     def begin(self, schedule: Schedule) -> None:
-        """Repeat what changes of the checkpoint did to the schedule, and note the others."""
+        """Repeat changes of the schedule from the checkpoint; store the planned other changes."""
         self._schedule = schedule
         planned = self._orders.planned if self._orders else ()
         for order in sorted((o for o in planned if isinstance(o, ChangeOrder)), key=_when):
@@ -59,45 +64,42 @@ class LiveOrders:
                 self._open.append(order)
 
     def are_waiting(self) -> bool:
-        """Return whether there are orders to take, on the chief."""
+        """Return whether new orders are waiting. On the chief only."""
         return self._orders is not None and self._orders.are_waiting()
 
     def next_after(self, steps: int) -> int:
-        """Return after which batch an order is due that was carried out before."""
-        known = [order.steps_completed or 0 for order in self._open]
-        return min((due for due in known if due > steps), default=sys.maxsize)
+        """Return the next batch after which a change of an earlier run is to be repeated."""
+        due_at = [order.steps_completed or 0 for order in self._open]
+        return min((due for due in due_at if due > steps), default=sys.maxsize)
 
     def carry_out(self, steps: int, *, are_new: bool = False) -> None:
-        """Do what is due after this batch; `are_new`: there are orders to take, on all ranks."""
+        """Make the changes that are due after this batch; `are_new`: take new orders first."""
         if are_new:
-            self._take(steps)
+            assert self._orders is not None
+            for order in self._orders.take():
+                if isinstance(order, ProfileOrder):
+                    self._profile(order, steps)
+                else:
+                    self._open.append(order)
         if not self._open:
             return
         due = [order for order in self._open if (order.steps_completed or 0) <= steps]
         self._open = [order for order in self._open if order not in due]
-        for order in sorted(due, key=_when):
-            self._make(order, steps)
+        for change in sorted(due, key=_when):
+            self._make(change, steps)
 
     def close(self) -> None:
         """End a profile that is being recorded, and write it."""
         if self._tracer is not None:
             self._tracer.close()
 
-    def _take(self, steps: int) -> None:
-        assert self._orders is not None
-        for order in self._orders.take():
-            if isinstance(order, ProfileOrder):
-                self._profile(order, steps)
-            else:
-                self._open.append(order)
-
     def _make(self, order: ChangeOrder, steps: int) -> None:
         context, change = self.context, order.change
         problem = find_rate_problem(context.optimizers, change) or self._find_problem(change)
-        said = []
+        described = []
         if not problem:
             schedulers = [item.scheduler for item in context.lr_schedulers]
-            said = [
+            described = [
                 change_rates(context.optimizers, schedulers, change),
                 self._change_schedule(change),
             ]
@@ -108,7 +110,7 @@ class LiveOrders:
                     at=time.time(),
                     order_id=order.id,
                     steps_completed=steps,
-                    text=", ".join(filter(None, said)),
+                    text=", ".join(filter(None, described)),
                     error=problem,
                 )
             )
@@ -134,7 +136,7 @@ class LiveOrders:
         info, rank = self.core.info, self.core.distributed.rank
         if rank not in order.profile.ranks or info is None:
             return
-        if self._tracer is not None:  # the master orders one at a time
+        if self._tracer is not None:  # one profile at a time
             self._tracer.close()
             self._tracer = None
             self.after_batch.remove(self._trace)
@@ -160,5 +162,5 @@ def _text(period: Any) -> str:
 
 
 def _when(order: ChangeOrder) -> tuple[int, int]:
-    """Return the batch after which a change is made; of one batch, the earlier order first."""
+    """Return the sort key of a change: by the batch after which it is made, then by id."""
     return order.steps_completed or 0, order.id

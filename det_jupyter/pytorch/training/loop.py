@@ -1,11 +1,12 @@
-"""The training loop: every rank runs it, and all ranks do everything at the same batch.
+"""The training loop. Every rank runs it, with the same events after the same batches.
 
-    build     data, schedule                  restore   models, optimizers, ..., generators
+    build     data, schedule
+    restore   models, optimizers, ..., generators
     batch     to the device, train_batch, learning rate schedulers, metrics
     event     reports, validations, checkpoints, the end (events.py)
 
-Between two events a batch costs only the trial's own code: no collective besides DDP's, no wait
-for the device, no write.
+Between two events a batch costs little besides the trial's own code: no collective but DDP's, no
+wait for the device, no write.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from det_jupyter.pytorch.timings.rank_timings import open_timings
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
-    warn_of_lonely_records,
+    warn_of_single_records,
 )
 from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
@@ -53,8 +54,9 @@ class Loop:
     """Trains one trial, on one rank of its gang.
 
     Args:
-        wants_to_leave: Returns whether the user at this rank's keyboard wants to leave. Called at
-            exchanges, on every rank.
+        is_leave_requested: Returns whether this rank requests to leave: after an interrupt from
+        the
+            keyboard, or at the end of a rehearsal. Called at exchanges.
         on_first_step: Called after the first optimizer step of this run.
     """
 
@@ -63,11 +65,11 @@ class Loop:
     core: Context  # this rank's journal, collectives, storage and control page
     rules: Rules
     start: Start
-    origin: Origin  # goes into checkpoints, so that the trial can be built from them
+    origin: Origin  # saved in checkpoints, so that the trial can be built from them
     _: KW_ONLY
-    interruption: Interruption | None = None  # to verify that the run resumes
-    rehearsal: Rehearsal | None = None  # if the run is only measured
-    wants_to_leave: Callable[[], bool] = lambda: False
+    interruption: Interruption | None = None  # of a run that verifies resuming
+    rehearsal: Rehearsal | None = None  # of a run that only measures
+    is_leave_requested: Callable[[], bool] = lambda: False
     on_first_step: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class Loop:
             timings=self._timings,
         )
         self._tuner = context.make_tuner()
-        overrides = self._callbacks.overrides  # [m] 400 ns a batch for a hook that does nothing
+        overrides = self._callbacks.overrides  # [m] calling a hook without effect costs 400 ns
         self._has_batch_start = overrides("on_training_batch_start")
         self._has_batch_end = overrides("on_training_batch_end")
         self._after_batch: list[Callable[[Share], None]] = []
@@ -116,10 +118,11 @@ class Loop:
             self._after_batch.append(lambda share: context.torch_profiler.step())
 
     def run(self) -> Reason:
-        """Train until the trial's length is reached, it stops itself, or has to leave. Collective.
+        """Train until the length is reached, the trial stops, or the run has to leave. Collective.
 
         Raises:
-            ConfigError: The trial or its configuration cannot work, however often it is tried.
+            ConfigError: The trial or its configuration is wrong; a retry would fail in the same
+            way.
         """
         start = self.start
         with (
@@ -136,7 +139,7 @@ class Loop:
             self._callbacks.on_trial_startup(start.steps_completed, uuid)
             with closing(self._open_data()) as batches, closing(self._validations):
                 check_agreement(self.context)
-                warn_of_lonely_records(self.context, batches)
+                warn_of_single_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
                 events = Events(
                     context=self.context,
@@ -152,7 +155,7 @@ class Loop:
                     timings=self._timings,
                     interruption=self.interruption,
                     rehearsal=self.rehearsal,
-                    wants_to_leave=self.wants_to_leave,
+                    is_leave_requested=self.is_leave_requested,
                 )
                 self._timings.start()
                 with events.reporting_last_batches():
@@ -170,11 +173,11 @@ class Loop:
 
     @property
     def latest_checkpoint(self) -> CheckpointRef | None:
-        """The last checkpoint of this run, once the run has ended; None if it saved none."""
+        """The last checkpoint of this run, valid once the run has ended; None if there is none."""
         return self._savepoints.latest
 
     def _open_data(self) -> BatchStream:
-        """Open the training data where this run begins, and compute the schedule."""
+        """Open the training data at the position where this run begins; compute the schedule."""
         trial, context, rules = self.trial, self.context, self.rules
         loader = build_loader(trial, context, "build_training_data_loader")
         if self.rehearsal is not None:
@@ -195,7 +198,7 @@ class Loop:
         self._schedule = Schedule(rules, units, self.core.searcher.target)
         self.position.units = units
         self.position.end = self._schedule.end
-        return stream if self.rehearsal is None else self.rehearsal.over(stream)
+        return stream if self.rehearsal is None else self.rehearsal.replayed(stream)
 
     def _train(self, stream: BatchStream, events: Events) -> Reason:
         units = self._schedule.units
@@ -217,7 +220,7 @@ class Loop:
         raise RuntimeError("the training data ended, although it is repeated forever")
 
     def _train_batch(self, host_batch: Any, share: Share, to_device: Callable[[Any], Any]) -> None:
-        # Each call costs 0.3 us here, because the trial's own code empties the caches.
+        # Each call costs 0.3 us here, because the trial's own code leaves cold caches.
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
         self._note_batch(index + 1)
         self._begin_batch(index, share)
@@ -232,7 +235,7 @@ class Loop:
         try:
             if share.records:
                 returned = self._trial_batch(batch, self._epoch, index)
-            else:  # a stand-in, so that this rank takes part in the exchange; has no weight
+            else:  # a stand-in, without weight: this rank takes part in the exchange
                 with context.reducers.ignored():
                     returned = self._trial_batch(batch, self._epoch, index)
         except Exception as error:
@@ -248,7 +251,10 @@ class Loop:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1
         if self.steps_completed == self._epoch_end:
-            self._end_epoch()
+            callbacks.on_training_epoch_end(self._epoch)
+            self._epoch += 1
+            self._epoch_start = self._epoch_end
+            self._epoch_end = self._schedule.units.epoch_end(self._epoch + 1)
         if self._end_batch is not None:
             self._end_batch(share.total)
         if self._after_batch:
@@ -256,7 +262,7 @@ class Loop:
                 call(share)
 
     def _after_step(self) -> None:
-        """Update the scaler and step the schedulers; both only after an optimizer has stepped."""
+        """Update the scaler, step the schedulers, and report the first step of this run."""
         if self.context.scaler is not None:
             self.context.stepping.after_step()
         if self.context.lr_schedulers:
@@ -278,14 +284,8 @@ class Loop:
             for _ in range(item.steps_after(position.window, position.next_step, epoch_of)):
                 item.scheduler.step()
 
-    def _end_epoch(self) -> None:
-        self._callbacks.on_training_epoch_end(self._epoch)
-        self._epoch += 1
-        self._epoch_start = self._epoch_end
-        self._epoch_end = self._schedule.units.epoch_end(self._epoch + 1)
-
     def _parts(self) -> Parts:
-        """Return everything whose state the next batch depends on."""
+        """Return the objects on whose state the next batch depends."""
         shared: dict[str, Any] = {"metrics": self._reporter, "position": self.position}
         if self.core.orders is not None:
             shared["changes"] = self._orders
@@ -294,7 +294,7 @@ class Loop:
         return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
 
     def _tune(self, share: Share) -> None:
-        """Let the tuner try bucket sizes, and report its decision."""
+        """Let the tuner try sizes of buckets; report its decision."""
         assert self._tuner is not None
         self._tuner.after_batch(exchanged=self.position.is_step)
         if self._tuner.decision is not None:

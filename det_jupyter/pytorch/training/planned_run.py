@@ -1,4 +1,4 @@
-"""One run of a trial by a plan of the master, on one rank.
+"""One run of a trial by the master's plan, on one rank.
 
 The plan has the class, the hyperparameters, the checkpoint to continue from, and the target.
 """
@@ -36,11 +36,11 @@ class PlannedRun:
 
     Args:
         trial_class: The user's class.
-        plan: The trial, and the checkpoint to continue from.
-        config: The plan's configuration.
+        plan: The master's plan of this run.
+        config: The plan's configuration, parsed.
         core: This rank's journal, collectives, storage and control page.
         device: This rank's.
-        data_dir: det_jupyter's folder: captured code is there, files for TensorBoard go there.
+        data_dir: det_jupyter's data folder, with captured code and TensorBoard's files.
         on_first_step: Called after the first optimizer step of this run.
     """
 
@@ -80,10 +80,11 @@ class PlannedRun:
         return self.steps_completed - self.context.get_initial_batch()
 
     def run(self) -> Reason:
-        """Build the trial and train it, up to the search's target. Collective.
+        """Build the trial and train it to the search's target. Collective.
 
         Raises:
-            ConfigError: The trial or its configuration cannot work, however often it is tried.
+            ConfigError: The trial or its configuration is wrong; a retry would fail in the same
+            way.
         """
         plan, config = self.plan, self.config
         if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
@@ -108,13 +109,16 @@ class PlannedRun:
             Origin.of_plan(plan, blobs),
             interruption=Interruption.of(os.environ, plan.run),
             rehearsal=rehearsal,
-            wants_to_leave=rehearsal.is_over if rehearsal else lambda: False,
+            is_leave_requested=rehearsal.is_over if rehearsal else lambda: False,
             on_first_step=self.on_first_step,
         )
         return self._loop.run()
 
     def live(self) -> dict[str, Any]:
-        """Return objects to inspect while training, by the names used in a rank's kernel."""
+        """Return the objects of the training, by their names in the rank's kernel.
+
+        Waits for the device if the loss is on one.
+        """
         context, loop = self.context, self._loop
         found = {
             "trial": self.trial,
@@ -129,10 +133,6 @@ class PlannedRun:
             "metrics": loop.metrics if loop else {},
         }
         loss = loop.metrics.get("loss") if loop else None
-        return found if loss is None else found | {"loss": _to_number(loss)}
-
-
-def _to_number(value: Any) -> Any:
-    """Return a scalar tensor's value; waits for the device. Other values stay."""
-    is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
-    return value.item() if is_scalar else value
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            loss = loss.item()
+        return found if loss is None else found | {"loss": loss}

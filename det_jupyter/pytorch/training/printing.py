@@ -19,12 +19,12 @@ from det_jupyter.contract.values.measures import PARTS, SECTION
 from det_jupyter.contract.values.text import duration, percent
 from det_jupyter.core import RecordList
 
-_WORTH_A_LINE_S = 1.0
-_SHOWN_SHARE = 0.01
+_MIN_TRAINING_S = 1.0  # shorter trainings have no line about their time
+_MIN_SHARE = 0.01  # smaller parts of the time are left out
 
 
 class SilentRecords(RecordList):
-    """A RecordSink that keeps records, but those that come every second and have no reader."""
+    """A RecordSink that stores records, except the StepTimes, which come every second."""
 
     def write(self, record: Record) -> None:
         """See RecordSink."""
@@ -33,33 +33,33 @@ class SilentRecords(RecordList):
 
 
 class PrintedRecords(RecordList):
-    """A RecordSink that keeps records and prints those with a line."""
+    """A RecordSink that prints records which have a line (`describe`), and stores these."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._times = TimesInAll()
+        self._times = TotalTimes()
 
     def write(self, record: Record) -> None:
         """See RecordSink."""
         line = describe(record)
         if isinstance(record, StepTimes):
             self._times.add(record)
-        elif line or isinstance(record, BatchTimings):  # the others have no reader
+        elif line or isinstance(record, BatchTimings):  # other records are not needed
             super().write(record)
         if line:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
     def print_timings(self) -> None:
-        """Print where the time went, and of recorded batches how long their parts took."""
+        """Print the shares of the time, and the medians of the parts of recorded batches."""
         timings = [record for record in self.records if isinstance(record, BatchTimings)]
         for line in self._times.lines() + summarize(timings):
             sys.stdout.write(f"{line}\n")
-        self._times = TimesInAll()
+        self._times = TotalTimes()
 
 
-class TimesInAll:
-    """Adds up where the time of a training goes."""
+class TotalTimes:
+    """Sums of the times of a training's parts and sections, and of its counters."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -67,7 +67,7 @@ class TimesInAll:
         self._counters: defaultdict[str, float] = defaultdict(float)
 
     def add(self, record: StepTimes) -> None:
-        """Take one interval."""
+        """Add the times of one interval."""
         self._seconds += record.seconds
         for part, times in record.parts.items():
             self._parts[part] += times.total
@@ -75,8 +75,8 @@ class TimesInAll:
             self._counters[name] += amount
 
     def lines(self) -> list[str]:
-        """Return the shares of the parts, of the trial's own sections, and its counters' speed."""
-        if self._seconds < _WORTH_A_LINE_S:
+        """Return lines: shares of parts, shares of the trial's sections, counters per second."""
+        if self._seconds < _MIN_TRAINING_S:
             return []
         parts = {name: part for name, part in self._parts.items() if name in PARTS}
         found = [f"time  {duration(self._seconds)}: {self._shares(parts)}"]
@@ -96,7 +96,7 @@ class TimesInAll:
         shown = [
             f"{PARTS[name].title if name in PARTS else name} {percent(time / self._seconds)}"
             for name, time in ordered
-            if time >= _SHOWN_SHARE * self._seconds
+            if time >= _MIN_SHARE * self._seconds
         ]
         return ", ".join(shown)
 

@@ -1,16 +1,17 @@
 """Detecting ranks whose parameters have diverged.
 
 Ranks that start with the same parameters and step with the same gradients keep the same
-parameters, to the last bit. A trial that changes parameters or gradients itself breaks this. So
-the ranks compare a checksum after the first step, then at a report every PERIOD batches, and at
-the end: one pass over the parameters, and one all-reduce of two integers.
+parameters, to the last bit, unless the trial changes parameters or gradients itself. So the ranks
+compare a checksum after the first step, then at a report every PERIOD batches, and at the end: one
+pass over the parameters, and one all-reduce of two integers.
 
     bits       all parameters as 32-bit integers b, on their device
-    checksum   sum of b_i * w_i, modulo 2**32 in each chunk, with random w: what differs in the
-               order of its numbers only, as after a first step of Adam's, differs in the sum too
+    checksum   sum of b_i * w_i, modulo 2**32 in each chunk, with random weights w: it differs also
+               between parameters with the same numbers in another order, as after a first step
+               of Adam
 
-Bits, not numbers: NaN is equal to NaN. Not compared are what is sharded, buffers (each rank's own
-while it trains), and what the model names in `_ddp_params_and_buffers_to_ignore`.
+Bits are compared, so NaN is equal to NaN. Not compared are sharded models, buffers (each rank has
+its own while it trains), and parameters that a model lists in `_ddp_params_and_buffers_to_ignore`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from det_jupyter.core import Context
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded, unwrap
 
-PERIOD = 100  # batches; each of which reads the parameters several times
-_CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 20  # integers: what fits a cache; what is worth a kernel
+PERIOD = 100  # batches; a comparison costs little next to them
+_CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 20  # integers: these fit a cache; these amortize a kernel
 _ADVICE = (
     "Something changes parameters or gradients on each rank by itself: gradients that were set or "
     "changed by hand (torch.autograd.grad, noise) or came from loss.backward(), parameters "
@@ -45,7 +46,11 @@ class RankWatch:
         policy: `optimizations.check_ranks` of the configuration. report: a notice, once in a run.
             stop: end the trial without a retry, which would have the same result.
         core: The ranks, and this one's journal.
-        models: The wrapped ones.
+        models: The wrapped models.
+
+    Attributes:
+        compared_at: Batches trained at the last comparison; None before the first.
+        reduce: The collective; the caller may put a timer around it.
     """
 
     policy: Literal["never", "report", "stop"]
@@ -53,33 +58,33 @@ class RankWatch:
     models: Sequence[nn.Module]
 
     def __post_init__(self) -> None:
-        self.looked_at: int | None = None  # steps_completed
+        self.compared_at: int | None = None
         self.reduce = self.core.distributed.reduce_
         self._is_done = self.policy == "never" or self.core.distributed.size == 1
         self._weights: dict[torch.device, torch.Tensor] = {}
 
     def is_due(self, steps: int, *, is_report: bool, is_last: bool) -> bool:
-        """Return whether to look after so many batches; the same on all ranks."""
+        """Return whether to compare after `steps` batches; the same on all ranks."""
         if self._is_done:
             return False
-        if self.looked_at is None:
+        if self.compared_at is None:
             return True
-        return is_report and (is_last or steps - self.looked_at >= PERIOD)
+        return is_report and (is_last or steps - self.compared_at >= PERIOD)
 
-    def look(self, steps: int) -> None:
-        """Compare the ranks.
+    def compare(self, steps: int) -> None:
+        """Compare the ranks' parameters. Collective.
 
         Raises:
             TrialMistake: They differ, and the policy is to stop; on all ranks.
         """
-        self.looked_at = steps
+        self.compared_at = steps
         own = self._checksum(parameter for _, parameter in _compared(self.models))
         most, least = self.reduce(torch.tensor([own, ~own]), "max").tolist()
         if most != ~least:
             self._report(steps)
 
     def _report(self, steps: int) -> None:
-        """Find the tensors that differ, and give a notice or raise."""
+        """Find the tensors that differ, and write a notice or raise. Collective."""
         named = list(_compared(self.models))
         digests = [self._checksum([_with_one_nan(parameter)]) for _, parameter in named]
         by_rank = self.core.distributed.allgather(digests)
@@ -88,7 +93,7 @@ class RankWatch:
             for index, ((name, _), mine) in enumerate(zip(named, by_rank[0], strict=True))
             if any(theirs[index] != mine for theirs in by_rank)
         ]
-        if not differing:  # only NaN with different bits
+        if not differing:  # only NaNs with different bits
             return
         name, ranks = differing[0]
         which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
@@ -112,10 +117,10 @@ class RankWatch:
     def _checksum(self, tensors: Iterable[torch.Tensor]) -> int:
         total: torch.Tensor | int = 0
         for chunk in _chunks(tensors):
-            total = total * 1_000_003 + (chunk * self._factors(chunk)).sum()
+            total = total * 1_000_003 + (chunk * self._weights_for(chunk)).sum()
         return int(total)  # waits for the device
 
-    def _factors(self, chunk: torch.Tensor) -> torch.Tensor:
+    def _weights_for(self, chunk: torch.Tensor) -> torch.Tensor:
         device = chunk.device
         if device not in self._weights:
             generator = torch.Generator().manual_seed(0)
@@ -137,7 +142,7 @@ def _compared(models: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield the tensors' bits as integers; small tensors joined, large ones cut."""
+    """Yield the tensors' bits as vectors of integers; joins small tensors, splits large ones."""
     parts: list[torch.Tensor] = []
     kind: object = None
     room = 0
@@ -160,7 +165,7 @@ def _as_integers(parts: list[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Yield the parts as one vector of 32-bit integers, if there are any."""
     if not parts:
         return
-    flat = torch.cat(parts).view(torch.uint8)  # a copy begins where an integer may
+    flat = torch.cat(parts).view(torch.uint8)  # the concatenation is aligned for integers
     if rest := -len(flat) % 4:
         flat = torch.cat([flat, flat.new_zeros(rest)])
     yield flat.view(torch.int32)
@@ -171,7 +176,7 @@ def _length(device: torch.device) -> int:
 
 
 def _with_one_nan(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with every NaN of the same bits; there are many."""
+    """Return the tensor with equal bits for all NaNs."""
     if not tensor.is_floating_point():
         return tensor
     return torch.where(tensor.isnan(), torch.nan, tensor)

@@ -2,18 +2,18 @@
 
     DET_JUPYTER_REHEARSAL="seconds=5 warmup=4 replay=16"
 
-    warm-up     until `warmup` batches, a second (`seconds`, if that is less) and the recording
-                are over
-    measured    `seconds`, in ten slices of a multiple of `every` batches (one exchange of
-                gradients); of each the records that all ranks trained per second
+    warm-up     at least `warmup` batches and one second (or `seconds`, if that is less), and until
+                batches to replay are recorded
+    measured    `seconds`, in ten slices of a multiple of `every` batches (so that each has the
+                same share of exchanges); in each, the records that all ranks train per second
     the end     the chief reports the median of the slices and the run leaves, without a checkpoint
 
-So `experiment.diagnose()` runs its recipes; nothing else sets the variable. What a configuration
-can say is changed there; what it cannot is changed here: `replay=16` trains the first 16 batches
-over and over, `workers=1` gives the training data more loader workers.
+Only `experiment.diagnose()` sets the variable, to run its recipes. Changes that a configuration
+can express are made there; others are made here: `replay=16` trains the first 16 batches over and
+over from memory, `workers=1` gives the training data more loader workers.
 
-All ranks end at the same batch, because the chief's wish to leave is exchanged (events.py). If the
-run is asked to leave before, it ends without a report.
+All ranks end at the same batch, because the chief's request to leave is exchanged (events.py). If
+the run has to leave earlier for another reason, it ends without a report.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from det_jupyter.pytorch.data import BatchStream, DataLoader, Share
 VARIABLE = "DET_JUPYTER_REHEARSAL"
 GROUP = "rehearsal"  # of the metrics that it reports
 _SLICES = 10
-_LEAST_SLICES = 3
+_MIN_SLICES = 3
 _WARMUP_S = 1.0
 _MORE_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the variable says."""
+    """The content of the variable."""
 
     seconds: float = 5.0
     warmup: float = 4
@@ -51,10 +51,10 @@ class Plan:
 
     @classmethod
     def parse(cls, text: str) -> Plan:
-        """Return the plan.
+        """Parse the content of the variable.
 
         Raises:
-            ConfigError: It is not understood.
+            ConfigError: The text is malformed.
         """
         try:
             given = dict(entry.split("=") for entry in text.split())
@@ -78,8 +78,8 @@ class Rehearsal:
         self._workers: dict[str, int] = {}
         self._batches = 0
         self._first_at = 0.0
-        self._slice_at: float | None = None  # when it began
-        self._first = 0  # batches before what is measured
+        self._slice_at: float | None = None  # beginning of the present slice; None in the warm-up
+        self._first = 0  # batches of the warm-up
         self._records = 0
         self._measured_s = 0.0
         self._rates: list[float] = []
@@ -89,7 +89,7 @@ class Rehearsal:
         """Return the rehearsal that this rank runs; None if it trains as usual.
 
         Raises:
-            ConfigError: The variable is not understood.
+            ConfigError: The variable is malformed.
         """
         text = environment.get(VARIABLE)
         if text is None:
@@ -99,10 +99,10 @@ class Rehearsal:
         return cls(Plan.parse(text), core)
 
     def prepare(self, loader: Any) -> None:
-        """Give the training data more workers, if that is to be tried.
+        """Give the loader of the training data more workers, if the plan has `workers`.
 
         Raises:
-            ConfigError: The loader is of another kind.
+            ConfigError: The loader is no det_jupyter DataLoader.
         """
         if not self.plan.workers:
             return
@@ -112,18 +112,20 @@ class Rehearsal:
                 f"the loader is a {kind}; only a det_jupyter.pytorch.DataLoader gets workers"
             )
         before = loader.num_workers
-        loader.num_workers = _more(before, self.core.distributed.local_size)
+        processors = (os.cpu_count() or 1) // self.core.distributed.local_size
+        more = min(processors, max(_MORE_WORKERS, 2 * before))  # twice as many, if there is room
+        loader.num_workers = max(before + 1, more)
         self._workers = {"workers_before": before, "workers": loader.num_workers}
 
-    def over(self, stream: BatchStream) -> BatchStream:
-        """Return what is trained: the stream, or its first batches over and over."""
+    def replayed(self, stream: BatchStream) -> BatchStream:
+        """Return the stream to train: the given one, or a replay of its first batches."""
         if not self.plan.replay:
             return stream
         self._replay = Replay(stream, int(self.plan.replay))
         return self._replay
 
     def after_batch(self, share: Share) -> None:
-        """Count a batch of which this rank has had this share."""
+        """Count a batch; `share` is this rank's share of it."""
         now = self.clock()
         self._batches += 1
         if self._slice_at is None:
@@ -150,10 +152,10 @@ class Rehearsal:
         if not self.core.distributed.is_chief:
             return False
         is_enough = self._measured_s >= self.plan.seconds
-        return is_enough and len(self._rates) >= _LEAST_SLICES
+        return is_enough and len(self._rates) >= _MIN_SLICES
 
     def end(self, steps: int) -> None:
-        """Report what was measured; nothing if the run leaves before the end."""
+        """Report the rates; nothing if the run leaves before the measurement is over."""
         if self.is_over():
             low, middle, high = quantiles(self._rates, n=4, method="inclusive")
             rates = {"records_per_s": middle, "low": low, "high": high}
@@ -161,28 +163,22 @@ class Rehearsal:
             self.core.train.report_metrics(GROUP, steps, found)
 
 
-def _more(workers: int, local_size: int) -> int:
-    """Return more workers of a rank: twice as many, as far as there are processors for them."""
-    share = (os.cpu_count() or 1) // local_size
-    return max(workers + 1, min(share, max(_MORE_WORKERS, 2 * workers)))
-
-
-_LEAST = 2  # batches that are recorded, however slow the stream is
+_MIN_RECORDED = 2  # batches, however slow the stream is
 _RECORDING_S = 3.0
 
 
 class Replay:
-    """A stream that yields its first batches, and then these again, for ever.
+    """A stream that repeats the first batches of another one forever, from memory.
 
     A trial that changes its batches in place gets the changed ones again.
 
     Args:
-        stream: What is recorded. Its workers end when the recording does.
-        most: How many batches are recorded; fewer if that takes longer than some seconds.
-        clock: Seconds from any moment on.
+        stream: The stream to record. Its workers end with the recording.
+        most: How many batches are recorded; fewer if that takes longer than _RECORDING_S.
+        clock: Returns seconds.
 
     Attributes:
-        is_recorded: Whether the next batch is a recorded one.
+        is_recorded: Whether the recording is over.
     """
 
     def __init__(
@@ -201,7 +197,7 @@ class Replay:
         for batch in self._stream:
             recorded.append(batch)
             yield batch
-            is_late = self._clock() >= end and len(recorded) >= _LEAST
+            is_late = self._clock() >= end and len(recorded) >= _MIN_RECORDED
             if is_late or len(recorded) >= self._most:
                 break
         self._stream.close()

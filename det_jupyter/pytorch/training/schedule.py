@@ -1,4 +1,4 @@
-"""When a training run reports, validates and saves, in batches."""
+"""The schedule of a training run: after which batches it reports, validates and saves."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from det_jupyter.pytorch.rules import Period, Rules
 
 
 class Schedule:
-    """The boundaries of a training run: batches after which something happens.
+    """The boundaries of a training run: batches after which it reports, validates or saves.
 
-    At a boundary the order is always: report training metrics, validate, save. At the target the
-    run stops, or asks its search for a farther one.
+    At each boundary the run reports training metrics; at some it validates, at some it saves. At
+    the target it ends, or gets the next target from its search.
     """
 
     def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
         self.units = units
         self._rules = rules
-        self._found: dict[int, int] = {}  # index of the period: the next count that is due
+        self._next_due: dict[int, int] = {}  # by index of the period
         self.aim_at(target)
 
     def aim_at(self, target: Length) -> None:
-        """Set where this run stops."""
-        self._found.clear()
+        """Set the length at which this run ends."""
+        self._next_due.clear()
         self.target = self.units.to_batches(target)
-        # The end of the whole training, not of a rung: a trial that is promoted over rungs ends
-        # as one that was trained without a stop.
+        # The end of the whole training, not of a rung: a trial that is promoted from rung to rung
+        # is trained like one without rungs.
         self.end = max(self.target, self.units.to_batches(self._rules.length))
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it is known where an epoch ends."""
+        """Whether epochs have a length."""
         return self.units.epoch_end(1) < sys.maxsize
 
     def validate_every(self, period: Length) -> Period:
         """Set the period of validations from now on, and return the one before."""
         before = self._rules.validation
         self._rules = replace(self._rules, validation=period)
-        self._found.clear()
+        self._next_due.clear()
         return before
 
     def next_boundary(self, steps_completed: int) -> int:
@@ -49,18 +49,20 @@ class Schedule:
         rules = self._rules
         boundary = self.target
         for index, period in enumerate((rules.reporting, rules.validation, rules.checkpoint)):
-            if self._found.get(index, 0) <= steps_completed:  # a container may be slow
+            if (
+                self._next_due.get(index, 0) <= steps_completed
+            ):  # searching a container may be slow
                 due = next_due(self.units, period, steps_completed, self.target)
-                self._found[index] = sys.maxsize if due is None else due
-            boundary = min(boundary, self._found[index])
+                self._next_due[index] = sys.maxsize if due is None else due
+            boundary = min(boundary, self._next_due[index])
         return boundary
 
     def validates_at(self, steps_completed: int) -> bool:
-        """Return whether there is a validation after so many batches."""
+        """Return whether a validation is due after `steps_completed` batches."""
         return self._is_due(self._rules.validation, steps_completed)
 
     def saves_at(self, steps_completed: int) -> bool:
-        """Return whether a checkpoint is due after so many batches, whatever the metrics say."""
+        """Return whether a checkpoint is due after `steps_completed` batches, by its period."""
         return self._is_due(self._rules.checkpoint, steps_completed)
 
     def _is_due(self, period: Period, steps_completed: int) -> bool:
@@ -68,7 +70,7 @@ class Schedule:
 
 
 def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
-    """Return whether a period ends just after so many batches, or has this count."""
+    """Return whether a period ends after `steps_completed` batches, or the counts have it."""
     if period is None or steps_completed == 0:
         return False
     if isinstance(period, Length):
@@ -81,34 +83,30 @@ def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
 
 
 def next_due(units: TrainingUnits, period: Period, steps_completed: int, end: int) -> int | None:
-    """Return the first batch count after `steps_completed` where something is due.
+    """Return the first batch count after `steps_completed` at which the period is due.
 
-    None: never, or (of counts) not up to `end`.
+    None: never, or, for Counts, not up to `end`.
     """
     if period is None:
         return None
     if isinstance(period, Length):
-        return _next_multiple(units, period, steps_completed)
+        if period.amount == 0:
+            return None
+        if period.unit != "epochs":
+            batches = units.to_batches(period)
+            return (steps_completed // batches + 1) * batches
+        periods = units.epoch_of(steps_completed) // period.amount
+        return units.epoch_end((periods + 1) * period.amount)
     candidates: Iterable[int] = range(steps_completed + 1, sys.maxsize)
     if period.unit == "epochs":
         first = units.epoch_of(steps_completed) + 1
         candidates = map(units.epoch_end, range(first, sys.maxsize))
-    for steps in candidates:  # a container only has `in`, so each count is tried
+    for steps in candidates:  # a container only supports `in`, so each count is tried
         if steps > end:
             return None
         if is_due(units, period, steps):
             return steps
     return None
-
-
-def _next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -> int | None:
-    if period.amount == 0:
-        return None
-    if period.unit != "epochs":
-        batches = units.to_batches(period)
-        return (steps_completed // batches + 1) * batches
-    periods = units.epoch_of(steps_completed) // period.amount
-    return units.epoch_end((periods + 1) * period.amount)
 
 
 def training_units(
@@ -122,7 +120,7 @@ def training_units(
             no length.
 
     Raises:
-        ConfigError: There is nothing to train on, or a length cannot be counted.
+        ConfigError: There are no batches, or lengths are in epochs without a length of the data.
     """
     if batches_per_pass == 0:
         raise ConfigError(
@@ -144,7 +142,7 @@ def training_units(
         if problems:
             raise ConfigError(problems)
     return TrainingUnits(
-        # Without a batch size no length is in records: the configuration was refused otherwise.
+        # Without a batch size no length is in records: parsing the configuration checks that.
         global_batch_size=global_batch_size or 1,
         records_per_epoch=rules.records_per_epoch if global_batch_size else None,
         batches_per_epoch=sys.maxsize if batches_per_pass is None else batches_per_pass,

@@ -3,9 +3,9 @@
     batch       1 warm-up    2 sample    3 warm-up    4, 5, ...
     recorded                 1 batch                  as many as fit
 
-The sample is compressed to estimate how many batches fit the size limit, before they are recorded.
-Another thread compresses and writes the trace while training continues. If it is too large, since
-batches differ, fewer are recorded again.
+The sample is compressed to estimate how many batches fit the size limit. Then these are recorded.
+Another thread compresses and writes the trace while training continues. If it is too large because
+batches differ, fewer batches are recorded again.
 
 A profile that fails is reported, and training continues. Nothing here is collective.
 """
@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,9 @@ from det_jupyter.contract.values.text import error_text, size
 
 logger = logging.getLogger(__name__)
 
-MAX_FILES = 40  # of a trial; the oldest go
+MAX_FILES = 40  # of a trial; the oldest are removed
 MAX_KEPT_BYTES = 1024**3
-_MARGIN = 0.8  # of the limit is planned for: batches differ
+_MARGIN = 0.8  # fraction of the size limit to plan for, since batches differ
 _LEVEL = 5  # of compression: twice as fast as torch's 9, a few per cent larger
 
 
@@ -48,11 +48,11 @@ class Tracer:
     """Records one profile on this rank. After a batch, call `step`.
 
     Args:
-        order: What to record.
-        folder: The trial's, for traces.
+        order: The user's order.
+        folder: The trial's folder for traces.
         rank: This rank.
-        steps_completed: Batches completed before the next one.
-        write: Gets the record of how it ended, on the training thread.
+        steps_completed: Batches trained so far.
+        write: Called with the record of the result, on the training thread.
     """
 
     order: ProfileOrder
@@ -65,8 +65,8 @@ class Tracer:
         self.is_over = False
         self._wanted = self.order.profile
         self._profile: Any = None
-        self._recording = 0  # batches, after one for warm-up
-        self._stepped = 0
+        self._recording = 0  # number of batches to record, after one for warm-up
+        self._stepped = 0  # batches since the recording began
         self._is_sample = self._wanted.steps > 1
         self._note = ""
         self._first = self.steps_completed
@@ -74,7 +74,7 @@ class Tracer:
         self._written: tuple[Path, int] | Exception = RuntimeError("nothing was written")
 
     def start(self, *, has_own_profiler: bool) -> None:
-        """Begin with the next batch, unless the trial has called `context.set_profiler`."""
+        """Begin to record with the next batch, unless the trial has a profiler of its own."""
         if has_own_profiler:
             self._fail(
                 "the trial has a profiler of its own (context.set_profiler), and torch.profiler "
@@ -86,7 +86,7 @@ class Tracer:
             self._try(lambda: self._record(1))
 
     def step(self) -> None:
-        """Note that a batch is completed."""
+        """Call it after each batch."""
         self.steps_completed += 1
         if self._thread is not None:
             if not self._thread.is_alive():
@@ -95,7 +95,7 @@ class Tracer:
             self._try(self._step)
 
     def close(self) -> None:
-        """End the recording, keep what was recorded, and wait until it is written."""
+        """End the recording early, and wait until the recorded batches are written."""
         if not self.is_over and self._thread is None:
             self._try(self._stop_early)
         if not self.is_over:
@@ -109,7 +109,7 @@ class Tracer:
             record_shapes=wanted.record_shapes,
             profile_memory=wanted.profile_memory,
             with_stack=wanted.with_stack,
-            acc_events=True,  # else torch warns that it clears them
+            acc_events=True,  # else torch warns
         )
         self._profile.start()
 
@@ -127,10 +127,10 @@ class Tracer:
             self._save(self._recording)
 
     def _fitting(self, num_bytes: int) -> int:
-        """Return how many batches fit the limit, if those recorded have so many bytes.
+        """Return how many batches fit the limit, if the recorded ones have `num_bytes`.
 
         Raises:
-            ValueError: Not even one does.
+            ValueError: Not even one batch fits.
         """
         most = self._wanted.max_bytes
         steps = min(self._wanted.steps, int(self._recording * most * _MARGIN / num_bytes))
@@ -152,7 +152,7 @@ class Tracer:
         self._save(recorded)
 
     def _save(self, steps: int) -> None:
-        """Write the trace in another thread: the compression needs no interpreter."""
+        """Write the trace of `steps` batches in another thread; compression releases the GIL."""
         self._recording = steps
         self._first = self.steps_completed - steps
         self._thread = threading.Thread(target=self._write_out, name="det-trace", daemon=True)
@@ -168,7 +168,7 @@ class Tracer:
             self._written = error
 
     def _export(self, name: str = "") -> tuple[Path, int]:
-        """Pack what is recorded, and return the file and its size; without a name it is gone."""
+        """Compress the recorded trace; return file and size. Without a name, it is not kept."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder / f"{name}.json.gz"
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".part-") as scratch:
@@ -182,7 +182,7 @@ class Tracer:
         return path, num_bytes
 
     def _report(self, *, is_last: bool = False) -> None:
-        """Report what was written; if it is too large, record fewer batches instead."""
+        """Report the trace that was written; if it is too large, record fewer batches."""
         assert self._thread is not None
         self._thread.join()
         if isinstance(self._written, Exception):
@@ -199,10 +199,10 @@ class Tracer:
         self._record(fewer)
 
     def _try(self, action: Callable[[], None]) -> None:
-        """Do what must not end the training."""
+        """Call `action`; report an error as the result, so that training continues."""
         try:
             action()
-        except Exception as error:  # torch's profiler, or the disk
+        except Exception as error:  # of torch's profiler, or of the disk
             logger.warning("profile %d: %s", self.order.id, error_text(error))
             with suppress(Exception):
                 self._profile.stop()
@@ -230,16 +230,14 @@ class Tracer:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest traces beyond the limits; other ranks may be doing the same."""
+    """Remove the oldest traces beyond the limits; other ranks may do the same at this time."""
+    files = []
+    for path in folder.glob("*.json.gz"):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
     kept = 0
-    for number, (_, num_bytes, path) in enumerate(sorted(_files(folder), reverse=True)):
+    for number, (_, num_bytes, path) in enumerate(sorted(files, reverse=True)):
         kept += num_bytes
         if number >= MAX_FILES or (kept > MAX_KEPT_BYTES and number > 0):
             path.unlink(missing_ok=True)
-
-
-def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    for path in folder.glob("*.json.gz"):
-        with suppress(FileNotFoundError):
-            found = path.stat()
-            yield found.st_mtime, found.st_size, path

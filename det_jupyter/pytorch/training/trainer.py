@@ -4,12 +4,15 @@
         trainer = pytorch.Trainer(MyTrial(context), context)
         trainer.fit(max_length=pytorch.Epoch(3), validation_period=pytorch.Epoch(1))
 
-    where                        ranks                metrics, checkpoints
-    notebook, plain script       this process         printed; a folder of det_jupyter's
-    script under torchrun        one per process      the same, by rank 0
-    in a rank of an experiment   its gang             the experiment's
+    where                        ranks                metrics       checkpoints
+    notebook, plain script       this process         printed       in a folder of det_jupyter
+    script under torchrun        one per process      by rank 0     by rank 0, in the same folder
+    in a rank of an experiment   the gang's           the experiment's
 
 Experiments use the same loop, so the same guarantees hold (pauses, exactness).
+
+After Ctrl-C, or a notebook's stop button, the loop finishes its batch and saves, and then
+KeyboardInterrupt is raised. A second interrupt raises it at once.
 """
 
 from __future__ import annotations
@@ -47,11 +50,11 @@ from det_jupyter.storage import folder_at, reading
 
 
 class Trainer:
-    """Trains a trial. All ranks must create one, and call its methods alike.
+    """Trains a trial. All ranks must create one, and call its methods with the same arguments.
 
     Args:
-        trial: Made with `context`.
-        context: Returned by `init`.
+        trial: Created with `context`.
+        context: The one that `init` yields.
 
     Raises:
         ConfigError: These are not a trial and its context, or the trial lacks methods.
@@ -70,7 +73,7 @@ class Trainer:
         self._trial = trial
         self._context = context
         self._core = context.core
-        self._latest: CheckpointRef | None = None  # of an earlier fit
+        self._latest: CheckpointRef | None = None  # the last checkpoint of an earlier `fit`
 
     def fit(
         self,
@@ -84,11 +87,11 @@ class Trainer:
         test_mode: bool = False,
         profiling_enabled: bool | None = None,
     ) -> Reason:
-        """Train, and return why the training ended. Collective: all ranks must call it alike.
+        """Train, and return why the training ended. Collective, with the same arguments.
 
         Args:
-            checkpoint_period, validation_period: The periods. A checkpoint and a validation at
-                the end are always made.
+            checkpoint_period, validation_period: The periods. At the end there is always a
+                checkpoint and a validation.
             max_length: The length, from the trial's beginning. May be omitted in a rank of an
                 experiment: then its configuration or its search determines it.
             reporting_period: The period of training metrics.
@@ -99,15 +102,16 @@ class Trainer:
                 trial's checkpoint.
             step_zero_validation: Validate before the first batch too.
             test_mode: Run only one batch, one validation batch and one checkpoint.
-            profiling_enabled: True: record the parts of each batch too; False: time nothing.
+            profiling_enabled: True: record the parts of each batch; False: record no times at all;
+                None: record times by second.
 
         Returns:
-            "completed" at the end; "stopped" if the trial stopped itself; "preempted" otherwise.
+            "completed" at the end; "stopped" if the trial requested its end; else "preempted".
 
         Raises:
-            ConfigError: An argument or the trial cannot work.
-            KeyboardInterrupt: The user interrupted; the state is saved, and the message says how
-                to continue.
+            ConfigError: An argument or the trial is wrong.
+            KeyboardInterrupt: The user interrupted; the state is saved, and the message has the
+                call that continues.
         """
         periods = {
             "checkpoint_period": checkpoint_period,
@@ -145,9 +149,9 @@ class Trainer:
 
         Args:
             ends_at_length: The run ends at the rules' length, not at a search's target.
-            is_kept: The checkpoints of the run remain after it.
+            is_kept: The checkpoints of the run are not removed after it.
         """
-        with leaving_on_interrupt(self._core, is_kept=is_kept) as wants_to_leave:
+        with leaving_on_interrupt(self._core, is_kept=is_kept) as is_leave_requested:
             loop = Loop(
                 self._trial,
                 self._context,
@@ -155,7 +159,7 @@ class Trainer:
                 rules,
                 start,
                 self._origin(start.seed),
-                wants_to_leave=wants_to_leave,
+                is_leave_requested=is_leave_requested,
             )
             reason = loop.run()
         self._latest = loop.latest_checkpoint or self._latest
@@ -174,7 +178,7 @@ class Trainer:
         )
 
     def _aimed_at(self, length: Length) -> core.Context:
-        """Return the core context with this target instead of the search's."""
+        """Return the core context with `length` as the only target, instead of the search's."""
         searcher = core.SearcherContext(
             length,
             is_last=True,
@@ -235,7 +239,7 @@ def _check_arguments(
     """Check the arguments of `fit`.
 
     Raises:
-        ConfigError: Some cannot be used; the error has all of them.
+        ConfigError: Arguments are wrong; the error has all of them.
     """
     problems = []
     if max_length is not None and not (
@@ -274,18 +278,20 @@ def _period(unit: TrainUnit | None) -> Period:
 
 @contextmanager
 def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether it was interrupted; the loop calls it between batches.
+    """Yield a function that returns whether there was an interrupt, for the loop to call.
 
-    In a rank of an experiment, and outside of the main thread, interrupts are left alone.
-    Processes that are forked in the block, such as loader workers, ignore them: this one ends
-    them.
+    In a rank of an experiment, and outside of the main thread, the handling of interrupts does not
+    change. Processes that are forked in the block, such as loader workers, ignore interrupts: this
+    process ends them.
 
     Args:
-        core: Of this process.
-        is_kept: The checkpoints remain, so that the training can continue.
+        core: The context of this process.
+        is_kept: The checkpoints are not removed, so the training can be continued.
 
     Raises:
-        KeyboardInterrupt: After the block, if it was interrupted; says how to continue.
+        KeyboardInterrupt: After the block, if there was an interrupt; the message has the call
+        that
+            continues.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if core.info is not None or not is_main:
@@ -295,7 +301,7 @@ def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Cal
     previous: Any = signal.getsignal(signal.SIGINT)
     process = os.getpid()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
         if os.getpid() != process:
             return
@@ -305,16 +311,18 @@ def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Cal
         what = "the batch and saving" if is_kept else "the batch"
         sys.stderr.write(f"interrupted: finishing {what}; again to stop at once\n")
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield lambda: interrupts > 0
     finally:
         signal.signal(signal.SIGINT, previous)
     if interrupts:
-        raise KeyboardInterrupt(_how_to_go_on(core) if is_kept else "the training was interrupted")
+        raise KeyboardInterrupt(
+            _interrupted_message(core) if is_kept else "the training was interrupted"
+        )
 
 
-def _how_to_go_on(core: Context) -> str:
+def _interrupted_message(core: Context) -> str:
     records = getattr(core.sink, "records", [])
     saved = [record for record in records if isinstance(record, CheckpointSaved)]
     if not saved:

@@ -1,4 +1,4 @@
-"""Trying a trial in this process: a few batches, for a debugger or prints."""
+"""`try_out`: trains a few batches of a trial in this process, for debugging."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def try_out(
 ) -> PyTorchTrial:
     """Train a few batches on one rank, evaluate as many, save a checkpoint, and return the trial.
 
-    It runs like an experiment of one slot. The checkpoint only tests that it can be saved; it is
-    removed at the end.
+    It trains like an experiment on one slot. The checkpoint is only a test, and is removed at the
+    end.
 
     Args:
         trial_class: The user's class.
         config: The experiment's configuration.
-        hparams: Of the trial.
-        batches: How many.
+        hparams: The trial's hyperparameters.
+        batches: How many batches to train, and to evaluate.
 
     Raises:
-        ConfigError: The trial or its configuration cannot work.
+        ConfigError: The trial or its configuration is wrong.
     """
-    __tracebackhide__ = True  # IPython: the cell, and then the user's own code
+    __tracebackhide__ = True  # IPython omits this frame from tracebacks
     began = time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="det-local-") as folder,

@@ -15,7 +15,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader
-from det_jupyter.pytorch.training.building import check_agreement, warn_of_lonely_records
+from det_jupyter.pytorch.training.building import check_agreement, warn_of_single_records
 from tests.problems import said
 from tests.unit.pytorch.data_support import numbers, training
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
@@ -26,7 +26,7 @@ def open_with(records: int, *models: nn.Module, rank: int = 0, **options: Any) -
     stream = training(DataLoader(numbers(records), 2, **options), rank, 2)
     distributed = SimpleNamespace(is_chief=rank == 0)
     context: Any = SimpleNamespace(distributed=distributed, models=list(models))
-    warn_of_lonely_records(context, stream)
+    warn_of_single_records(context, stream)
 
 
 def test_a_last_batch_with_too_few_records_to_normalize_is_warned_of() -> None:
