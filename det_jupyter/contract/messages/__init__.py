@@ -139,6 +139,7 @@ from det_jupyter.contract.messages.resources import (
     Reason,
     Remedy,
     RemedyVerb,
+    RunEntry,
     SlotStatus,
     TaskEntry,
 )

@@ -167,8 +167,8 @@ class Reason(Wire):
     why_unknown: str = ""  # why that cannot be said, if it cannot
 
 
-class QueueEntry(Wire):
-    """A trial that waits for slots."""
+class RunEntry(Wire):
+    """A trial that waits for slots, or holds them."""
 
     trial_id: int
     experiment_id: int
@@ -177,6 +177,11 @@ class QueueEntry(Wire):
     pool: str
     slots: int
     priority: int
+
+
+class QueueEntry(RunEntry):
+    """A trial that waits for slots."""
+
     weight: float
     queued_at: float
     position: int  # how many are ahead of it in its pool
@@ -184,7 +189,7 @@ class QueueEntry(Wire):
 
 
 class JobEntry(Wire):
-    """An experiment that is not over, as the queue sees it."""
+    """An experiment that is not over, with its slots and its place in the queue."""
 
     experiment_id: int
     name: str
@@ -202,18 +207,11 @@ class JobEntry(Wire):
     notebook: str | None = None
 
 
-class TaskEntry(Wire):
-    """A trial that holds slots or waits for them."""
+class TaskEntry(RunEntry):
+    """A trial that waits for slots or holds them, as a task of the cluster."""
 
-    trial_id: int
-    experiment_id: int
-    experiment_name: str
-    allocation_id: str
     state: str  # of the allocation
-    pool: str
     agent_ids: list[str]
-    slots: int
-    priority: int
     registered_at: float
     waiting_for: str | None = None
 

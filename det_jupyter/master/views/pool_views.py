@@ -14,6 +14,7 @@ from det_jupyter.contract.messages import (
     PoolStatus,
     QueueEntry,
     Reason,
+    RunEntry,
     SlotStatus,
     SlotView,
     TaskEntry,
@@ -64,20 +65,26 @@ def _front(
 
 
 def _queue_entry(machine: Machine, pool: str, position: int, trial: Trial, why: Why) -> QueueEntry:
-    experiment = machine.state.experiments[trial.experiment_id]
     assert trial.allocation is not None
-    return QueueEntry(
-        trial_id=trial.id,
-        experiment_id=experiment.id,
-        experiment_name=experiment.name,
-        allocation_id=trial.allocation.id,
-        pool=pool,
-        slots=experiment.slots_per_trial,
-        priority=experiment.priority,
-        weight=experiment.weight,
+    return QueueEntry.built_from(
+        _run_entry(machine, trial, trial.allocation, pool),
+        weight=machine.state.experiments[trial.experiment_id].weight,
         queued_at=trial.allocation.queued_at,
         position=position,
         reason=why(trial),
+    )
+
+
+def _run_entry(machine: Machine, trial: Trial, allocation: Allocation, pool: str) -> RunEntry:
+    experiment = machine.state.experiments[trial.experiment_id]
+    return RunEntry(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        allocation_id=allocation.id,
+        pool=pool,
+        slots=experiment.slots_per_trial,
+        priority=experiment.priority,
     )
 
 
@@ -207,22 +214,15 @@ def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
 
 
 def _task_entry(machine: Machine, trial: Trial, waiting_for: str | None) -> TaskEntry:
-    experiment = machine.state.experiments[trial.experiment_id]
-    allocation = trial.allocation
+    allocation, state = trial.allocation, machine.state
     assert allocation is not None
-    state = machine.state
-    return TaskEntry(
-        trial_id=trial.id,
-        experiment_id=experiment.id,
-        experiment_name=experiment.name,
-        allocation_id=allocation.id,
+    pool = state.pool_of(state.experiments[trial.experiment_id])
+    if allocation.agent_id:
+        pool = state.pool_of_agent(allocation.agent_id)
+    return TaskEntry.built_from(
+        _run_entry(machine, trial, allocation, pool),
         state=str(allocation.state),
-        pool=state.pool_of_agent(allocation.agent_id)
-        if allocation.agent_id
-        else state.pool_of(experiment),
         agent_ids=list(dict.fromkeys(allocation.agent_ids)),
-        slots=experiment.slots_per_trial,
-        priority=experiment.priority,
         registered_at=allocation.queued_at,
         waiting_for=waiting_for,
     )
