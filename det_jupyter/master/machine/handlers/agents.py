@@ -42,7 +42,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: found for id, found in event.devices.items() if found},
     )
-    turn.queue.note_change()
+    turn.queue.mark_changed()
     if before is not None and before.problem:
         _add_problem_to_stories(turn, turn.state.agents[event.agent_id])
     is_alive = {run.allocation_id: run.alive for run in event.runs}
@@ -88,7 +88,7 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         return
     if not agent.is_away:
         agent.is_away = True
-        turn.queue.note_change()
+        turn.queue.mark_changed()
     if agent.problem != event.problem:
         agent.problem = event.problem
         _add_problem_to_stories(turn, agent)
@@ -114,7 +114,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
                     trial, "lost some of its slots"
                 )  # it queues again; no restart is counted
                 stop_run(turn, trial, at_once=True)
-    turn.queue.note_change()
+    turn.queue.mark_changed()
 
 
 def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
@@ -122,7 +122,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
-        turn.queue.note_change()
+        turn.queue.mark_changed()
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

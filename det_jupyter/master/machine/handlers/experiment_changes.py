@@ -249,7 +249,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
             for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
                 _shift(checkpoint, by_s, "created_at")
                 turn.changes.checkpoints.add(checkpoint.uuid)
-    turn.queue.note_all()
+    turn.queue.rebuild()
 
 
 def _shift(

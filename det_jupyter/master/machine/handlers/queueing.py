@@ -159,7 +159,7 @@ def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
     disabled = set(agent.disabled)
     agent.disabled = sorted(disabled - chosen if event.enabled else disabled | chosen)
     turn.state.disabled[agent.id] = agent.disabled
-    turn.queue.note_change()
+    turn.queue.mark_changed()
     if event.enabled or event.drain:
         return
     for trial in turn.indexes.trials_on_agent(agent.id):
@@ -195,4 +195,4 @@ def on_set_pools(turn: Turn, event: SetPools) -> None:
             )
         )
     turn.state.set_pools(event.pools)
-    turn.queue.note_all()
+    turn.queue.rebuild()

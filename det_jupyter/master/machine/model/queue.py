@@ -1,4 +1,4 @@
-"""What waits and what holds slots, as the scheduler reads it: look-ups derived from the state.
+"""Input of the scheduler: what waits and what holds slots, derived from the state.
 
     trial                               in the queue
     QUEUED                              waits, in the pool that its experiment asks for
@@ -37,16 +37,16 @@ from det_jupyter.scheduler.snapshot import Snapshot
 
 
 class Queue:
-    """See the module's docstring.
+    """The look-ups, and snapshots of pools made from them.
 
     Args:
         state: What it is derived from.
 
     Attributes:
-        groups: Every experiment that is not over, as the scheduler reads it.
-        version: Counts changes of what decisions and reasons follow from.
+        groups: The groups of all experiments that are not over, by number.
+        version: Number of changes so far of what decisions and reasons depend on.
         decided: The version after the last decisions.
-        stuck: Pools whose passes fail, and why.
+        stuck: Pools whose passes raise, and what.
     """
 
     def __init__(self, state: MachineState) -> None:
@@ -54,10 +54,10 @@ class Queue:
         self.version = 0
         self.decided = -1
         self.stuck: dict[str, str] = {}
-        self.note_all()
+        self.rebuild()
 
-    def note_all(self) -> None:
-        """Derive everything anew: the pools or the times of all trials have changed."""
+    def rebuild(self) -> None:
+        """Derive everything from the state; called when pools or the times of trials changed."""
         state = self._state
         self.groups: dict[int, Group] = {}
         self._pools: dict[int, str] = {}  # by experiment
@@ -65,22 +65,22 @@ class Queue:
         self._running: dict[int, Running] = {}
         self.stuck = {name: why for name, why in self.stuck.items() if name in state.pool_configs}
         for experiment in state.unfinished_experiments():
-            self.note_experiment(experiment)
+            self.update_experiment(experiment)
         for trial in state.trials.values():
-            self.note_trial(trial)
-        self.note_change()
+            self.update_trial(trial)
+        self.mark_changed()
 
-    def note_experiment(self, experiment: Experiment) -> None:
-        """Note how urgent an experiment is, its share, and in which pool it queues."""
+    def update_experiment(self, experiment: Experiment) -> None:
+        """Update the group of an experiment and the pool in which it queues."""
         before = (self.groups.pop(experiment.id, None), self._pools.pop(experiment.id, None))
         if not experiment.state.is_terminal:
             self.groups[experiment.id] = group_of(experiment)
             self._pools[experiment.id] = self._state.pool_of(experiment)
         if before != (self.groups.get(experiment.id), self._pools.get(experiment.id)):
-            self.note_change()
+            self.mark_changed()
 
-    def note_trial(self, trial: Trial) -> None:
-        """Note whether a trial waits, holds slots, or neither."""
+    def update_trial(self, trial: Trial) -> None:
+        """Update whether a trial waits, holds slots, or does neither."""
         before = self._waiting.pop(trial.id, None) or self._running.pop(trial.id, None)
         after = self._entry_of(trial)
         if isinstance(after, Running):
@@ -88,10 +88,10 @@ class Queue:
         elif after is not None:
             self._waiting[trial.id] = after
         if before != after:
-            self.note_change()
+            self.mark_changed()
 
-    def note_change(self) -> None:
-        """Note that an agent, or anything else that decisions follow from, has changed."""
+    def mark_changed(self) -> None:
+        """Record that an agent, or anything else that decisions depend on, has changed."""
         self.version += 1
         self._snapshots: dict[str, Snapshot] = {}
 
@@ -161,7 +161,7 @@ class Queue:
 
 
 def group_of(experiment: Experiment) -> Group:
-    """Return an experiment as the scheduler reads it."""
+    """Return the group of an experiment."""
     return Group(
         id=experiment.id,
         priority=experiment.priority,
@@ -172,7 +172,7 @@ def group_of(experiment: Experiment) -> Group:
 
 
 def to_rules(config: PoolConfig) -> PoolRules:
-    """Return a pool's rules as the scheduler reads them."""
+    """Return the rules of a pool."""
     scheduler = config.scheduler
     return PoolRules(
         policy=Policy(scheduler.type),
@@ -185,7 +185,7 @@ def to_rules(config: PoolConfig) -> PoolRules:
 
 
 def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
-    """Return the slots that it holds, agent by agent, without places that are no slots."""
+    """Return the slots that an allocation holds, by agent, without places that are no slots."""
     slots: dict[str, list[int]] = {}
     for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
         slots.setdefault(agent_id, []).extend([slot.id] if slot.id >= 0 else [])
@@ -198,7 +198,7 @@ def agent_slots(agent: Agent, config: PoolConfig, *, is_whole: bool = False) -> 
     Args:
         agent: The agent.
         config: The pool.
-        is_whole: As if no slot of it was withheld and it was connected.
+        is_whole: Return it as if it was connected and no slot was withheld.
     """
     barred: set[int] = set()
     if not is_whole:

@@ -133,10 +133,10 @@ class Turn:
         if isinstance(changed, Experiment):
             self.changes.experiments.add(changed.id)
             self.indexes.update_experiment(changed)
-            self.queue.note_experiment(changed)
+            self.queue.update_experiment(changed)
             return
         self.changes.trials.add(changed.id)
         self.indexes.update_trial(changed)
-        self.queue.note_trial(changed)
+        self.queue.update_trial(changed)
         if what:
             changed.story = [*changed.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]
