@@ -28,7 +28,7 @@ from det_jupyter.contract.messages import (
     SeriesPage,
     State,
 )
-from det_jupyter.front.notebook.handles.show import STATIC_DIR
+from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.master.machine.rules.configurations import resolve_config
 from det_jupyter.view import ViewState, build_view_state, render_html
 from det_jupyter.view.build.comparison_view import build_comparison

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from det_jupyter.front.notebook.handles.show import STATIC_DIR
+from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from tests.browser.gallery import cluster_samples, load, page_of
 from tests.browser.lab import CHROMIUM, chromium_page
 

@@ -44,7 +44,7 @@ SEARCH = """
 import sys
 sys.path.insert(0, {root!r})
 from IPython.display import display
-from det_jupyter.front.notebook.handles.show import bundle
+from det_jupyter.front.notebook.handles.front_end import bundle
 from det_jupyter.front.notebook.handles.widget import LiveWidget
 from det_jupyter.view import build_view_state
 from tests.unit.view.view_samples import search_experiment

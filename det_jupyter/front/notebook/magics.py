@@ -14,7 +14,7 @@ from det_jupyter.errors import NotFound, UsageError
 if TYPE_CHECKING:  # loaded in the background after `%load_ext`; see extension.py
     from det_jupyter.front.verbs.grammar import LineParser
 
-# In a line that cannot be parsed.
+# Options in a line that cannot be parsed.
 _VARIABLE = re.compile(r"--var[= ]+(\w+)")
 _SUBMITS_NOTHING = re.compile(r"--(dry-run|preview|local)\b")
 
@@ -117,13 +117,13 @@ class DetMagics(Magics):
         return experiment
 
     def _refuse(self, name: str, error: BaseException) -> None:
-        """Put what says why in place of an older handle, which would look like the cell's."""
+        """Replace the variable's older handle, which would be taken for the refused experiment."""
         assert self.shell is not None, "magics are registered by a shell"
         self.shell.user_ns[name] = RefusedExperiment(str(error) or type(error).__name__)
 
 
 class RefusedExperiment:
-    """Stands where the handle would be: using it says why there is none."""
+    """The value of the handle's variable after a refusal: any use raises the reason."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -141,11 +141,11 @@ class RefusedExperiment:
 
 
 def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
-    """Carry out a line of verbs, with the cell below it if there is one; return what it shows.
+    """Carry out a line of verbs, with the cell below it; print text, return a handle.
 
     Raises:
         UsageError: The line is wrong.
-        DetError: It is refused.
+        DetError: The verb is refused.
     """
     from det_jupyter.client.drafts import below_magic
     from det_jupyter.front.notebook.handles import connection, experiment_handles

@@ -1,4 +1,4 @@
-"""This kernel's clients of the master; each is made when it is first needed, and kept."""
+"""This kernel's clients of the master, created at first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from det_jupyter.contract.values.reader import NOTEBOOK
 
 @functools.cache
 def client() -> Client:
-    """Return this kernel's client; starts the master if there is none."""
+    """Return this kernel's client; it starts the master if none runs."""
     return Client(connect())
 
 

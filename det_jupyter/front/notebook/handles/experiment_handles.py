@@ -1,4 +1,4 @@
-"""Handles on experiments as the notebook has them: the client's, with a live view and a bar."""
+"""The notebook's handles on experiments, with live view and progress bar; `compare()`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, 
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.handles.front_end import can_draw, front_end
 from det_jupyter.front.notebook.handles.live import LiveView
 from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
-from det_jupyter.front.notebook.handles.show import can_draw, front
 from det_jupyter.front.verbs.experiment_list import found_text
 from det_jupyter.front.verbs.listings import MOST_ROWS
 from det_jupyter.view.build.results import Compared
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 def experiment(which: int | str) -> NotebookExperiment:
-    """Return a handle on an experiment, from any kernel.
+    """Return a handle on an experiment, which any kernel may have submitted.
 
     Args:
         which: Its number, or its name.
 
     Raises:
-        NotFound: There is no such experiment.
+        NotFound: It does not exist.
         Conflict: Several have that name; the message has their numbers and dates.
     """
     if not isinstance(which, (int, str)):
@@ -62,22 +62,22 @@ def experiments(
     sort: Sort = "newest",
     limit: int | None = None,
 ) -> FoundExperiments:
-    """Return handles on the experiments that match; newest first, and all unless limited.
+    """Return handles on the matching experiments, newest first.
 
     Args:
-        text: Words that are all in name, description, labels, notebook or entrypoint.
-        name: The name, in which `*` and `?` stand for anything.
-        label: A label, or several, all of which it has.
+        text: Words; each must occur in name, description, labels, notebook or entrypoint.
+        name: The name; `*` and `?` are wildcards.
+        label: A label, or several, all of which the experiment must have.
         notebook: The notebook's path or its end, such as "train.ipynb".
         state: A state, or several: "running", "queued", "paused", "completed", ...
         since: Submitted since a date ("2026-01-31", or a datetime) or in the last "2d" or "12h".
         until: Submitted until then.
-        archived: Archived ones too.
-        sort: "newest", "oldest", or "metric": the best first, each metric for itself.
-        limit: At most so many.
+        archived: Include archived ones.
+        sort: "newest", "oldest", or "metric": the best first, grouped by metric.
+        limit: The largest number of handles.
 
     Raises:
-        ConfigError: What is given cannot be.
+        ConfigError: An argument is invalid.
     """
     query = make_query(
         text, name=name, label=label, notebook=notebook, state=state, since=since, until=until,
@@ -88,16 +88,16 @@ def experiments(
 
 
 def compare(*experiments: int | Experiment) -> Comparison:
-    """Return how experiments differ: curves, results, configuration, code and versions.
+    """Compare experiments: curves, results, configuration, code and versions.
 
-    In a notebook it shows itself with interactive curves.
+    In a notebook the result is displayed with interactive curves.
 
     Args:
         experiments: Their numbers, or handles.
 
     Raises:
-        UsageError: There are fewer than two, too many, or one twice.
-        NotFound: There is no such experiment.
+        UsageError: Fewer than two are given, too many, or one twice.
+        NotFound: An experiment does not exist.
     """
     client = connection.client()
     return NotebookComparison(fetch_experiments(client, [*map(number_of, experiments)]))
@@ -105,53 +105,53 @@ def compare(*experiments: int | Experiment) -> Comparison:
 
 @functools.cache
 def live_view(experiment_id: int) -> LiveView:
-    """Return the experiment's view in this kernel: one, however often it is shown."""
+    """Return the experiment's live view in this kernel: the same object at each call."""
     return LiveView(connection.watching_client(), experiment_id)
 
 
 @functools.cache
-def open_page_door() -> object | None:
-    """Draw the experiments that the page has places for; the reader gets to them one by one.
+def enliven_page() -> object | None:
+    """Make views live that earlier kernels left in the page, when they are scrolled into view.
 
     Returns:
-        What has to be kept for as long as that is wanted, or None if nothing can be drawn.
+        The widget that does so, to be kept alive by the cache; None if nothing can be drawn.
     """
-    if front() != "places" or not can_draw():
+    if front_end() != "places" or not can_draw():
         return None
     from det_jupyter.front.notebook.handles.widget import DoorWidget
 
-    wanted: SimpleQueue[str] = SimpleQueue()
-    # One thread, so that no experiment gets two views; the kernel is not kept from its cells.
-    threading.Thread(target=_enliven_all, args=(wanted,), name="det-door", daemon=True).start()
-    return DoorWidget(wanted.put)
+    keys: SimpleQueue[str] = SimpleQueue()
+    # One thread, so that no experiment gets two views, and cells are not delayed.
+    threading.Thread(target=_enliven_all, args=(keys,), name="det-door", daemon=True).start()
+    return DoorWidget(keys.put)
 
 
-def _enliven_all(wanted: SimpleQueue[str]) -> None:
+def _enliven_all(keys: SimpleQueue[str]) -> None:
     while True:
-        key = wanted.get()
+        key = keys.get()
         try:
             connection.client()  # waits for the master
             live_view(key_id(key)).enliven(key)
-        except DetError as error:  # such as an experiment of another master; its card stays
-            logger.info("place %s is not brought to life: %s", key, error)
+        except DetError as error:  # such as an experiment of another master; its picture stays
+            logger.info("the view %s does not become live: %s", key, error)
         except Exception:  # the boundary of the thread
-            logger.exception("bringing place %s to life", key)
+            logger.exception("making the view %s live", key)
 
 
 def experiment_of(view: ExperimentView) -> NotebookExperiment:
-    """Return the handle on an experiment whose view is at hand."""
+    """Return the handle on the experiment of this view."""
     return NotebookExperiment(connection.client(), view.id)
 
 
 class FoundExperiments(list["NotebookExperiment"]):
-    """Handles on experiments as a list; prints as a table."""
+    """A list of handles on experiments; prints as a table."""
 
     def __init__(self, client: Client, found: ExperimentRows) -> None:
         super().__init__(NotebookExperiment(client, row.id) for row in found.rows)
         self._found = found
 
     def table(self) -> Rows:
-        """Return a row for each, as it was when it was found."""
+        """Return a row for each, with the data of the time of the query."""
         return to_rows(self._found.rows)
 
     def to_frame(self) -> Any:
@@ -167,7 +167,7 @@ class FoundExperiments(list["NotebookExperiment"]):
 
 
 class NotebookComparison(Comparison):
-    """A comparison that shows itself as a widget where there is a front end."""
+    """A comparison that is displayed as a widget where the front end supports it."""
 
     def __init__(self, compared: Sequence[Compared], notes: Sequence[str] = ()) -> None:
         super().__init__(compared, notes)
@@ -178,7 +178,7 @@ class NotebookComparison(Comparison):
         self, **kwargs: Any
     ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         forms = {"text/plain": repr(self), "text/html": in_place(self._key, self._repr_html_())}
-        where = front()
+        where = front_end()
         if self._widget is None and where in ("places", "outputs") and can_draw():
             from det_jupyter.front.notebook.handles.widget import ComparisonWidget
 
@@ -190,7 +190,7 @@ class NotebookComparison(Comparison):
 
 
 class NotebookExperiment(Experiment):
-    """An experiment that shows itself: live in a notebook, as text in a terminal."""
+    """A handle that is displayed as a live view in a notebook, as text in a terminal."""
 
     def wait(
         self,
@@ -198,12 +198,12 @@ class NotebookExperiment(Experiment):
         *,
         on_tick: Callable[[LiveExperiment], None] = lambda live: None,
     ) -> State:
-        """Block until it has ended, with a progress bar; prints why if nothing of it runs.
+        """Block until it has ended, with a progress bar; prints why it waits, and its message.
 
         An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
 
         Args:
-            timeout: Give up after so many seconds, with a WaitTimeout (a TimeoutError).
+            timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
             on_tick: Called a few times a second with a current copy.
 
         Raises:
@@ -238,7 +238,7 @@ class NotebookExperiment(Experiment):
     _comparison = NotebookComparison
 
     def show(self) -> None:
-        """Display its live view here."""
+        """Display its live view below this cell."""
         live_view(self.id).show()
 
     def _ipython_display_(self) -> None:

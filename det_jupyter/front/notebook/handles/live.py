@@ -1,11 +1,11 @@
-"""The live view of one experiment in this kernel: one widget, fed from background threads.
+"""The live view of one experiment in this kernel: one widget, updated by background threads.
 
-    Follower thread    keeps a copy of the experiment current from the master's feed
-    pusher thread      a few times a second turns the copy into the widget's state
+    follower thread    keeps a copy of the experiment current from the master's feed
+    pusher thread      builds the widget's state from the copy, a few times a second
 
-Notebooks keep a picture of it, which needs no kernel. It is made anew when the state changes, once
-a minute, and at the end. It reaches an open notebook in two ways: each output is a display with an
-id, and the widget has the picture too, as a page that was loaded again knows no ids.
+The notebook file contains a picture of the view, which needs no kernel. It is rendered again when
+the state changes, once a minute, and at the end, and sent in two ways: as an update of each
+output by its display id, and in the widget, as a reloaded page has no display ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from IPython.display import DisplayHandle, display
 from det_jupyter.client import Client, Follower
 from det_jupyter.front.answers.answering import carry_out_command
 from det_jupyter.front.answers.known_importance import KnownImportance
-from det_jupyter.front.notebook.handles.show import bundle, can_draw, front, metadata
+from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, front_end, metadata
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.live import LiveExperiment
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _PUSH_PERIOD_S = 0.25
 _REST_S = 5.0
 _FETCH_S = 5.0
-_KEEP_PERIOD_S = 60.0  # JupyterLab saves every two minutes
-_FIRST_LOOK_S = 0.1  # how long the first display waits for the copy, so that it shows something
+_KEEP_PERIOD_S = 60.0  # between pictures; JupyterLab saves every two minutes
+_FIRST_LOOK_S = 0.1  # the first display waits so long for the copy
 
 
 class LiveView:
-    """Shows one experiment, wherever and however often it is asked to."""
+    """Displays one experiment, in any number of outputs."""
 
     def __init__(self, client: Client, experiment_id: int) -> None:
         self._client = client
@@ -45,43 +45,43 @@ class LiveView:
         self._displays: list[DisplayHandle] = []
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        self._front = front()
+        self._front_end = front_end()
         self._widget: LiveWidget | None = None
-        self._kept: tuple[Status, int] | None = None  # status and number of charts in it
+        self._kept: tuple[Status, int] | None = None  # essentials of the last picture
         self._kept_at = 0.0  # on the monotonic clock
-        self._made_at = 0.0  # likewise, the newest state
+        self._made_at = 0.0  # of the newest state, likewise
         self._news = WaitingNews()
         self._importance = KnownImportance(client, experiment_id)
-        self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
+        self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
         self._follower: Follower | None = None
 
     def show(self) -> None:
-        """Display the experiment here, live while this kernel is there."""
+        """Display the experiment below this cell, live while the kernel runs."""
         state, follower = self._begin()
         with self._lock:
-            held = self._widget if self._front == "outputs" else None
-            forms = bundle(state, held)
-            handle = display_forms(forms, metadata(held))
+            widget = self._widget if self._front_end == "outputs" else None
+            forms = bundle(state, widget)
+            handle = display_forms(forms, metadata(widget))
             if state["status"] not in ENDED:
                 self._displays.append(handle)
-            self._note_what_was_shown(state, follower)
+            self._skip_shown_reason(state, follower)
 
     def enliven(self, key: str) -> None:
-        """Draw the places of that name in the page, if they are this experiment's."""
+        """Start the view if `key` names placeholders of this experiment in the page."""
         if place_key(self._state()) == key:
             self._begin()
 
     def _begin(self) -> tuple[ViewState, Follower]:
-        """Follow the experiment, with a widget where one can be shown."""
+        """Follow the experiment, and create the widget if the front end can show one."""
         follower = self._start()
         state = self._state()
         if state["status"] in ENDED:
-            follower.thread.join(_FETCH_S)  # its curves are worth waiting for
+            follower.thread.join(_FETCH_S)  # waits until the curves are fetched
             state = self._state()
         with self._lock:
-            if self._widget is None and self._front in ("places", "outputs"):
+            if self._widget is None and self._front_end in ("places", "outputs"):
                 self._widget = self._make_widget(state)
-                if follower.live is not None:  # else it would be a picture without curves
+                if follower.live is not None:  # otherwise it would be a picture without curves
                     self._keep(state)
         return state, follower
 
@@ -134,7 +134,7 @@ class LiveView:
             self._importance.refresh(follower.live)
             started = time.monotonic()
             self._push(follower)
-            # Long curves take longer to draw: never more than a tenth of the kernel's time.
+            # At most a tenth of the kernel's time, also with long curves.
             time.sleep(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
         self._importance.refresh(follower.live)
         self._push(follower, is_last=True)
@@ -142,7 +142,7 @@ class LiveView:
     def _push(self, follower: Follower, *, is_last: bool = False) -> None:
         if follower.live is None or (self._is_resting() and not is_last):
             return
-        if self._front == "terminal":
+        if self._front_end == "terminal":
             self._print_why_it_waits(follower, follower.live)
         state = self._view_state(follower, follower.live)
         with self._lock:
@@ -152,7 +152,7 @@ class LiveView:
                 self._keep(state)
 
     def _is_resting(self) -> bool:
-        """Whether a server draws: then a state is only made for pictures, every few seconds."""
+        """Whether no page needs the state: then it is built for pictures only, every 5 s."""
         now = time.monotonic()
         if self._widget is None or self._widget.is_watched or now - self._made_at > _REST_S:
             self._made_at = now
@@ -160,15 +160,15 @@ class LiveView:
         return True
 
     def _is_due(self, state: ViewState) -> bool:
-        """Whether a new picture is worth making."""
-        if self._front in ("terminal", "outputs"):
-            return False  # it would be printed, or take the widget's place
+        """Whether to render a new picture."""
+        if self._front_end in ("terminal", "outputs"):
+            return False  # it would be printed, or replace the widget
         is_old = time.monotonic() - self._kept_at > _KEEP_PERIOD_S
-        return _aspect(state) != self._kept or (is_old and state["status"] not in ENDED)
+        return _essentials(state) != self._kept or (is_old and state["status"] not in ENDED)
 
     def _keep(self, state: ViewState) -> None:
-        """Put the newest picture where notebooks are saved."""
-        self._kept, self._kept_at = _aspect(state), time.monotonic()
+        """Render the picture, and send it to the outputs and the widget."""
+        self._kept, self._kept_at = _essentials(state), time.monotonic()
         forms = bundle(state)
         if self._widget is not None:
             self._widget.kept = forms
@@ -177,25 +177,26 @@ class LiveView:
         if state["status"] in ENDED:
             self._displays.clear()
 
-    def _note_what_was_shown(self, state: ViewState, follower: Follower) -> None:
+    def _skip_shown_reason(self, state: ViewState, follower: Follower) -> None:
+        """Do not print the reason that the displayed state shows."""
         if state["cluster"] is not None and follower.live is not None:
             self._news.line(follower.live.experiment, follower.live.reasons)
 
     def _print_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:
-        """Print a new reason: a terminal cannot redraw what was displayed."""
+        """Print a new reason: a terminal cannot redraw an output."""
         with follower.lock:
             line = self._news.line(live.experiment, live.reasons)
         if line:
             print(line, flush=True)
 
     def _on_command(self, command: str) -> None:
-        """Carry out a button: a verb, or a remedy by its id; the view shows the error."""
+        """Carry out a button's command: a verb, or the id of a remedy; the view shows an error."""
         live = self._follower.live if self._follower is not None else None
         reasons = () if live is None else live.reasons.values()
         carry_out_command(self._client, self._experiment_id, command, reasons)
 
     def _on_choose(self, trial_id: int | None) -> None:
-        """Show this trial of a search in full; the pusher does it while there is one."""
+        """Show this trial of a search in full; the pusher thread sends it, if it still runs."""
         self._chosen_id = trial_id
         if self._follower is not None and self._follower.thread.is_alive():
             self._changed.set()
@@ -203,13 +204,13 @@ class LiveView:
             self._push(self._follower)
 
 
-def _aspect(state: ViewState) -> tuple[Status, int]:
-    """Return what a picture must not be wrong about."""
+def _essentials(state: ViewState) -> tuple[Status, int]:
+    """Return the part of a state whose change requires a new picture."""
     return state["status"], len(state["charts"])
 
 
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:
-    """Display a mimebundle; the handle that is returned can update it."""
+    """Display a mimebundle, and return the handle that can update it."""
     handle = display(forms, metadata=metadata, raw=True, display_id=True)
     assert isinstance(handle, DisplayHandle)
     return handle

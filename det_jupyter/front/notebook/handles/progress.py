@@ -1,4 +1,4 @@
-"""What `experiment.wait()` shows: a bar that is updated in place, and why nothing runs."""
+"""The output of `experiment.wait()`: a progress bar, and reasons why trials wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BAR = (
     "[{elapsed}<{remaining}]{postfix}"
 )
 _COLUMNS = 100
-_FIRST_AFTER_S = 1.0  # a trial that starts at once waits for some milliseconds too
+_FIRST_AFTER_S = 1.0  # no reason before: also a trial that starts at once waits for some ms
 
 
 class WaitProgress:
@@ -37,7 +37,7 @@ class WaitProgress:
         self._bar: tqdm[Any] | None = None
 
     def tick(self, live: LiveExperiment) -> None:
-        """Draw the present state, if it changed."""
+        """Draw the state, if it has changed."""
         fields = _fields(live)
         if _is_notebook():
             self._draw_in_notebook(fields, time.monotonic() - self._started)
@@ -66,25 +66,25 @@ class WaitProgress:
         self._bar.update(fields["n"] - self._bar.n)
 
     def close(self) -> None:
-        """Leave the last state standing; safe to call twice."""
+        """Close the terminal's bar, whose last state stays. Idempotent."""
         if self._bar is not None:
             self._bar.close()
 
 
 class WaitReasons:
-    """Prints why an experiment waits, and again when it waits for something else."""
+    """Prints the reason why an experiment waits, and each new reason."""
 
     def __init__(self) -> None:
         self._news = WaitingNews()
         self._from = time.monotonic() + _FIRST_AFTER_S
 
     def tick(self, live: LiveExperiment) -> None:
-        """Print a new reason; to be called now and then."""
+        """Print the reason if it is new; called periodically."""
         if time.monotonic() < self._from:
             return
         reason = self._news.reason(live.experiment, live.reasons)
         if reason is not None:
-            tqdm.write(reason_text(reason, NOTEBOOK))  # above a terminal's bar, not through it
+            tqdm.write(reason_text(reason, NOTEBOOK))  # above a terminal's bar
 
 
 def _fields(live: LiveExperiment) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
     is_usual = view.state is State.ACTIVE and steps and not any(t.divergence for t in view.trials)
     state = "" if is_usual else f" ({state_word(view)})"
-    if not steps and view.state.is_terminal:  # a script need not report any
+    if not steps and view.state.is_terminal:  # a script may report no batches
         unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)
         total = len(view.trials)
     prefix = f"{view.name}{state}"
@@ -107,7 +107,7 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
 
 
 def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
-    """Return the bar of a search: it counts trials that are over."""
+    """Return the fields of a search's bar, which counts ended trials."""
     best = next(iter(ranked(view)), None)
     parts = []
     if best is not None and best.best_metric is not None:
@@ -125,7 +125,7 @@ def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
 
 
 def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
-    """Return how many batches a trial will have, None while it is not known."""
+    """Return the number of batches of a trial's whole training, None if unknown."""
     if trial.progress > 0:
         return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
     length: dict[str, int] = config["searcher"].get("max_length") or {}

@@ -1,4 +1,8 @@
-"""`det_jupyter.slots()`, `queue()` and `jobs()`: the cluster as objects that show themselves."""
+"""`det_jupyter.slots()`, `queue()` and `jobs()`: the cluster as text and as HTML.
+
+The HTML needs neither script nor style sheet. A slot is a box with its number and state; each
+state has its own border and pattern, as colour alone must not carry meaning.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +60,11 @@ View = TypeVar("View")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shown(Generic[View]):
-    """An answer of the master that shows itself.
+class Displayed(Generic[View]):
+    """A response of the master that prints as text and displays as HTML.
 
     Attributes:
-        view: The answer as data.
+        view: The response as data.
     """
 
     view: View
@@ -74,37 +78,37 @@ class Shown(Generic[View]):
         return self._page(self.view)
 
 
-def slots(*, all: bool = False) -> Shown[ClusterView]:
-    """Return what is on each slot; it prints itself, and `.view` has it as data.
+def slots(*, all: bool = False) -> Displayed[ClusterView]:
+    """Return what runs on each slot, for display; `.view` is the data.
 
     Args:
         all: Print every slot, however many there are.
     """
     client = connection.client()
     notes = problem_notes(client)
-    return Shown(
+    return Displayed(
         client.cluster(limit=0),
         lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *notes]),
         lambda view: ledger_page(view, notes),
     )
 
 
-def queue(*, limit: int = FRONT) -> Shown[ClusterView]:
-    """Return the trials that wait for slots; it prints itself, and `.view` has it as data.
+def queue(*, limit: int = FRONT) -> Displayed[ClusterView]:
+    """Return the trials that wait for slots, for display; `.view` is the data.
 
     Args:
-        limit: Length of the front of each pool's queue; 1000 at most.
+        limit: Number of trials from each pool's queue; 1000 at most.
     """
     view = connection.client().cluster(limit=max(0, min(limit, WHOLE)))
-    return Shown(view, queue_text, queue_page)
+    return Displayed(view, queue_text, queue_page)
 
 
-def jobs() -> Shown[list[JobEntry]]:
-    """Return the experiments that are not over; it prints itself, and `.view` has it as data."""
+def jobs() -> Displayed[list[JobEntry]]:
+    """Return the experiments that have not ended, for display; `.view` is the data."""
     client = connection.client()
     view = client.jobs()
     listings = jobs_listings(view, client.pools(), user_name())
-    return Shown(
+    return Displayed(
         view,
         lambda _: "\n\n".join(listing.text() for listing in listings),
         lambda _: tables_page(listings, MOST_ROWS),
@@ -112,7 +116,7 @@ def jobs() -> Shown[list[JobEntry]]:
 
 
 def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
-    """Return all slots as boxes, agent by agent; notes below them."""
+    """Return all slots as boxes, agent by agent, with the notes below."""
     is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
     parts = []
     for pool in view.pools:
@@ -139,15 +143,15 @@ def _agent(agent: AgentStatus, at: float, *, is_short: bool) -> str:
 
 def _box(slot: SlotStatus, at: float) -> str:
     whole = escape(f"slot {slot.slot.id} ({slot.slot.name}): {slot_text(slot, at)}", quote=True)
-    first, second = _words(slot)
+    first, second = _box_lines(slot)
     return (
         f'<span title="{whole}" style="{_BOX}{_LOOKS[slot.state]}">'
         f"<b>{slot.slot.id}</b> {escape(first)}<br>{escape(second)}</span>"
     )
 
 
-def _words(slot: SlotStatus) -> tuple[str, str]:
-    """Return the two lines of a box: its state, and what holds it."""
+def _box_lines(slot: SlotStatus) -> tuple[str, str]:
+    """Return the two lines of a box: the state, and the trial or process that uses the slot."""
     if slot.experiment_id is not None:
         return slot.state, f"exp {slot.experiment_id} trial {slot.trial_id}"
     if slot.processes:
@@ -181,7 +185,7 @@ def _item(first: QueueEntry, last: QueueEntry, at: float) -> str:
 
 
 def tables_page(listings: Sequence[Listing], most: int) -> str:
-    """Return tables one below the other; of many rows only the front."""
+    """Return tables one below the other, each with its first `most` rows."""
     return f"<div>{''.join(_table(listing, most) for listing in listings)}</div>"
 
 

@@ -1,4 +1,4 @@
-"""`det_jupyter.templates`: the templates that the master keeps, from Python."""
+"""`det_jupyter.templates`: the master's templates of configurations."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from det_jupyter.front.notebook.handles import connection
 
 
 class Templates:
-    """Parts of configurations, by name. Holds nothing: the master keeps them."""
+    """Partial configurations by name, stored by the master."""
 
     def set(self, name: str, config: Mapping[str, Any] | str | Path) -> None:
-        """Keep a template, instead of what had its name.
+        """Store a template; one of the same name is replaced.
 
         Args:
             name: Letters, digits and any of . _ + -.
-            config: A document, in which keys may have dots (`searcher.max_length.epochs`), its
-                YAML, or the file that holds it.
+            config: A dict, in which keys may have dots (`searcher.max_length.epochs`), YAML, or
+                the Path of a file.
 
         Raises:
-            ConfigError: Everything that is wrong with it; nothing is kept then.
+            ConfigError: Everything that is wrong with it; nothing is stored then.
         """
         text = read_file(config) if isinstance(config, Path) else config
         document = parse_part(text) if isinstance(text, str) else read_changes(text)
         connection.client().set_template(name, document)
 
     def get(self, name: str) -> dict[str, Any]:
-        """Return what is in a template.
+        """Return a template's configuration.
 
         Raises:
-            NotFound: There is none of that name.
+            NotFound: It does not exist.
         """
         return connection.client().template(name).config
 
@@ -43,10 +43,10 @@ class Templates:
         return connection.client().templates()
 
     def delete(self, name: str) -> None:
-        """Forget a template; experiments that were made with it do not change.
+        """Delete a template; experiments that were made with it do not change.
 
         Raises:
-            NotFound: There is none of that name.
+            NotFound: It does not exist.
         """
         connection.client().delete_template(name)
 

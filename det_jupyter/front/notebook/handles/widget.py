@@ -1,10 +1,10 @@
-"""The live view and comparisons as anywidgets; imported late, as ipywidgets takes its time.
+"""The live view and comparisons as anywidgets; imported late, as ipywidgets is slow to import.
 
-The state travels in parts (answers/state_parts.py), of which the front end makes it whole again.
-Each is a trait, so that a page that is loaded again finds all of them.
+The state is sent in parts (answers/state_parts.py), which the front end joins again. Each part is
+a trait, so that a reloaded page gets all of them.
 
-No output holds the widget in JupyterLab and Notebook 7: the front end draws it wherever the page
-has a place for its experiment (docs/decisions/0032).
+In JupyterLab and Notebook 7 no output contains the widget: the front end draws it into each
+placeholder that the page has for its experiment (docs/decisions/0032).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
 from det_jupyter.front.answers import answering
 from det_jupyter.front.answers.state_parts import parts_of
-from det_jupyter.front.notebook.handles import show
+from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.search_state import Row
@@ -37,8 +37,8 @@ Send = Callable[[Any], None]
 
 
 def tabs_answer(client: Client, experiment_id: int, question: answering.Question) -> TabsAnswer:
-    """Return the code of the tabs that a view begins without."""
-    return TabsAnswer(text=(show.STATIC_DIR / "tabs.js").read_text(encoding="utf-8"))
+    """Return the JavaScript of the view's tabs, which is loaded on demand."""
+    return TabsAnswer(text=(front_end.STATIC_DIR / "tabs.js").read_text(encoding="utf-8"))
 
 
 ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": tabs_answer}
@@ -47,7 +47,7 @@ ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": ta
 def answer_soon(
     client: Client, experiment_id: int, question: answering.Question, send: Send
 ) -> None:
-    """Send the answer from another thread: a search may take seconds, and cells should run."""
+    """Send the answer from a thread: it may take seconds, and must not delay cells."""
     threading.Thread(
         target=lambda: send(answering.answer(client, experiment_id, question, ANSWERERS)),
         name=f"det-answer-{experiment_id}",
@@ -56,22 +56,22 @@ def answer_soon(
 
 
 class PageWidget(AnyWidget):
-    """A widget that draws into the page's places named `key`; `own_id` is its model's id."""
+    """A widget that draws into the page's placeholders named `key`; `own_id` is its model id."""
 
     key = traitlets.Unicode().tag(sync=True)
     own_id = traitlets.Unicode().tag(sync=True)
     is_door = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, **kwargs: Any) -> None:
-        self._esm = (show.STATIC_DIR / "widget.js").read_text(encoding="utf-8")
-        self._css = (show.STATIC_DIR / "widget.css").read_text(encoding="utf-8")
+        self._esm = (front_end.STATIC_DIR / "widget.js").read_text(encoding="utf-8")
+        self._css = (front_end.STATIC_DIR / "widget.css").read_text(encoding="utf-8")
         own_id = uuid.uuid4().hex
         super().__init__(model_id=own_id, own_id=own_id, **kwargs)
-        _answer_where_asked(self.comm)
+        _handle_in_subshell(self.comm)
 
 
 class DoorWidget(PageWidget):
-    """Calls `on_wanted` with the key of each place in the page that nothing draws live."""
+    """Calls `on_wanted` with the key of each visible placeholder that no widget draws into."""
 
     def __init__(self, on_wanted: Callable[[str], None]) -> None:
         self._on_wanted = on_wanted
@@ -85,7 +85,7 @@ class DoorWidget(PageWidget):
 
 
 class ComparisonWidget(PageWidget):
-    """Shows a `ComparisonState`; `settings` are the reader's choices, such as the x axis."""
+    """Shows a `ComparisonState`; `settings` are the user's choices, such as the x axis."""
 
     comparison = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
@@ -95,19 +95,19 @@ class ComparisonWidget(PageWidget):
 
 
 class LiveWidget(PageWidget):
-    """Shows a `ViewState` and asks `on_command` for what its buttons say.
+    """Shows a `ViewState`, and calls `on_command` with the command of a pressed button.
 
-    `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`
-    and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
-    `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
-    `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
-    `on_question` is given other messages and what sends the answer. It is drawn at the places
-    named `key`, which are saved with `kept`: the newest picture, by MIME type.
+    `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`,
+    and the reply is `{"type": "outcome", "command": ..., "error": ...}`, with "" or the error to
+    show. It sets `chosen` to the trial that the user has chosen, with which `on_choose` is called.
+    `settings` are the user's choices, such as the x axis of the charts. `on_question` is called
+    with other messages, and a function that sends the answer. The widget is drawn into
+    placeholders named `key`, which are saved with `kept`: the newest picture, by MIME type.
 
-    Callbacks run in the thread that serves the widget's messages.
+    Callbacks run in the thread that handles the widget's messages.
 
-    Pages that a server feeds say that they `rest`, and `wake` it when they have none any more.
-    While all that have said something rest, new states stay here.
+    A page that gets its states from the server extension sends `rest`, and `wake` when that
+    connection ends. While all pages that sent a message rest, new states are not sent.
     """
 
     kept = traitlets.Dict().tag(sync=True)
@@ -130,8 +130,8 @@ class LiveWidget(PageWidget):
         self._on_choose = on_choose
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
-        self._setting = threading.Lock()  # the parts of two states must not be mixed
-        self._awake: set[str] | None = None  # pages that need news; None before the first word
+        self._setting = threading.Lock()  # so that the parts of two states are not mixed
+        self._awake: set[str] | None = None  # pages that need states; None at first
         super().__init__(key=place_key(state), **parts_of(state, []))
         self._state = state
         self.on_msg(self._on_message)
@@ -139,7 +139,7 @@ class LiveWidget(PageWidget):
 
     @property
     def state(self) -> ViewState:
-        """What is shown."""
+        """The state that is shown."""
         return self._state
 
     @state.setter
@@ -167,13 +167,13 @@ class LiveWidget(PageWidget):
     def _on_chosen(self, change: dict[str, Any]) -> None:
         try:
             self._on_choose(change["new"])
-        except Exception:  # the boundary to the browser: the view stays as it is
+        except Exception:  # the boundary to the browser: the view does not change
             logger.exception("choosing trial %s", change["new"])
 
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         request = content.get("request")
         if request is not None and request in self._requests:
-            return  # sent again, as the first could have been lost
+            return  # sent twice in case the first was lost
         self._requests.append(request)
         command, page = content.get("command"), content.get("page")
         if content.get("type") in ("rest", "wake") and isinstance(page, str):
@@ -184,7 +184,7 @@ class LiveWidget(PageWidget):
             self._on_question(content, self.send)
 
     def _outcome(self, command: str) -> str:
-        """The boundary to the browser: whatever goes wrong is said where the button is."""
+        """Carry out a command, and return the error to show beside the button, or ""."""
         try:
             self._on_command(command)
         except DetError as error:
@@ -195,12 +195,12 @@ class LiveWidget(PageWidget):
         return ""
 
 
-def _answer_where_asked(comm: Any) -> None:
-    """Have the front end's messages handled in the subshell that it sends them to.
+def _handle_in_subshell(comm: Any) -> None:
+    """Let the front end's messages be handled in the subshell that it sends them to.
 
-    JupyterLab sends those of widgets to a subshell, a thread that is free while a cell runs.
-    ipykernel 7.4 takes them to where the kernel last sent a message of the widget from. That is
-    the cell that submitted, also for messages of our threads: buttons would wait for the cell.
+    JupyterLab sends messages of widgets to a subshell, a thread that is free while a cell runs.
+    ipykernel 7.4 moves them to the thread that last sent a message of the widget: the main one,
+    also for messages of our threads. Buttons would wait for the running cell.
     """
     if comm is not None:
-        comm._reply_subshell_for = None  # ipykernel asks it, if it is there, for the other place
+        comm._reply_subshell_for = None  # ipykernel calls it, if set, to find that thread

@@ -27,7 +27,7 @@ from det_jupyter.contract.values.entrypoints import (
 from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.capture.capture import traps_of
 from det_jupyter.front.notebook.handles import connection
-from det_jupyter.front.notebook.handles.slots_and_queue import Shown
+from det_jupyter.front.notebook.handles.slots_and_queue import Displayed
 from det_jupyter.front.notebook.submit.checks import find_class_problems
 from det_jupyter.front.notebook.submit.contexts import SCRIPTS
 from det_jupyter.front.notebook.submit.submitting import print_notices, read_draft
@@ -39,7 +39,7 @@ def preview(
     *,
     template: str | None = None,
     seconds_per_batch: float | None = None,
-) -> Shown[PreviewView]:
+) -> Displayed[PreviewView]:
     """Return what a search would train: trials per rung, training in all, hours on these slots.
 
     Args:
@@ -58,7 +58,7 @@ def preview(
     return preview_shown(connection.client().preview(request), time.time())
 
 
-def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Shown[PreviewView]:
+def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displayed[PreviewView]:
     """Return what the search in a cell would train; print what is probably not meant.
 
     Raises:
@@ -72,9 +72,9 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Shown[Pr
     return preview_shown(view, time.time())
 
 
-def preview_shown(view: PreviewView, at: float) -> Shown[PreviewView]:
+def preview_shown(view: PreviewView, at: float) -> Displayed[PreviewView]:
     """Return a preview that shows itself as a table, in a notebook with a picture."""
-    return Shown(view, partial(render_text, at=at), partial(render_page, at=at))
+    return Displayed(view, partial(render_text, at=at), partial(render_page, at=at))
 
 
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:

@@ -26,7 +26,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import NotFound
 from det_jupyter.front.answers.answering import answer
-from det_jupyter.front.notebook.handles.show import STATIC_DIR
+from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.front.notebook.handles.widget import ANSWERERS, answer_soon
 from tests.unit.view.view_samples import experiment, trial
 

@@ -9,10 +9,10 @@ from det_jupyter.connection.session import Session
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.front.notebook.capture.refusals import refusal_of
 from det_jupyter.front.notebook.handles.live import LiveView
-from det_jupyter.front.notebook.handles.slots_and_queue import Shown
+from det_jupyter.front.notebook.handles.slots_and_queue import Displayed
 
 
-@pytest.mark.parametrize("handle", [Client, Experiment, Session, LiveView, Shown])
+@pytest.mark.parametrize("handle", [Client, Experiment, Session, LiveView, Displayed])
 def test_handles_of_the_notebook_are_refused(handle: type) -> None:
     refusal = refusal_of(handle)
     assert refusal is not None

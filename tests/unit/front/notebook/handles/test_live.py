@@ -24,8 +24,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import Conflict
 from det_jupyter.front.notebook.handles import live
+from det_jupyter.front.notebook.handles.front_end import FrontEnd
 from det_jupyter.front.notebook.handles.live import LiveView
-from det_jupyter.front.notebook.handles.show import Front
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
@@ -52,7 +52,7 @@ class FakeFollower:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "front", lambda: "terminal")
+    monkeypatch.setattr(live, "front_end", lambda: "terminal")
 
 
 def copy_of(follower: FakeFollower) -> LiveExperiment:
@@ -70,9 +70,9 @@ class Display:
         self.pictures.append(forms["text/html"])
 
 
-def shown_in(front: Front, monkeypatch: pytest.MonkeyPatch) -> tuple[LiveView, Any, Display]:
+def shown_in(front: FrontEnd, monkeypatch: pytest.MonkeyPatch) -> tuple[LiveView, Any, Display]:
     """Return a view with one output, and the copy that it follows."""
-    monkeypatch.setattr(live, "front", lambda: front)
+    monkeypatch.setattr(live, "front_end", lambda: front)
     view, follower, output = LiveView(cast("Client", None), 7), FakeFollower(), Display()
     view._displays.append(cast("Any", output))
     return view, cast("Any", follower), output
@@ -103,7 +103,7 @@ def test_picture_is_made_anew_when_the_state_changes_and_once_a_minute(
 
 @pytest.mark.parametrize("front", ["outputs", "terminal"])
 def test_picture_waits_for_the_end_where_it_would_be_in_the_way(
-    front: Front, monkeypatch: pytest.MonkeyPatch
+    front: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view, follower, output = shown_in(front, monkeypatch)
     view._push(follower)
@@ -147,7 +147,7 @@ def test_terminal_is_not_told_again_what_was_displayed(
     view, follower = LiveView(cast("Client", None), 7), cast("Any", FakeFollower())
     copy = copy_of(follower)
     copy.cluster, copy.reasons = waiting()[1], {1: reason(1)}
-    view._note_what_was_shown(view._view_state(follower, copy), follower)
+    view._skip_shown_reason(view._view_state(follower, copy), follower)
     view._push(follower)
     assert capsys.readouterr().out == ""
 

@@ -1,4 +1,4 @@
-"""Displays a view: static forms, and the live widget where that works (docs/decisions/0032)."""
+"""What the kernel's front end can display: live widgets or pictures (docs/decisions/0032)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from IPython.core.getipython import get_ipython
 from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, kept_forms
 from det_jupyter.view.model.view_state import ViewState
 
-if TYPE_CHECKING:  # ipywidgets takes its time
+if TYPE_CHECKING:  # ipywidgets is slow to import
     from det_jupyter.front.notebook.handles.widget import LiveWidget
 
 logger = logging.getLogger(__name__)
 
 STATIC_DIR = Path(__file__).parents[1] / "static"
 
-Front = Literal["places", "outputs", "static", "terminal"]
+FrontEnd = Literal["places", "outputs", "static", "terminal"]
 
 
-def front() -> Front:
-    """Return how this kernel's front end shows live views.
+def front_end() -> FrontEnd:
+    """Return how this kernel's front end displays live views.
 
-    JupyterLab and Notebook 7 load each widget of the kernel, which draws into the page by itself.
-    VS Code and Colab load one only when an output holds it. What else runs notebooks (nbclient,
-    papermill) shows none.
+    JupyterLab and Notebook 7 load every widget of the kernel; ours draw into placeholders of the
+    page ("places"). VS Code and Colab load a widget only if an output contains it ("outputs").
+    Programs that run notebooks (nbclient, papermill) display none ("static").
     """
     shell = get_ipython()
     if getattr(shell, "kernel", None) is None:
@@ -40,7 +40,7 @@ def front() -> Front:
 
 
 def can_draw() -> bool:
-    """Return whether the front end is built, and the library of its widgets is there."""
+    """Return whether our front end is built, and anywidget is installed."""
     if not all((STATIC_DIR / name).is_file() for name in ("widget.js", "widget.css")):
         logger.info("no live view: nothing is built in %s", STATIC_DIR)
         return False
@@ -51,15 +51,15 @@ def can_draw() -> bool:
 
 
 def metadata(widget: LiveWidget | None) -> dict[str, Any]:
-    """Return what must be displayed along with `bundle`; Colab draws no widget without."""
+    """Return the display metadata for `bundle`, without which Colab draws no widget."""
     return _live(widget)[1]
 
 
 def bundle(state: ViewState, widget: LiveWidget | None = None) -> dict[str, Any]:
-    """Return the view in every form a front end may choose from: widget, HTML, plain text."""
+    """Return the view as a mimebundle: widget, HTML and plain text."""
     forms = kept_forms(state)
-    if front() == "outputs":
-        del forms[EXPERIMENT_MIME]  # no renderer of ours is there, and another may show it as JSON
+    if front_end() == "outputs":
+        del forms[EXPERIMENT_MIME]  # has no renderer there, and might be shown as JSON
     return {**_live(widget)[0], **forms}
 
 

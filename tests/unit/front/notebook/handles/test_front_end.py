@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.errors import Conflict
-from det_jupyter.front.notebook.handles import show
-from det_jupyter.front.notebook.handles.show import bundle, can_draw, metadata
+from det_jupyter.front.notebook.handles import front_end
+from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, metadata
 from det_jupyter.front.notebook.handles.widget import DoorWidget, LiveWidget
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, in_place, key_id, place_key
@@ -33,7 +33,7 @@ def state() -> ViewState:
 def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "widget.js").write_text("export default { render() {} }")
     (tmp_path / "widget.css").write_text(".det-view {}")
-    monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+    monkeypatch.setattr(front_end, "STATIC_DIR", tmp_path)
 
 
 def live_widget(
@@ -239,7 +239,7 @@ def test_bundle_without_a_widget_is_static(state: ViewState) -> None:
 def test_readers_without_our_extension_get_no_form_of_our_own(
     state: ViewState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(show, "front", lambda: "outputs")
+    monkeypatch.setattr(front_end, "front_end", lambda: "outputs")
     assert set(bundle(state)) == {"text/html", "text/plain"}
 
 
@@ -277,7 +277,7 @@ def test_there_is_no_widget_while_the_front_end_is_not_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("widget.js", "widget.css"):
-        monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+        monkeypatch.setattr(front_end, "STATIC_DIR", tmp_path)
         assert not can_draw()
         (tmp_path / name).touch()
     assert can_draw()
