@@ -1,4 +1,4 @@
-"""Batch inference over the ranks: every record of a dataset once, also after pauses and kills."""
+"""Batch inference on all ranks: each record of a dataset once, also after pauses and kills."""
 
 from det_jupyter.pytorch.experimental.inference import Outcome, torch_batch_process
 from det_jupyter.pytorch.experimental.outputs import output_files

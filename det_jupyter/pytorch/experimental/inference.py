@@ -1,15 +1,14 @@
 """Batch inference: all ranks together process every record of a dataset once.
 
-    each round    rank r processes batch `first + r`, if there is one (setup.py)
-    now and then  the ranks agree whether to leave (agreement.py)
-    at intervals, and when they leave or are done:
-                  on_checkpoint_start; the chief makes one checkpoint of the position, of what the
-                  processors wrote since the last one, and of what their reducers have counted
+    each round            rank r processes batch `first + r`, if there is one (setup.py)
+    about 5 times a s     the ranks agree whether to leave (agreement.py)
+    at intervals, and at  on_checkpoint_start; the chief saves one checkpoint of the position, the
+    the end of the run    files that processors wrote since the last one, and the reducers' states
 
-A record's effects and the fact that it is done become visible in the same moment (outputs.py). So
-whatever ends a run, the next one continues with the first record whose effects are not there, and
-none counts twice or not at all. What a processor does elsewhere (a database, a web service) is not
-undone: batches since the last checkpoint are processed again after a kill.
+The files of a batch and the position become visible in the same moment (outputs.py). So however a
+run ends, the next one continues with the first batch whose results are not stored, and each record
+counts exactly once. Other effects of a processor (in a database, a web service) are not undone:
+batches since the last checkpoint are processed again after a kill.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from det_jupyter.pytorch.experimental.processor import (
     TorchBatchProcessorContext,
     get_default_device,
 )
-from det_jupyter.pytorch.experimental.reducer_states import Tallies
+from det_jupyter.pytorch.experimental.reducer_states import InferenceReducers
 from det_jupyter.pytorch.experimental.setup import (
     Batches,
     Start,
-    begin,
+    check_only_inference,
     find_argument_problems,
     find_problems,
     make_loader,
@@ -52,7 +51,7 @@ from det_jupyter.pytorch.experimental.setup import (
 )
 
 _METADATA_VERSION = 1
-_until_exit = ExitStack()  # a second inference, and what follows, may use the process group
+_until_exit = ExitStack()  # keeps the process group open for code after the inference
 atexit.register(_until_exit.close)
 
 
@@ -61,10 +60,10 @@ class Outcome:
     """How a batch inference ended.
 
     Args:
-        finished: All batches are done; else this run was asked to leave, and another continues.
-        batches: How many batches of the dataset are done.
+        finished: All batches are done; False: the run was preempted, and another one continues.
+        batches: Number of batches of the dataset that are done.
         metrics: Results of the reducers; empty if it is not finished.
-        path: Folder of the newest checkpoint, with what was written.
+        path: Folder of the newest checkpoint, which lists the output files.
     """
 
     finished: bool
@@ -87,23 +86,22 @@ def torch_batch_process(
     """Process every record of the dataset once, on all ranks together. Collective.
 
     Call it in a function that an experiment's `entrypoint` names, in a script under torchrun, or
-    in a plain notebook (one rank). Batches are taken in order, and whole: rank r has every
-    `size`-th. In an experiment it continues where an earlier run ended. If it returns
-    because the experiment was paused, return from the function.
+    in a plain notebook (one rank). Batches are processed in order: rank r gets every `size`-th. In
+    an experiment it continues where an earlier run ended. If it returns because the experiment was
+    paused (`finished` is False), return from the function.
 
     Args:
-        batch_processor_cls: What to do with a batch.
-        dataset: Has a length, and records by number.
+        batch_processor_cls: The class that processes batches.
+        dataset: A map-style dataset with a length, or a list of records.
         batch_size: Records of a batch; by default 1.
-        max_batches: Stop after so many batches of the dataset.
+        max_batches: Number of batches of the dataset to process; by default all.
         checkpoint_interval: Batches that each rank processes between two checkpoints.
         dataloader_kwargs: More arguments of torch's DataLoader, such as num_workers.
         distributed_context: The ranks of a script; by default those of torch.distributed.
         latest_checkpoint: Outside of experiments: the folder of a checkpoint to continue from.
 
     Raises:
-        ConfigError: Arguments that cannot work, all of them at once; or they do not fit the
-            checkpoint.
+        ConfigError: Arguments are wrong (the error has all of them), or do not fit the checkpoint.
     """
     arguments = dict(dataloader_kwargs or {})
     problems = [
@@ -114,7 +112,7 @@ def torch_batch_process(
         raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
     with ExitStack() as stack:
         context = open_context(distributed_context, stack, _until_exit)
-        begin(context)
+        check_only_inference(context)
         if batch_size is None:
             batch_size = 1
             if context.distributed.is_chief:
@@ -130,7 +128,7 @@ def torch_batch_process(
 
 
 class _Inference:
-    """One run, on one rank."""
+    """One run of an inference, on one rank."""
 
     def __init__(
         self,
@@ -148,16 +146,16 @@ class _Inference:
         self._saved = start.done
         self._path = start.path
         device = get_default_device(context)
-        self._tallies = Tallies(context.distributed, device)
+        self._reducers = InferenceReducers(context.distributed, device)
         self._context = TorchBatchProcessorContext(
-            context, device, workspace.outputs, self._tallies
+            context, device, workspace.outputs, self._reducers
         )
         self._processor = processor_class(self._context)
         if start.path is not None:
-            self._tallies.restore(start.path / REDUCERS)
+            self._reducers.restore(start.path / REDUCERS)
 
     def run(self, dataset: Any, arguments: Mapping[str, Any], interval: int) -> Outcome:
-        """Process what is left, save, and return how that ended."""
+        """Process the remaining batches, save, and return the outcome."""
         size, total = self._distributed.size, self._batches.total
         own = range(self._done + self._distributed.rank, total, size)
         loader = iter(make_loader(dataset, self._batches, own, arguments))
@@ -170,14 +168,14 @@ class _Inference:
         return Outcome(finished=is_finished, batches=self._done, metrics=metrics, path=self._path)
 
     def _process_rounds(self, loader: Iterator[Any], interval: int) -> bool:
-        """Process batches until all are done (True), or the run was asked to leave (False)."""
+        """Process batches; return whether all are done. If not, the run has to leave."""
         size, total = self._distributed.size, self._batches.total
         agreement = Agreement(self._distributed, self._core.preempt, steps_completed=0)
         starts = range(self._done, total, size)
         for round_number, first in enumerate(starts, start=1):
             if (index := first + self._distributed.rank) < total:
                 batch = next(loader)
-                self._tallies.took_part = True
+                self._reducers.took_part = True
                 with torch.no_grad():
                     self._processor.process_batch(batch, index)
             self._done = min(first + size, total)
@@ -199,10 +197,10 @@ class _Inference:
         return True
 
     def _finish(self) -> dict[str, Any]:
-        """Save for the last time, unless an earlier run did, and report. Collective."""
+        """Save the last checkpoint, unless an earlier run did, and report. Collective."""
         if self._path is None or self._saved < self._done:
             self._save(is_last=True)
-        metrics = self._tallies.reduce()
+        metrics = self._reducers.reduce()
         if self._distributed.is_chief and metrics:
             self._core.train.report_validation_metrics(self._done, metrics)
         self._report_progress()
@@ -214,16 +212,16 @@ class _Inference:
             self._core.train.report_progress(self._done / total, self._done)
 
     def _save(self, *, is_last: bool = False) -> None:
-        """Make what was processed since the last checkpoint count. Collective."""
+        """Save a checkpoint of what was processed since the last one. Collective."""
 
         def flush() -> None:
             self._processor.on_checkpoint_start()
             if is_last:
                 self._processor.on_finish()
-            self._tallies.save(self._workspace.reducers)
+            self._reducers.save(self._workspace.reducers)
 
         settle(self._distributed, flush, len, on_chief=False)
-        # Only the chief has the path: the uuid is drawn when the checkpoint is made.
+        # Only the chief has the path, since it draws the uuid.
         self._path = run_on_chief(self._distributed, self._commit)
         self._saved = self._done
 

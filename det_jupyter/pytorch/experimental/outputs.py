@@ -7,17 +7,17 @@
             rank_0/…  rank_1/…
     <root>/<uuid>/                  a checkpoint
         metadata.json               how many batches are done, and the folders of their output
-        pins/<folder>               an empty file for each of these folders: it is needed
+        pins/<folder>               an empty file for each of these folders, so that it is kept
         reducers/slot_0.pt …        the states of the reducers
 
-A checkpoint is complete or does not exist (see storage), and lists its parts: position, files and
-reducers change together. What a killed run wrote after its last checkpoint is in a workspace that
-is never opened again, or in a part that no checkpoint lists. No run writes into the folder of
-another, so each checkpoint stays valid, whichever one a later run continues from. The cost of a
-checkpoint is that of the interval's output, however much there is already.
+A checkpoint is complete or does not exist (see storage/), and lists its parts, so position, files
+and reducers change together. Files that a killed run wrote after its last checkpoint are in a
+workspace that is never opened again, or in a part that no checkpoint lists. No run writes into the
+folder of another run, so each checkpoint stays valid, whichever one a later run continues from.
+The cost of a checkpoint depends on the output of its interval, not on earlier output.
 
 A folder that no checkpoint pins is removed when the next run begins. <root> is the folder of the
-storage; a storage that is no folder is refused.
+storage; other kinds of storage are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from det_jupyter.core.together import run_on_chief
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import folder_at
 
-METADATA = "batch_inference"  # what is ours in a checkpoint's metadata
+METADATA = "batch_inference"  # key of our part of a checkpoint's metadata
 REDUCERS = "reducers"
 _OUTPUTS = ".outputs-"
 _PINS = "pins"
@@ -54,7 +54,7 @@ class Stretch:
     stop: int
 
     def parts(self, root: Path) -> list[Path]:
-        """Return the folders of its intervals, in the order of batches."""
+        """Return the folders of the stretch's intervals, in the order of batches."""
         found = []
         for path in (root / self.folder).glob("part-*"):
             match = _PART.fullmatch(path.name)
@@ -64,10 +64,13 @@ class Stretch:
 
 
 class Workspace:
-    """Where the ranks write between two checkpoints. Make and close it with `open_workspace`.
+    """The folder into which ranks write between two checkpoints. Create it with `open_workspace`.
 
-    Its path is the same folder on all ranks; the chief holds it by a draft. Earlier runs have done
-    the stretches.
+    Args:
+        path: The folder, the same on all ranks.
+        rank: This rank.
+        stretches: Batches that earlier runs have processed.
+        draft: On the chief, the checkpoint draft to which the folder belongs.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Workspace:
         self._draft = draft
 
     def pin(self, path: Path) -> None:
-        """Note in this folder, a checkpoint's, which folders of outputs it needs. Chief only."""
+        """Store in a checkpoint's folder which folders of outputs it needs. On the chief only."""
         pins = path / _PINS
         pins.mkdir()
         for name in {self._finished.name, *(s.folder for s in self._stretches)}:
@@ -94,13 +97,15 @@ class Workspace:
     def commit(
         self, checkpoints: CheckpointContext, batches: range, metadata: Mapping[str, Any]
     ) -> Path:
-        """Make a checkpoint of what the ranks have written, and return its folder. Chief only.
+        """Save a checkpoint of what the ranks have written; return its folder. On the chief only.
 
-        The batches are those since the previous checkpoint. The metadata goes into this one, and
-        ours in it gets the stretches.
+        Args:
+            checkpoints: The storage.
+            batches: Those since the previous checkpoint.
+            metadata: Of the checkpoint; the stretches are added to our part of it.
         """
         self._finish_part(batches)
-        stretches = _extended(self._stretches, self._finished.name, batches)
+        stretches = _with_batches(self._stretches, self._finished.name, batches)
         ours = {**metadata[METADATA], "outputs": [asdict(stretch) for stretch in stretches]}
         draft = checkpoints.begin({**metadata, METADATA: ours})
         try:
@@ -117,7 +122,7 @@ class Workspace:
             return stored
 
     def _finish_part(self, batches: range) -> None:
-        """Move what the ranks wrote to where it stays, on the disk."""
+        """Move the files of the ranks into a part of the finished output, durably."""
         written = [rank for rank in self.path.glob("rank_*") if any(rank.iterdir())]
         if not written:
             return
@@ -131,7 +136,7 @@ class Workspace:
             _sync(folder)
 
 
-def _extended(stretches: Sequence[Stretch], folder: str, batches: range) -> list[Stretch]:
+def _with_batches(stretches: Sequence[Stretch], folder: str, batches: range) -> list[Stretch]:
     """Return the stretches with these batches in addition."""
     if stretches and stretches[-1].folder == folder:
         *earlier, last = stretches
@@ -146,10 +151,13 @@ def open_workspace(
     steps_completed: int,
     stretches: Sequence[Stretch],
 ) -> Iterator[Workspace]:
-    """Give all ranks a workspace on the checkpoints' own file system. Collective.
+    """Yield a workspace on the file system of the checkpoints, on all ranks. Collective.
 
-    It is a checkpoint that is never committed: it vanishes at the end, and, if the chief is
-    killed, with the next checkpoint that is begun.
+    It is the draft of a checkpoint that is never committed: it is removed at the end, or, if the
+    chief is killed, when the next checkpoint is begun.
+
+    Raises:
+        CheckpointError: The storage is no folder, or this rank does not see the folder.
     """
     location = checkpoints.location
     if folder_at(location) is None:
@@ -160,7 +168,7 @@ def open_workspace(
     described = {"steps_completed": steps_completed}
     draft = checkpoints.begin(described) if distributed.is_chief else None
     try:
-        shared = run_on_chief(distributed, draft.open if draft else Path)  # calls the chief's only
+        shared = run_on_chief(distributed, draft.open if draft else Path)  # runs on the chief only
         if not shared.is_dir():
             raise CheckpointError(
                 f"rank {distributed.rank} does not see the checkpoint folder {shared.parent}; "
@@ -177,8 +185,8 @@ def open_workspace(
 
 
 def _remove_unneeded(root: Path) -> None:
-    """Remove the outputs that no checkpoint, and no run's workspace, pins."""
-    # In this order: a run pins its folder before it makes it.
+    """Remove the outputs that neither a checkpoint nor the workspace of a run pins."""
+    # In this order, because a run pins its folder before it creates it.
     folders = list(root.glob(f"{_OUTPUTS}*"))
     needed = {pin.name for pin in root.glob(f"*/{_PINS}/*")}
     for folder in folders:
@@ -187,7 +195,7 @@ def _remove_unneeded(root: Path) -> None:
 
 
 def stretches_in(ours: Mapping[str, Any] | None) -> tuple[Stretch, ...]:
-    """Return where results are, from our part of a checkpoint's metadata."""
+    """Return the stretches of results, from our part of a checkpoint's metadata."""
     return tuple(Stretch(**stretch) for stretch in ours["outputs"]) if ours else ()
 
 
@@ -198,7 +206,7 @@ def output_files(checkpoint: Any) -> list[Path]:
         checkpoint: A Checkpoint (`experiment.checkpoints()[-1]`), an Outcome, or a folder.
 
     Raises:
-        CheckpointError: There is no such checkpoint any more.
+        CheckpointError: The checkpoint does not exist.
     """
     path = Path(getattr(checkpoint, "path", checkpoint))
     return [

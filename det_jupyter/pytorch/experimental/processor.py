@@ -13,7 +13,7 @@ from torch import nn
 from det_jupyter import core
 from det_jupyter.core.tensorboard import tensorboard_folder
 from det_jupyter.pytorch.data import to_device
-from det_jupyter.pytorch.experimental.reducer_states import Tallies
+from det_jupyter.pytorch.experimental.reducer_states import InferenceReducers
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.trial.tensorboard import TensorBoard
 
@@ -21,22 +21,26 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class TorchBatchProcessorContext:
-    """What a processor is given, on each rank.
+    """The context of a processor, on each rank.
 
     Attributes:
-        device: Where this rank computes.
-        distributed: This rank's place, and collectives.
+        device: This rank's device.
+        distributed: The ranks and their collectives.
     """
 
     def __init__(
-        self, context: core.Context, device: torch.device, outputs: Path, tallies: Tallies
+        self,
+        context: core.Context,
+        device: torch.device,
+        outputs: Path,
+        reducers: InferenceReducers,
     ) -> None:
         self.device = device
         self.distributed = context.distributed
-        self.sources: list[str] = []  # reported with report_task_using_…
+        self.sources: list[str] = []  # checkpoints and models reported by `report_task_using_…`
         self._core = context
         self._outputs = outputs
-        self._tallies = tallies
+        self._reducers = reducers
         self._unmovable: set[type] = set()
 
     def get_hparams(self) -> dict[str, Any]:
@@ -56,16 +60,16 @@ class TorchBatchProcessorContext:
         return to_device(data, self.device, self._unmovable)
 
     def prepare_model_for_inference(self, model: Model) -> Model:
-        """Return the model on this rank's device, set to evaluate."""
+        """Return the model on this rank's device, in evaluation mode."""
         return model.eval().to(self.device)
 
     @contextmanager
     def upload_path(self) -> Iterator[Path]:
-        """Give the folder to write results into, on this rank.
+        """Yield the folder for result files of this rank.
 
-        What is written there becomes a part of the next checkpoint, and only then counts: what is
-        left of an interval that did not come to its end vanishes. Between two checkpoints it is
-        one folder, so name files after the batch; it is empty again after a checkpoint.
+        The files become part of the next checkpoint; those of an interval that is not completed by
+        a checkpoint are removed. Between two checkpoints it is the same folder, so name files
+        after the batch; after a checkpoint it is empty again.
         """
         self._outputs.mkdir(parents=True, exist_ok=True)
         yield self._outputs
@@ -77,34 +81,35 @@ class TorchBatchProcessorContext:
         for_training: bool = False,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a reducer and return what takes the values in; call it in `__init__`.
+        """Register a reducer and return the MetricReducer; call it in `__init__`.
 
-        Its metric is reported as a validation metric at the end, over all records, whatever
-        pauses and kills were between.
+        Its metric over all records is reported as a validation metric at the end, also after
+        pauses and kills.
 
         Args:
-            reducer: A MetricReducer, or a function of the list of all values (then `update` of
-                what is returned takes one in).
+            reducer: A MetricReducer, or a function of the list of all values (add one with
+            `update`
+                of what is returned).
             name: Of its metric; None: it returns a dict of metrics.
-            for_training, for_validation: For processors written for Determined; not used.
+            for_training, for_validation: For processors written for Determined; without effect.
         """
-        return self._tallies.wrap(reducer, name)
+        return self._reducers.wrap(reducer, name)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
         """Report metrics of any group now. Only the chief (rank 0) may."""
         self._core.train.report_metrics(group, steps_completed, metrics)
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
-        """Note, in the metadata of every checkpoint, which checkpoint the model is from."""
+        """Store in the metadata of every checkpoint from which checkpoint the model comes."""
         self.sources.append(f"checkpoint {getattr(checkpoint, 'uuid', checkpoint)}")
 
     def report_task_using_model_version(self, model_version: Any) -> None:
-        """Note, in the metadata of every checkpoint, which model this is."""
+        """Store in the metadata of every checkpoint which model is used."""
         name = getattr(model_version, "name", None) or model_version
         self.sources.append(f"model {name}")
 
     def get_tensorboard_path(self) -> Path:
-        """Return this rank's folder for TensorBoard's files, where a trial has its own too."""
+        """Return this rank's folder for TensorBoard's files: the same as for a trial."""
         info = self._core.info
         if info is None:
             folder = Path("tensorboard")
@@ -114,10 +119,10 @@ class TorchBatchProcessorContext:
 
 
 class TorchBatchProcessor:
-    """Derive from it, and define `__init__` and `process_batch`.
+    """Base class of processors: define `__init__` and `process_batch`.
 
     Args:
-        context: Keep it: `self.context = context`.
+        context: Store it: `self.context = context`.
     """
 
     def __init__(self, context: TorchBatchProcessorContext) -> None:
@@ -127,26 +132,26 @@ class TorchBatchProcessor:
         """Process a batch, without gradients.
 
         Args:
-            batch: What the loader yields, on the host; `context.to_device` moves it.
-            batch_idx: The batch's number in the dataset: no other one has it, on any rank.
+            batch: A batch of the loader, on the host; `context.to_device` moves it.
+            batch_idx: The batch's number in the dataset, which is unique over all ranks.
         """
         raise NotImplementedError
 
     def on_checkpoint_start(self) -> None:
-        """Write what is still kept in memory into `upload_path`: a checkpoint follows.
+        """Write results that are still in memory into `upload_path`: a checkpoint follows.
 
         Called on all ranks, also before the last checkpoint.
         """
 
     def on_finish(self) -> None:
-        """Write what there is to write at the end. Called once on all ranks, when all is done.
+        """Write final results. Called once on all ranks, when all batches are done.
 
-        What is written into `upload_path` is in the last checkpoint.
+        Files in `upload_path` are part of the last checkpoint.
         """
 
 
 def get_default_device(core_context: core.Context) -> torch.device:
-    """Return where this rank computes: its slot's device; elsewhere a GPU, if there is one."""
+    """Return this rank's device: that of its slot; outside of experiments, a GPU if any."""
     if core_context.info is not None:
         return core_context.info.device
     if torch.cuda.is_available():

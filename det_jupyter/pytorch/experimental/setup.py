@@ -1,4 +1,11 @@
-"""Setting up a batch inference: arguments, context, and the checkpoint to continue from."""
+"""Setting up a batch inference: its batches, arguments, context, and where it continues.
+
+    batch of the dataset     0  1  2  3  4  5  6  7        rows [i * batch_size, ...), in order
+    rank, of three           0  1  2  0  1  2  0  1        in the third round rank 2 has none
+                             └ round ┘
+
+A position is a number of batches of the dataset, so it is the same for any number of ranks.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +49,7 @@ class Batches:
     def of(
         cls, dataset: Any, batch_size: int, most: int | None, arguments: Mapping[str, Any]
     ) -> Batches:
-        """Return the batches, `most` at most, of a dataset that `find_problems` accepts."""
+        """Return the batches, `most` at most, of a dataset without problems (`find_problems`)."""
         records = len(dataset)
         whole, rest = divmod(records, batch_size)
         total = whole + (rest > 0 and not arguments.get("drop_last"))
@@ -50,12 +57,12 @@ class Batches:
         return cls(records=records, batch_size=batch_size, total=total)
 
     def rows(self, index: int) -> range:
-        """Return the records of a batch."""
+        """Return the indices of a batch's records."""
         return range(index * self.batch_size, min(self.records, (index + 1) * self.batch_size))
 
 
 class _RankRows:
-    """The rows of one rank's batches, as torch's loader takes them."""
+    """A batch sampler for torch's loader: the rows of one rank's batches."""
 
     def __init__(self, batches: Batches, indices: range) -> None:
         self._batches = batches
@@ -79,8 +86,18 @@ def make_loader(
 
 
 def find_problems(dataset: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """Return why the dataset cannot be divided among ranks, or the loader cannot be so."""
-    problems = [problem] if (problem := _dataset_problem(dataset)) else []
+    """Return the problems of the dataset and of the arguments for torch's loader."""
+    kind = type(dataset).__name__
+    missing = [name for name in ("__len__", "__getitem__") if not hasattr(dataset, name)]
+    problems = []
+    if missing or isinstance(dataset, IterableDataset):
+        lacks = f" without {' and '.join(missing)}" if missing else ", which can only be iterated"
+        problems.append(
+            f"dataset: got a {kind}{lacks}; its records must have numbers, so that each can be "
+            "told from what is done: give a map-style dataset, or a list of the records"
+        )
+    elif not len(dataset):
+        problems.append(f"dataset: the {kind} has no records")
     for key, value in arguments.items():
         where = f"dataloader_kwargs[{key!r}]"
         if key == "shuffle" and value:
@@ -92,40 +109,28 @@ def find_problems(dataset: Any, arguments: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _dataset_problem(dataset: Any) -> str:
-    kind = type(dataset).__name__
-    missing = [name for name in ("__len__", "__getitem__") if not hasattr(dataset, name)]
-    if missing or isinstance(dataset, IterableDataset):
-        lacks = f" without {' and '.join(missing)}" if missing else ", which can only be iterated"
-        return (
-            f"dataset: got a {kind}{lacks}; its records must have numbers, so that each can be "
-            "told from what is done: give a map-style dataset, or a list of the records"
-        )
-    return "" if len(dataset) else f"dataset: the {kind} has no records"
-
-
 _begun_in: core.Context | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a run begins: after how many batches."""
+    """The position at which a run begins, and the results of earlier runs."""
 
-    done: int = 0
-    path: Path | None = None  # of the checkpoint that says so
-    stretches: tuple[Stretch, ...] = ()  # where its results are
+    done: int = 0  # batches
+    path: Path | None = None  # of the checkpoint to continue from
+    stretches: tuple[Stretch, ...] = ()  # of results of earlier runs
 
     @classmethod
     def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> Start:
-        """Return where to continue from.
+        """Return the start: that of the trial's checkpoint, or of the `given` one.
 
         Raises:
-            ConfigError: The checkpoint is of other data, or other batches.
+            ConfigError: The checkpoint is of a dataset of another length, or other batches.
         """
-        known = context.info.plan.checkpoint if context.info else None
-        path = Path(known.path) if known else Path(given) if given is not None else None
+        planned = context.info.plan.checkpoint if context.info else None
+        path = Path(planned.path) if planned else Path(given) if given is not None else None
         saved = read_metadata(path).get(METADATA) if path is not None else None
-        if saved is None:  # there is none, or the function has saved one of its own before
+        if saved is None:  # no checkpoint, or one that the function itself saved
             return cls()
         present = {"records": batches.records, "batch_size": batches.batch_size}
         problems = [
@@ -141,7 +146,7 @@ class Start:
 def find_argument_problems(
     processor_class: Any, batch_size: Any, max_batches: Any, checkpoint_interval: Any
 ) -> list[str]:
-    """Return what is wrong with the arguments, but for those of the data."""
+    """Return the problems of the arguments, except those of the data."""
     problems = []
     is_class = isinstance(processor_class, type)
     if not is_class or not issubclass(processor_class, TorchBatchProcessor):
@@ -157,8 +162,12 @@ def find_argument_problems(
     return problems
 
 
-def begin(context: core.Context) -> None:
-    """Refuse a second inference in one experiment: a checkpoint holds the position of one."""
+def check_only_inference(context: core.Context) -> None:
+    """Raise for a second inference in one experiment: checkpoints have the position of one.
+
+    Raises:
+        ConfigError: This is the second one.
+    """
     global _begun_in
     if context.info is not None and _begun_in is context:
         raise ConfigError(
@@ -173,13 +182,17 @@ def begin(context: core.Context) -> None:
 def open_context(
     distributed: DistributedContext | None, during: ExitStack, until_exit: ExitStack
 ) -> core.Context:
-    """Return the rank's context, that of the surrounding `with core.init()`, or a new one.
+    """Return the rank's context: that of the surrounding `with core.init()`, or a new one.
 
-    Several ranks have a process group, as with Determined; processors may use it.
+    With several ranks, opens a process group, as Determined does; processors may use it.
 
     Args:
+        distributed: The ranks of a script; None: those of torch.distributed.
         during: Closed after the inference.
         until_exit: Closed at the end of the process.
+
+    Raises:
+        ConfigError: The ranks of the surrounding context are others than the script's.
     """
     context = core.current()
     if context is None:
