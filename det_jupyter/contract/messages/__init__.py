@@ -1,12 +1,13 @@
-"""Messages between our programs: the only types that they share, besides records.
+"""Messages between our programs. All of them are imported from here.
 
     client  ->  master     CreateExperiment, changes (changes.py)   answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
     master  ->  agent      AgentCommand: StartGang, SignalGang, ExtendGang, KillGang, ...
-    agent   ->  rank       GangSpec + RankPlace = RankSpec (through the zygote, or a file)
+    agent   ->  rank       RankSpec: a GangSpec and a RankPlace (through the zygote, or a file)
     agent   ->  zygote     ForkGang                                 answers: ZygoteReport
 
-Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would misunderstand.
+Times are UTC seconds since the epoch. `PROTOCOL` is raised when a peer of the former version could
+not read a message, or would do something else.
 """
 
 from det_jupyter.contract.messages.changes import (

@@ -1,7 +1,7 @@
-"""Requests that change what the master has: a client posts one, and the machine handles it.
+"""Requests that change the master's state: a client posts one, and the machine handles it.
 
-A request is the event that it causes, so it is stored and replayed as it was posted. `path` is
-where it is posted; the fields that the path names are left out of the body.
+A request is also the event that it causes: it is stored and replayed as it was posted. Fields that
+are in its path are left out of its body.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ChangeRequest(Wire):
     """Base of these requests.
 
     Attributes:
-        path: Where it is posted.
-        method: How: POST or PUT.
-        is_repeatable: Whether it has the same effect when it is made twice.
-        answer: What it is answered with.
+        path: Path of its route, with the names of fields in braces.
+        method: The HTTP method.
+        is_repeatable: Whether it is idempotent.
+        answer: Type of the answer.
     """
 
     path: ClassVar[str]
@@ -37,11 +37,11 @@ class ChangeRequest(Wire):
 
     @classmethod
     def in_path(cls) -> set[str]:
-        """Return the names of the fields that its path has, not its body."""
+        """Return the names of the fields that are in its path and not in its body."""
         return {name for name in cls.model_fields if f"{{{name}}}" in cls.path}
 
     def given(self) -> dict[str, Any]:
-        """Return the values that were given, without what it is about."""
+        """Return the fields of the body that differ from their defaults."""
         return self.model_dump(exclude_defaults=True, exclude={"kind", *self.in_path()})
 
 
@@ -60,35 +60,35 @@ class OfTrial(ChangeRequest):
 
 
 class Pause(OfExperiment):
-    """All trials of an experiment are to save their state and give their slots back."""
+    """Pause an experiment: its trials save their state and give their slots back."""
 
     path = "/experiments/{experiment_id}/pause"
     kind: Literal["pause"] = "pause"
 
 
 class Activate(OfExperiment):
-    """A paused experiment is to go on."""
+    """Continue a paused experiment."""
 
     path = "/experiments/{experiment_id}/activate"
     kind: Literal["activate"] = "activate"
 
 
 class Cancel(OfExperiment):
-    """An experiment is to end after its trials have saved their state."""
+    """End an experiment after its trials have saved their state."""
 
     path = "/experiments/{experiment_id}/cancel"
     kind: Literal["cancel"] = "cancel"
 
 
 class Kill(OfExperiment):
-    """An experiment is to end now."""
+    """End an experiment now."""
 
     path = "/experiments/{experiment_id}/kill"
     kind: Literal["kill"] = "kill"
 
 
 class Archive(OfExperiment):
-    """An experiment that is over is to be left out of lists."""
+    """Leave an experiment that has ended out of lists."""
 
     path = "/experiments/{experiment_id}/archive"
     is_repeatable = False
@@ -96,7 +96,7 @@ class Archive(OfExperiment):
 
 
 class Unarchive(OfExperiment):
-    """An archived experiment is to be in lists again."""
+    """Include an archived experiment in lists again."""
 
     path = "/experiments/{experiment_id}/unarchive"
     is_repeatable = False
@@ -104,7 +104,7 @@ class Unarchive(OfExperiment):
 
 
 class Delete(OfExperiment):
-    """An experiment is to be deleted, with its checkpoints, metrics and logs."""
+    """Delete an experiment, with its checkpoints, metrics and logs."""
 
     path = "/experiments/{experiment_id}/delete"
     is_repeatable = False
@@ -112,39 +112,39 @@ class Delete(OfExperiment):
 
 
 class ChangeDetails(OfExperiment):
-    """An experiment is to be described anew, whatever its state; None: as it is."""
+    """Change name, description or labels, in any state; None leaves a value unchanged."""
 
     path = "/experiments/{experiment_id}/details"
     kind: Literal["change_details"] = "change_details"
     name: str | None = None
     description: Annotated[str, Field(max_length=20_000)] | None = None
-    # Labels that it gets; those that it has already stay.
+    # Labels to add; one that it has already is ignored.
     add_labels: Annotated[list[Label], Field(max_length=100)] = []
-    # Labels that it loses; those that it does not have do not matter.
+    # Labels to remove; one that it does not have is ignored.
     remove_labels: Annotated[list[Label], Field(max_length=100)] = []
 
 
 class SearchChange(Wire):
-    """Other limits for a search; None: as it is."""
+    """New limits for a search; None leaves a limit unchanged."""
 
-    max_trials: StrictWhole | None = None  # more trials than there were to be
-    max_length: Length | None = None  # a longer full length, in the unit that it is in
-    max_concurrent_trials: StrictWhole | None = None  # at most so many at work at a time; 0: all
-    # The same names with narrower ranges, for the trials to come.
+    max_trials: StrictWhole | None = None  # a larger number of trials
+    max_length: Length | None = None  # a larger full length, in the same unit
+    max_concurrent_trials: StrictWhole | None = None  # 0: no limit
+    # The same names with narrower ranges, for future trials.
     hyperparameters: dict[str, Any] | None = None
 
 
 class ChangeSearch(OfExperiment, SearchChange):
-    """A running search is to have other limits."""
+    """Change the limits of a running search."""
 
     path = "/experiments/{experiment_id}/search"
     kind: Literal["change_search"] = "change_search"
 
 
 class ChangeResources(OfExperiment):
-    """An experiment may have other resources, while it runs; None: as it is.
+    """Change the resources of an experiment, also while it runs; None leaves a value unchanged.
 
-    `max_slots`: "none" lifts the limit.
+    `max_slots`: "none" removes the limit.
     """
 
     path = "/experiments/{experiment_id}/resources"
@@ -156,7 +156,7 @@ class ChangeResources(OfExperiment):
 
 
 class MoveInQueue(OfExperiment):
-    """An experiment is to come right ahead of, or right behind, another one."""
+    """Move an experiment in the queue, to directly before or behind another one."""
 
     path = "/experiments/{experiment_id}/move"
     kind: Literal["move_in_queue"] = "move_in_queue"
@@ -165,27 +165,27 @@ class MoveInQueue(OfExperiment):
 
 
 class QueueChange(Wire):
-    """A change of one experiment, as a part of a `ChangeQueue`."""
+    """One change of a `ChangeQueue`."""
 
-    # What the user wrote it as; problems with it begin so.
+    # How the user wrote it: the beginning of problems with it.
     where: Annotated[str, Field(max_length=1000)]
     request: Annotated[ChangeResources | MoveInQueue, Field(discriminator="kind")]
 
 
 class ChangeQueue(ChangeRequest):
-    """All of these changes are to be made, or none; each is judged after those before it."""
+    """Make all of these changes in their order, or none of them."""
 
     path = "/queue"
     answer = list[ExperimentView]
     kind: Literal["change_queue"] = "change_queue"
     changes: Annotated[list[QueueChange], Field(max_length=1000)]
-    dry_run: StrictBool = False  # make none; only find out what is wrong with them
+    dry_run: StrictBool = False  # only check them
 
 
 class SetRetention(OfExperiment):
-    """These checkpoints of an experiment are to be kept, and the others deleted.
+    """Set how many checkpoints of an experiment are kept, and delete the others.
 
-    The answer has those that are deleted, or with `dry_run` those that would be.
+    The answer contains those that are deleted; with `dry_run` those that would be.
     """
 
     path = "/experiments/{experiment_id}/retention"
@@ -198,25 +198,25 @@ class SetRetention(OfExperiment):
 
 
 class DropCheckpoints(ChangeRequest):
-    """Checkpoints, or some of their files, are to be deleted: of all of them, or of none."""
+    """Delete checkpoints, or some of their files. If one cannot be deleted, none is."""
 
     path = "/checkpoints/delete"
     answer = list[CheckpointView]
     is_repeatable = False
     kind: Literal["drop_checkpoints"] = "drop_checkpoints"
     uuids: Annotated[list[str], Field(min_length=1)]
-    globs: list[str] = []  # of the files; none: all
+    globs: list[str] = []  # patterns of the files to delete; empty: all files
 
 
 class KillTrial(OfTrial):
-    """One trial is to end now; its experiment goes on."""
+    """End one trial now; its experiment continues."""
 
     path = "/trials/{trial_id}/kill"
     kind: Literal["kill_trial"] = "kill_trial"
 
 
 class ProfileTrial(OfTrial, Profile):
-    """Some ranks of a running trial are to record a profile; it comes with the trial's view."""
+    """Record a profile on ranks of a running trial; the trial's view will contain it."""
 
     path = "/trials/{trial_id}/profile"
     is_repeatable = False
@@ -224,7 +224,7 @@ class ProfileTrial(OfTrial, Profile):
 
 
 class ChangeTrial(OfTrial, Change):
-    """A trial is to train on with something changed; its view says when that took effect."""
+    """Change a trial while it trains; its view will contain when that took effect."""
 
     path = "/trials/{trial_id}/change"
     is_repeatable = False
@@ -232,7 +232,7 @@ class ChangeTrial(OfTrial, Change):
 
 
 class SwitchSlots(ChangeRequest):
-    """Slots of an agent are to be given out no more, or again."""
+    """Disable or enable slots of an agent."""
 
     path = "/agents/{agent_id}/slots"
     answer = AgentStatus
@@ -240,12 +240,12 @@ class SwitchSlots(ChangeRequest):
     agent_id: str
     slots: list[StrictWhole] | None = None  # their ids; None: all of the agent
     enabled: StrictBool  # whether they may be given out
-    # Let the gangs that are there finish; else they are asked to leave at once.
+    # Let gangs on these slots finish; otherwise they are preempted now.
     drain: StrictBool = False
 
 
 class SetPools(ChangeRequest):
-    """These pools, the file's `pools` key, replace all that there were."""
+    """Replace all pools by these, which are the value of `pools` in the file of pools."""
 
     path = "/pools"
     answer = list[PoolStatus]
@@ -254,7 +254,7 @@ class SetPools(ChangeRequest):
     pools: Annotated[list[dict[str, Any]], Field(max_length=1000)]
 
 
-# The changes of an experiment's life, by the verb that asks for them.
+# The requests that change an experiment's state, by verb.
 LIFE: dict[str, type[OfExperiment]] = {
     "pause": Pause,
     "activate": Activate,

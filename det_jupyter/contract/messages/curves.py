@@ -1,4 +1,4 @@
-"""Records of metrics in, curves out: one fold for the master and for its followers. Pure."""
+"""Builds curves from records of metrics, in the master and in the clients that follow it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.json_numbers import to_finite
 
 BATCHES = "batches"  # the group of per-batch training metrics
-# Points that are kept of a curve, and of all curves of an experiment, unless that is too few.
+# Limits of the points that are kept: of one curve, of all curves of an experiment; however many
+# curves there are, each may have _FEWEST_OF_CURVE.
 _MOST_OF_CURVE = 8000
 _MOST_POINTS = 400_000
 _FEWEST_OF_CURVE = 200
@@ -19,8 +20,9 @@ CurveKey = tuple[int, str, str]  # trial, group, metric
 class Curve(Wire):
     """One metric of one trial, as parallel lists.
 
-    A value is None where it was not a finite number; `times` has when each point was reported.
-    `steps_per_epoch` is None where the reports do not say it: batches alone do not.
+    A value is None where it was not a finite number; `times` are those of the reports, UTC
+    seconds. `steps_per_epoch` is None if the reports do not contain epochs, as those of batches do
+    not.
     """
 
     trial_id: int
@@ -33,55 +35,55 @@ class Curve(Wire):
 
     @property
     def key(self) -> CurveKey:
-        """What no other curve of the experiment has."""
+        """Trial, group and name: unique within the experiment."""
         return self.trial_id, self.group, self.name
 
-    def at_places(self, places: Sequence[int]) -> Curve:
-        """Return the curve with these of its points alone."""
+    def select(self, indices: Sequence[int]) -> Curve:
+        """Return a copy with the points at `indices` only."""
         return self.model_copy(
             update={
-                "steps": [self.steps[i] for i in places],
-                "values": [self.values[i] for i in places],
-                "times": [self.times[i] for i in places],
+                "steps": [self.steps[i] for i in indices],
+                "values": [self.values[i] for i in indices],
+                "times": [self.times[i] for i in indices],
             }
         )
 
-    def thinned(self, num_stretches: int) -> Curve:
-        """Return the curve with its ends, and of each stretch the lowest and the highest point.
+    def thinned(self, num_buckets: int) -> Curve:
+        """Return a copy with both ends, and the lowest and the highest point of each bucket.
 
-        The stretches are equal in steps, so a curve that is thinned again and again, as it grows,
-        is as fine everywhere. One without a value keeps a point: a gap stays a gap.
+        The buckets are equal in steps, so a curve that is thinned repeatedly as it grows has the
+        same resolution everywhere. A bucket without any value keeps one point: a gap stays a gap.
         """
         first, last = self.steps[0], self.steps[-1]
-        kept: dict[int, tuple[int, int]] = {}  # stretch -> places of the lowest and the highest
-        for place, (step, value) in enumerate(zip(self.steps, self.values, strict=True)):
-            stretch = (step - first) * num_stretches // (last - first + 1)
-            low, high = kept.get(stretch, (place, place))
+        kept: dict[int, tuple[int, int]] = {}  # bucket -> indices of its lowest and highest point
+        for index, (step, value) in enumerate(zip(self.steps, self.values, strict=True)):
+            bucket = (step - first) * num_buckets // (last - first + 1)
+            low, high = kept.get(bucket, (index, index))
             if value is not None:
                 known_low, known_high = self.values[low], self.values[high]
-                low = place if known_low is None or value < known_low else low
-                high = place if known_high is None or value > known_high else high
-            kept[stretch] = (low, high)
-        inner = {place for places in kept.values() for place in places}
-        return self.at_places(sorted({0, *inner, len(self.steps) - 1}))
+                low = index if known_low is None or value < known_low else low
+                high = index if known_high is None or value > known_high else high
+            kept[bucket] = (low, high)
+        inner = {index for extremes in kept.values() for index in extremes}
+        return self.select(sorted({0, *inner, len(self.steps) - 1}))
 
 
 class Curves(dict[CurveKey, Curve]):
-    """The curves of an experiment, which grow by records of metrics (as JSON).
+    """The curves of an experiment, to which records of metrics (as JSON) are added.
 
-    They stay bounded: one that becomes too long is thinned, and all of its extremes stay.
+    A curve that becomes too long is thinned, so memory is bounded; its extremes are kept.
     """
 
     @classmethod
     def of(cls, curves: Iterable[Curve]) -> Curves:
-        """Return curves by key."""
+        """Return these curves by key."""
         return cls((curve.key, curve) for curve in curves)
 
     def add(self, trial_id: int, record: dict[str, Any]) -> None:
         """Add the points of a record.
 
-        A step that a curve has passed is left out: a follower had it with the curve already, or
-        the next run repeated a validation that was due at the checkpoint.
+        A step up to the last one of its curve is left out: the follower had got it with the curve,
+        or the next run has repeated a validation that was due at the checkpoint.
         """
         steps_per_epoch = steps_per_epoch_of(record)
         for group, name, step, value in _points(record):
@@ -101,25 +103,25 @@ class Curves(dict[CurveKey, Curve]):
                     self[key] = curve.thinned(limit // 4)
 
     def truncate(self, trial_id: int, steps_completed: int) -> None:
-        """Drop the points of a trial after a step: it trains again from there."""
+        """Delete the points of a trial after a step, at which it restarts."""
         for key, curve in self.items():
             if curve.trial_id == trial_id:
                 kept = [i for i, step in enumerate(curve.steps) if step <= steps_completed]
-                self[key] = curve.at_places(kept)
+                self[key] = curve.select(kept)
 
 
 def most_points(num_curves: int) -> int:
-    """Return how many points a copy of an experiment keeps of each of so many curves."""
+    """Return the largest number of points of a curve, if there are `num_curves`."""
     return min(_MOST_OF_CURVE, max(_FEWEST_OF_CURVE, _MOST_POINTS // max(1, num_curves)))
 
 
 def steps_per_epoch(curves: Iterable[Curve]) -> dict[int, float]:
-    """Return of each trial the steps of an epoch, where one of its curves has them."""
+    """Return the steps per epoch by trial id, for trials with a curve that has them."""
     return {c.trial_id: c.steps_per_epoch for c in curves if c.steps_per_epoch is not None}
 
 
 def steps_per_epoch_of(record: dict[str, Any]) -> float | None:
-    """Return the steps of an epoch, if the record says how many epochs its steps are."""
+    """Return the steps per epoch, if the record contains the number of epochs."""
     epochs = (record.get("trained") or {}).get("epochs")
     return record["steps_completed"] / epochs if epochs else None
 

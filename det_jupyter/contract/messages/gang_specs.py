@@ -22,21 +22,21 @@ from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SA
 
 
 class CheckpointRef(Wire):
-    """Where a run starts from."""
+    """The checkpoint that a run starts from."""
 
     uuid: str
     path: str
     steps_completed: int
 
 
-# How far apart an agent's samples are, in seconds.
+# Seconds between two samples of an agent's machine.
 SamplingInterval = Annotated[
     float, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S, allow_inf_nan=False)
 ]
 
 
 class GangPlan(Wire):
-    """Everything needed to start a gang; idempotent by `allocation_id`."""
+    """Everything that an agent needs to start a gang. Idempotent by `allocation_id`."""
 
     allocation_id: str
     experiment_id: int
@@ -46,26 +46,27 @@ class GangPlan(Wire):
     cwd: str
     slots: list[SlotView]  # rank i gets slots[i]; one that is no slot of an agent has id -1
     agent_ids: list[str] = []  # rank i is on agent_ids[i]; the chief's agent carries all of them
-    config: dict[str, Any]  # effective
+    config: dict[str, Any]  # the effective configuration
     hparams: dict[str, Any]
     seed: int
     capsule: Capsule
     checkpoint: CheckpointRef | None = None
-    warm_start: CheckpointRef | None = None  # another trial's: take its weights, begin at step 0
+    warm_start: CheckpointRef | None = None  # another trial's: load its weights, begin at step 0
     best_metric: float | None = None  # best validation of the experiment so far
-    target: Length  # train until then, counted from the trial's beginning
-    target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
-    sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
-    orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
+    target: Length  # the length to train to, counted from the trial's beginning
+    # Whether the run ends there; else it waits for a farther target or for `preempt`.
+    target_is_last: bool = True
+    sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None: no samples
+    orders: list[Order] = []  # changes of earlier runs, to be repeated, and new ones
 
     @property
     def task_id(self) -> str:
-        """Name of the trial among all that the master schedules: the allocation's, but the run."""
+        """The trial's id among all that the master schedules: `allocation_id` without the run."""
         return self.allocation_id.rpartition(".")[0] or self.allocation_id
 
     @property
     def homes(self) -> list[str]:
-        """The agent of each rank."""
+        """The agent of each rank, by rank; "" if the plan does not name agents."""
         return self.agent_ids or [""] * len(self.slots)
 
     def slots_beside(self, rank: int) -> list[SlotView]:
@@ -79,38 +80,38 @@ class GangPlan(Wire):
         return self.capsule.context is not None
 
     def workplace(self, folder: RunDir) -> Path:
-        """Return the folder that the ranks work in: the context's copy, or the notebook's.
+        """Return the working directory of the ranks: the copy of the context, or the notebook's.
 
         Args:
-            folder: Of the run.
+            folder: The folder of the run.
         """
         return folder.work if self.has_context else Path(self.cwd)
 
     @property
     def entrypoint(self) -> Entrypoint:
-        """What the ranks run."""
+        """The parsed entrypoint of the configuration, or of the capsule."""
         return parse_entrypoint(self.config.get("entrypoint") or self.capsule.entrypoint)
 
     @property
     def starting_point(self) -> CheckpointRef | None:
-        """The checkpoint that a script begins with: the trial's own, or the other trial's."""
+        """The checkpoint that a script begins with: the trial's own, else `warm_start`."""
         return self.checkpoint or self.warm_start
 
     @property
     def steps_completed(self) -> int:
-        """Steps of the trial before this run."""
+        """Steps that the trial has completed before this run."""
         return self.checkpoint.steps_completed if self.checkpoint else 0
 
     @property
     def is_program(self) -> bool:
-        """Whether the ranks are programs, whose exit codes say how the run ended."""
+        """Whether the ranks are programs, whose exit codes decide how the run ended."""
         return isinstance(self.entrypoint, Program | Command)
 
     def process_ranks(self) -> list[int]:
         """Return the ranks that the agent starts a process for.
 
-        They are all ranks, unless the entrypoint is started once per computer: then they are the
-        first of each computer, and the process starts the others itself, or does their work.
+        These are all ranks, unless the entrypoint is started once per computer: then they are the
+        first rank of each computer, whose process starts the others or does their work.
         """
         ranks = list(range(len(self.slots)))
         if self.entrypoint.per == "slot":
@@ -120,7 +121,7 @@ class GangPlan(Wire):
 
 
 class RankPlace(Wire):
-    """A rank's place in its gang, in torchrun's words."""
+    """A rank's place in its gang, in torchrun's terms."""
 
     rank: int
     world_size: int
@@ -129,68 +130,68 @@ class RankPlace(Wire):
     group_rank: int = 0
     group_world_size: int = 1
     master_addr: str
-    master_port: int  # was free; for programs that want to meet there, the ranks do not
-    lifeline_fd: int | None = None  # read end of a pipe that closes when the agent dies
+    master_port: int  # was free; not used by the ranks, but by programs such as torch's
+    lifeline_fd: int | None = None  # read end of a pipe that closes when the agent exits
     num_threads: int = 1  # the rank's share of the computer's cores
 
 
 class GangSpec(Wire):
-    """What all ranks of one start of a gang share. Never written to a named file."""
+    """What all ranks of a gang share. Contains a secret: never written to a named file."""
 
     plan: GangPlan
     run_dir: str
     data_dir: str  # the data folder, for blobs and checkpoints
     socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
     store: str  # file in a 0700 folder, over which the ranks of this start find each other
-    # Hex digits that only the ranks of this start know: what they send is signed.
+    # Hex digits with which the ranks sign what they send to each other.
     secret: str = Field(repr=False)
 
 
 class RankSpec(GangSpec):
-    """What one rank process is started with: its gang, and its place in it."""
+    """What one rank process is started with: its gang's spec, and its place in the gang."""
 
     place: RankPlace
 
 
 class ForkGang(Wire):
-    """Fork all ranks of one gang, in rank order, or none."""
+    """To the zygote: fork all ranks of one gang, in rank order, or none."""
 
-    gang: GangSpec  # what the ranks share: a plan may be large, so it is sent once
+    gang: GangSpec  # sent once, as a plan may be large
     places: list[RankPlace]
-    until: float  # on CLOCK_MONOTONIC, which both sides share: a later fork is not waited for
+    until: float  # by CLOCK_MONOTONIC, which both processes share: no fork after it
 
     @classmethod
     def of(cls, specs: Sequence[RankSpec], *, until: float) -> ForkGang:
-        """Return the request to fork these ranks of one gang."""
+        """Return the request to fork the ranks with these specs, which are of one gang."""
         shared = {name: getattr(specs[0], name) for name in GangSpec.model_fields}
         return cls(gang=GangSpec(**shared), places=[spec.place for spec in specs], until=until)
 
     def specs(self) -> list[RankSpec]:
-        """Return what each rank is started with."""
+        """Return the spec of each rank."""
         return [RankSpec(**dict(self.gang), place=place) for place in self.places]
 
 
 class ZygoteReady(Wire):
-    """The first word: everything is imported."""
+    """From the zygote, first: everything is imported."""
 
     kind: Literal["ready"] = "ready"
     protocol: int
     version: str
     warmup_s: float
-    unsafe: str = ""  # why it will never fork, if so
+    unsafe: str = ""  # why it cannot fork safely and will refuse to; "": it can
     # The version of CUDA (or HIP) that torch was built for; None: a CPU build.
     torch_cuda: str | None = None
 
 
 class ZygoteFailed(Wire):
-    """The first and last word of a zygote whose interpreter cannot run ranks."""
+    """The only message of a zygote whose interpreter cannot run ranks."""
 
     kind: Literal["failed"] = "failed"
     reason: str
 
 
 class GangForked(Wire):
-    """All ranks exist; `pids` in rank order."""
+    """All ranks were forked; `pids` in rank order."""
 
     kind: Literal["forked"] = "forked"
     allocation_id: str
@@ -198,7 +199,7 @@ class GangForked(Wire):
 
 
 class ForkRefused(Wire):
-    """No rank exists, because of `reason`."""
+    """No rank was forked, because of `reason`."""
 
     kind: Literal["refused"] = "refused"
     allocation_id: str
@@ -206,7 +207,7 @@ class ForkRefused(Wire):
 
 
 class RankExited(Wire):
-    """A rank has ended and took its process group along; a negative code is minus the signal."""
+    """A rank has exited, and its process group was killed; a negative code is minus the signal."""
 
     kind: Literal["exited"] = "exited"
     pid: int

@@ -38,7 +38,7 @@ class StartGang(Wire):
 
 
 class SignalGang(Wire):
-    """Raise a word of the control page; kill the gang if it is still there `timeout_s` later."""
+    """Raise a signal on the control page; kill the gang if it still runs `timeout_s` later."""
 
     kind: Literal["signal_gang"] = "signal_gang"
     allocation_id: str
@@ -47,16 +47,16 @@ class SignalGang(Wire):
 
 
 class ExtendGang(Wire):
-    """Let the ranks train on to a farther target. Repeatable; a nearer one changes nothing."""
+    """Set a farther target for the ranks. Repeatable; a nearer one changes nothing."""
 
     kind: Literal["extend_gang"] = "extend_gang"
     allocation_id: str
-    target: Length  # in the unit of the plan's
+    target: Length  # in the unit of the plan's target
     target_is_last: bool
 
 
 class PassOrders(Wire):
-    """Pass orders to the ranks. Repeatable: they take each order once."""
+    """Pass orders to the ranks. Repeatable: they carry out each order once."""
 
     kind: Literal["pass_orders"] = "pass_orders"
     allocation_id: str
@@ -64,28 +64,28 @@ class PassOrders(Wire):
 
 
 class KillGang(Wire):
-    """End all ranks now."""
+    """Kill all ranks now."""
 
     kind: Literal["kill_gang"] = "kill_gang"
     allocation_id: str
 
 
 class CloseRun(Wire):
-    """The master has everything of this run, its exit included: drop it, remove its sockets."""
+    """The master has stored all of this run, its exit included: delete its folder and sockets."""
 
     kind: Literal["close_run"] = "close_run"
     allocation_id: str
 
 
 class TakeSamples(Wire):
-    """Sample this agent's machine for so long from now on, though it may have no gang."""
+    """Sample this agent's machine for `for_s` seconds, even if it runs no gang."""
 
     kind: Literal["take_samples"] = "take_samples"
     for_s: Annotated[float, Field(gt=0, le=60)]
 
 
 class Leave(Wire):
-    """End the agent (and whatever it still runs)."""
+    """Exit, after killing the gangs that still run."""
 
     kind: Literal["leave"] = "leave"
 
@@ -97,13 +97,13 @@ AgentCommand = Annotated[
 
 
 class RunReport(Wire):
-    """A run that the agent knows of and the master has not closed."""
+    """A run of the agent that the master has not closed."""
 
     allocation_id: str
     alive: bool
 
 
-def _numbered(slots: list[SlotView]) -> list[SlotView]:
+def _have_own_ids(slots: list[SlotView]) -> list[SlotView]:
     ids = {slot.id for slot in slots}
     if len(ids) < len(slots) or any(not 0 <= slot_id <= MAX_COUNT for slot_id in ids):
         raise ValueError("expected slots with numbers of their own, from 0 on")
@@ -113,8 +113,8 @@ def _numbered(slots: list[SlotView]) -> list[SlotView]:
 class RegisterAgent(Wire):
     """An agent's first message, and its first one after each reconnection.
 
-    `session` is new for each agent process, so the master can tell a reconnection from a
-    successor whose ranks all died with their agent.
+    `session` is new for each agent process. By it the master distinguishes a reconnection from a
+    new process, whose predecessor's ranks were killed with it.
     """
 
     protocol: int
@@ -123,14 +123,14 @@ class RegisterAgent(Wire):
     hostname: str
     pid: int
     birth: PrintableText = ""  # of its process (host/processes.py)
-    slots: Annotated[list[SlotView], AfterValidator(_numbered)]
+    slots: Annotated[list[SlotView], AfterValidator(_have_own_ids)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
-    problems: list[str] = []  # with what it was told to offer, for people
+    problems: list[str] = []  # with its settings, in sentences
 
 
 class OtherVersion(Wire):
-    """What can be read of a registration by an agent of another version."""
+    """The fields that are read from the registration of an agent of another version."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -142,7 +142,7 @@ class OtherVersion(Wire):
 
 
 class Offsets(Wire):
-    """How many bytes of each file the master has: allocation id -> stream -> bytes.
+    """Number of bytes of each stream that the master has: allocation id -> stream -> bytes.
 
     Streams are named `journal-<rank>` and `output-<rank>`.
     """
@@ -153,9 +153,9 @@ class Offsets(Wire):
 class Chunk(Wire):
     """Complete lines of a rank's file: its bytes `offset` to `offset + size_bytes`.
 
-    The next chunk begins at `offset + size_bytes`. That is not always the length of `text`: a
-    rank may print what is not UTF-8 (each such byte arrives as U+FFFD), and its last line may lack
-    the line end that `text` has.
+    The next chunk begins at `offset + size_bytes`. `text` may have another length than
+    `size_bytes`: bytes that are not UTF-8 are replaced by U+FFFD, and a line end is added to a
+    last line without one.
     """
 
     kind: Literal["chunk"] = "chunk"
@@ -188,7 +188,7 @@ class GangStarted(Wire):
 
 
 class CrashOutput(Wire):
-    """What a rank that died without a record had printed before: of a crash, where it was."""
+    """The output of a rank that exited without a RankFailure or RunEnded, such as a crash."""
 
     error: PrintableText = ""  # why, in a line, where the output says so; or ""
     # The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
@@ -197,7 +197,7 @@ class CrashOutput(Wire):
 
 
 class GangExited(Wire):
-    """The gang is gone: every rank's process has ended (or none could be started).
+    """Every rank's process of the gang has exited (or none could be started).
 
     The agent sends it after the last chunk of every stream, again and again until CloseRun.
     """
@@ -208,20 +208,20 @@ class GangExited(Wire):
     # By rank; negative is minus the signal; None when unknown.
     exit_codes: dict[Rank, ExitCode | None]
     first_failed: Rank | None = None  # the rank whose failure ended the gang
-    # The rank that ended first, well or not, while the others lived.
+    # The rank that exited first, whatever its exit code, while the others ran.
     first_ended: Rank | None = None
-    batch: Count | None = None  # index of the batch that this one had begun
-    last_words: CrashOutput | None = None  # what this one had printed
-    # The agent ended it on the master's order (or at the preemption deadline).
+    batch: Count | None = None  # index of the last batch that this rank had begun
+    last_words: CrashOutput | None = None  # the end of this rank's output
+    # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False
-    lost: bool = False  # the ranks died with their agent or fork server: not the trial's fault
+    lost: bool = False  # killed with their agent or fork server: not the trial's fault
     error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
     no_room: bool = False  # a disk was full: not the trial's fault
 
 
 class DevicesSeen(Wire):
-    """Processes that are not ours on this agent's devices, by slot id; sent when changed."""
+    """Processes of others on this agent's devices, by slot id; sent when they change."""
 
     kind: Literal["devices_seen"] = "devices_seen"
     at: Timestamp
@@ -229,10 +229,10 @@ class DevicesSeen(Wire):
 
 
 class SystemSample(Wire):
-    """What an agent measured at one moment, by source and name (measures.py).
+    """Values that an agent measured at one time, by source and name (measures.py).
 
     Sources: `host`; `gpu:UUID` and `mig:UUID`; `rank:ALLOCATION:RANK`, and `workers:...` for the
-    processes that this rank's data loaders have started, together.
+    sum over the worker processes of this rank's data loaders.
     """
 
     at: Timestamp
@@ -240,26 +240,26 @@ class SystemSample(Wire):
 
 
 class SystemSampled(Wire):
-    """Samples of an agent's machine, oldest first; a report that is lost is not repeated."""
+    """Samples of an agent's machine, oldest first; not sent again if the report is lost."""
 
     kind: Literal["system_sampled"] = "system_sampled"
     samples: list[SystemSample]
-    # Why a name of a source has no values, where that was found since the last report.
+    # Why a source has no values of a name, if that was found since the last report.
     missing: dict[str, dict[str, PrintableText]] = {}
 
 
 class Unreadable(Wire):
-    """Takes the place of a report that cannot be read: its content, and why."""
+    """Replaces a report that cannot be parsed: its content, and the error."""
 
     kind: Literal["unreadable"] = "unreadable"
     content: Any
     problem: str
 
 
-def _read(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """Replace an unreadable report, so that the others of its batch are read."""
+def _parse_or_wrap(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+    """Parse a report, or return an Unreadable: one bad report does not fail the whole batch."""
     try:
-        return read(value)
+        return parse(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -276,4 +276,4 @@ class AgentReports(Wire):
     """A batch of reports, applied in order."""
 
     session: str
-    reports: list[Annotated[AgentReport, WrapValidator(_read)]]
+    reports: list[Annotated[AgentReport, WrapValidator(_parse_or_wrap)]]

@@ -12,14 +12,15 @@
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
                        {"op": "pong"}                         how a page knows that it is there
 
-`id` is the page's, unique in its socket; it is null in the error that answers what is no frame.
-News of a topic are numbered, upwards and with gaps; a page that was cut off follows the same topic
-again with the number it has seen, and `instance`, which is another one after a restart, says
-whether that number still means something. At most `MOST_UNACKED` news of a topic are on their
-way: what happens meanwhile is merged, so a slow page gets fewer news and never old ones.
+The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
+frame. News of a topic have ascending numbers, with gaps. After a lost connection a page follows
+the topic again with the last number it got. The number is valid if `instance` is the same as
+before: a restarted feeder has a new one. At most `MOST_UNACKED` news of a topic are
+unacknowledged; later ones are merged until an `ack` arrives, so a slow page gets fewer news, and
+never outdated ones.
 
-A frame of any topic that has long lists of numbers is binary: they are float64 columns in it. A
-text frame has none (pages/codec.py; tests/fixtures/frames.json has frames of both kinds):
+A frame with long lists of numbers is binary, and contains them as float64 columns. Other frames
+are text (pages/codec.py; tests/fixtures/frames.json has frames of both kinds):
 
     4 bytes    length of the header, little endian, unsigned
     header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
@@ -35,11 +36,11 @@ Topics, their arguments, and their news:
     trials        {}                                  TrialNews: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
 
-Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
+Before it opens a socket, a page requests `GET det-jupyter/info`, the handshake:
 
     {"version": "0.1.0",        of det_jupyter in the Jupyter Server
      "protocol": 1,             PAGE_PROTOCOL
-     "may_read": true,          false: the authorizer lets this user see no experiments
+     "may_read": true,          whether the authorizer lets this user see experiments
      "may_write": true,         whether it lets this user change anything
      "may": {"experiments": ["read", "write", "execute"], "cluster": [...], "logs": [...],
              "templates": [...], "kernels": [...]},
@@ -47,15 +48,14 @@ Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
      "feeder": {"state": "running", "problem": ""}}
 
 A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it, and
-answers with the `master` of the handshake), of another version: `mismatch`, or `silent`: its
-process is there and does not answer. `problem` is a sentence that says what is wrong and what to
-do, and `command` the line to type that it names; both are empty while nothing is wrong, or while
-the state says it all. `hello`
-has the `version`, `protocol` and `master` of the handshake, and `instance`. A feeder is `off`,
-`starting`, `running`, or has `ended` and is started again at the next socket.
+answers with the `master` of the handshake), `mismatch`: of another version, or `silent`: its
+process runs and does not answer. `problem` is a sentence with the problem and its remedy,
+`command` the command line in it; both are empty if there is no problem, or if the state alone is
+clear. `hello` has the `version`, `protocol` and `master` of the handshake, and `instance`. A
+feeder is `off`, `starting`, `running`, or has `ended`, and is started again at the next socket.
 
-A request that is refused, by the master or before it, is answered with {"error": the name of a
-class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text`. A socket is
+A request that is refused, by the master or by the extension, is answered with {"error": the name
+of a class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text`. A socket is
 refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
 ended, 1013 it cannot be started now (open again, later each time).
 
@@ -81,13 +81,13 @@ from det_jupyter.contract.messages.wire import Wire
 
 PAGE_PROTOCOL = 1
 MOST_UNACKED = 2
-ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
+ABSENT = (  # error of requests and questions; beside a button, pages have another text
     "no det_jupyter master runs; start it in the sidebar"
 )
 
 
 class MasterState(Wire):
-    """The `master` of the handshake."""
+    """`master` of the handshake."""
 
     state: Literal["running", "starting", "stopped", "silent", "mismatch"]
     version: str = ""
@@ -96,7 +96,7 @@ class MasterState(Wire):
 
 
 class FeederState(Wire):
-    """The `feeder` of the handshake."""
+    """`feeder` of the handshake."""
 
     state: str
     problem: str
@@ -134,8 +134,8 @@ class CheckpointsAnswer(Wire):
     """The newest checkpoints of an experiment, the newest first."""
 
     checkpoints: list[CheckpointView]
-    total: int  # how many there are
-    best: str  # the uuid of the best one; empty: there is none
+    total: int  # number of all its checkpoints
+    best: str  # uuid of the best one; "": there is none
 
 
 class SeriesAnswer(Wire):
@@ -145,13 +145,13 @@ class SeriesAnswer(Wire):
 
 
 class SeriesByTrial(Wire):
-    """The series of several trials, by trial."""
+    """The series of several trials, by trial id."""
 
     pages: dict[str, SeriesPage]
 
 
 class RankStack(Wire):
-    """Where a rank is: its stack, or in `error` why it does not answer."""
+    """The stack of a rank, or in `error` why it does not answer."""
 
     rank: int
     stack: str = ""
@@ -166,7 +166,7 @@ class StacksAnswer(Wire):
 
 
 class ProfileAnswer(Wire):
-    """A profile that was recorded: the first rank's trace, and what became of all of them."""
+    """A recorded profile: file and size of the first rank's trace, and the traces of all ranks."""
 
     path: str
     size_bytes: int
@@ -175,19 +175,19 @@ class ProfileAnswer(Wire):
 
 
 class ChangeAnswer(Wire):
-    """A change that was made: what became which, and after how many batches."""
+    """A change that was made, as text, and after how many batches it took effect."""
 
     text: str
     steps_completed: int | None
 
 
 class KeptAnswer(Wire):
-    """What a notebook keeps of an experiment, by MIME type."""
+    """What a notebook stores of an experiment, by MIME type."""
 
     kept: dict[str, Any]
 
 
 class TabsAnswer(Wire):
-    """The code of the tabs that a view begins without."""
+    """The JavaScript of the tabs that a view loads later."""
 
     text: str

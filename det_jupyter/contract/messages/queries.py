@@ -18,27 +18,27 @@ Sort = Literal["newest", "oldest", "metric"]
 
 
 class ExperimentQuery(Wire):
-    """Which experiments are asked for; what is not given does not matter."""
+    """A query for experiments: those that meet all conditions that are given."""
 
     ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None  # only of these numbers
-    # Words that are all in the name, description, labels, notebook or entrypoint.
+    # Words, each of which is in the name, description, labels, notebook or entrypoint.
     text: Pattern = ""
-    name: Pattern = ""  # the name, in which `*` and `?` stand for anything
-    label: list[Pattern] = []  # labels that it has, all of them
-    # The notebook's path or its end, such as `train.ipynb`; with `*` and `?`.
+    name: Pattern = ""  # the whole name; `*` and `?` are wildcards
+    label: list[Pattern] = []  # it has all of these labels
+    # The notebook's path or its end, such as `train.ipynb`; `*` and `?` are wildcards.
     notebook: Pattern = ""
-    # States, of which it is in one; RUNNING and QUEUED are the two kinds of ACTIVE.
+    # It is in one of these states; RUNNING and QUEUED are the two kinds of ACTIVE.
     state: list[Pattern] = []
     since: Timestamp | None = None  # submitted then or later
     until: Timestamp | None = None  # submitted before
-    archived: bool = False  # archived ones too
-    # "metric" has the best first, each metric for itself, and those without a value last.
+    archived: bool = False  # include archived ones
+    # "metric": grouped by metric, the best first, those without a value last.
     sort: Sort = "newest"
-    limit: Annotated[Whole, Field(ge=0)] | None = None  # at most so many rows; None: all
+    limit: Annotated[Whole, Field(ge=0)] | None = None  # largest number of rows; None: all
 
 
 class ListedExperiment(ExperimentFields):
-    """An experiment in a list, wherever it is listed: in tables, and in JupyterLab's sidebar."""
+    """The fields of an experiment in all lists: in tables and in JupyterLab's sidebar."""
 
     name: str
     status: Status
@@ -52,20 +52,20 @@ class ListedExperiment(ExperimentFields):
     labels: list[str] = []
     description: str = ""
     notebook: str | None = None
-    num_slots: int = 0  # that its trials hold now
+    num_slots: int = 0  # number of slots that its trials hold now
     failure: str = ""  # why it failed, a sentence; empty if it did not
-    alarm: str = ""  # what makes its training useless, while it goes on
-    position: float = 0.0  # its place in the queue among those of its priority
-    is_quiet: bool = False  # its end is not notified: what submitted it reports
+    alarm: str = ""  # why its training is useless, while it continues
+    position: float = 0.0  # orders the queue among experiments of one priority
+    is_quiet: bool = False  # no notification at its end: the client that submitted it reports it
 
 
 class ExperimentRow(ListedExperiment):
-    """An experiment as the master lists it."""
+    """An experiment in the master's answer to an ExperimentQuery."""
 
     state: State
     hparams: dict[str, Any] = {}  # of the best trial; of the first while there is no value yet
     pool: str = ""
-    parent_id: int | None = None  # it was forked from that experiment
+    parent_id: int | None = None  # the experiment that it was forked from
 
     @property
     def direction(self) -> Direction:
@@ -74,31 +74,31 @@ class ExperimentRow(ListedExperiment):
 
 
 class ExperimentRows(Wire):
-    """The rows that were asked for."""
+    """The answer to an ExperimentQuery."""
 
     rows: list[ExperimentRow]
-    num_more: int = 0  # how many more there are beyond the limit
-    num_archived: int = 0  # how many archived ones there are, which were not asked for
-    last_seq: int = 0  # the number of the feed's last item, which the rows include
+    num_more: int = 0  # number of further rows beyond the limit
+    num_archived: int = 0  # number of archived ones that the query left out
+    last_seq: int = 0  # number of the last feed item that the rows include
 
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
-LEVELS: dict[Level, int] = {  # as numbers: those of Python's logging
+LEVELS: dict[Level, int] = {  # the numbers of Python's logging
     "debug": 10,
     "info": 20,
     "warning": 30,
     "error": 40,
     "critical": 50,
 }
-MAX_LINES = 10_000  # in one answer; `after` gets the rest
+MAX_LINES = 10_000  # of one answer; a query with `after` returns the rest
 MAX_WAIT_S = 20.0
 
 
 class LogLine(Wire):
     """One line that a rank printed.
 
-    An open line is a progress bar that is still being rewritten (of several bars, a line each):
-    the next line of this run and rank takes its place.
+    An open line is a progress bar that is still being rewritten (or several bars, with a line
+    each): the next line of this run and rank replaces it.
     """
 
     id: int
@@ -112,27 +112,27 @@ class LogLine(Wire):
 
 
 class LogQuery(Wire):
-    """Which lines are asked for."""
+    """A query for log lines."""
 
     after: Whole = 0  # only lines with a larger id
-    # Only the last ones. Without it, the first ones, `MAX_LINES` at most.
+    # Only the last `tail` lines. None: the first ones, at most `MAX_LINES`.
     tail: Whole | None = None
     rank: Whole | None = None  # only of this rank
-    # Only since then, in seconds since the epoch.
+    # Only lines since then, UTC seconds.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
     level: Level | None = None  # only of this level or a higher one
-    # Only with this text, upper or lower case; between slashes, a regular expression.
+    # Only lines with this text in any case; between slashes, a regular expression.
     search: Annotated[str | None, Field(max_length=1000)] = None
-    # Wait so long for a line that fits, unless no more can come.
+    # How long to wait for a matching line, in seconds, unless no more can come.
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
 
 
 class LogPage(Wire):
-    """Lines, oldest first."""
+    """The answer to a LogQuery."""
 
-    lines: list[LogLine]
-    total: int | None  # number of lines that fit; None: counting them took too long
-    last_id: int  # of the newest line that was looked at; `after` for what comes next
+    lines: list[LogLine]  # oldest first
+    total: int | None  # number of matching lines; None: counting them took too long
+    last_id: int  # of the newest line that was examined: `after` of the next query
     is_over: bool  # no more lines can come
 
 
@@ -140,27 +140,27 @@ MAX_COLUMNS = 4000
 
 
 class SeriesQuery(Wire):
-    """Which series of a trial (or of an agent: `system` alone) are asked for, and how fine."""
+    """A query for the series of a trial, or of an agent (which has `system` only)."""
 
     # `metrics`; `timings`: parts of an interval, in seconds per batch; `system`.
     of: Literal["metrics", "timings", "system"]
     # What `x` is: UTC seconds, or batches trained (not of `system`).
     axis: Literal["time", "batches"] = "time"
-    names: list[str] | None = None  # only these; None for all
-    sources: list[str] | None = None  # only of these; None for all
-    # Only from there on, on the axis.
+    names: list[str] | None = None  # only these; None: all
+    sources: list[str] | None = None  # only of these; None: all
+    # Only from this value of the axis on.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
-    # Only up to there, on the axis.
+    # Only up to this value of the axis.
     until: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
-    # At most so many points of each series.
+    # The largest number of points of a series.
     columns: Annotated[int, Field(ge=1, le=MAX_COLUMNS)] = 600
 
 
 class Series(Wire):
-    """One series as parallel lists, a point for each column of the picture that has a value."""
+    """One series as parallel lists, with a point for each column of the plot that has values."""
 
-    # What it is of: the group of a metric; `rank:RANK`; a source of a SystemSample, without the
-    # allocation (`host`, `gpu:UUID`, `rank:0`, `workers:0`).
+    # The group of a metric; `rank:RANK` of timings; of system metrics the source of a
+    # SystemSample, without the allocation (`host`, `gpu:UUID`, `rank:0`, `workers:0`).
     source: str
     name: str
     title: str
@@ -180,6 +180,6 @@ class SeriesPage(Wire):
         Timestamp | None
     )  # of the trial's first run; of an agent, when the kept samples begin
     ended_at: Timestamp | None = None  # of the trial; None while it may train on
-    # Between the kept samples: after rolling up, coarser than they were taken.
+    # Seconds between the stored samples, of which old ones are combined into coarser ones.
     interval_s: float = 1.0
-    left_out: int = 0  # how many series it lacks, as a message to a page has no room for them
+    left_out: int = 0  # number of series left out of a message to a page, as it has a limit

@@ -1,7 +1,7 @@
 """Orders to the ranks of a running trial: changes of its training, and profiles.
 
-An order is numbered by the event that it came from, so its id is unique, and orders are carried
-out in the order of their ids. All ranks take an order after the same batch.
+The id of an order is the number of the event that caused it, so it is unique. Orders are carried
+out by ascending id. All ranks carry out an order after the same batch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Profile(Wire):
-    """What torch.profiler shall record of a running trial.
+    """What torch.profiler is to record of a running trial.
 
     Args:
-        steps: Batches.
-        ranks: On these.
-        max_bytes: Of each rank's trace, compressed: fewer batches are recorded if necessary.
+        steps: Number of batches.
+        ranks: The ranks that record.
+        max_bytes: Limit of each rank's compressed trace; if necessary, fewer batches are recorded.
         record_shapes, profile_memory, with_stack: As in torch.profiler.profile.
     """
 
@@ -39,13 +39,13 @@ class Profile(Wire):
 
 
 class Change(Wire):
-    """What shall be changed of a running trial; None: as it is."""
+    """A change of a running trial; None leaves a value unchanged."""
 
     # The learning rate, from now on; a scheduler's later values change in proportion.
     lr: Rate | None = None
     # Multiplies all learning rates instead, and what schedulers compute.
     lr_factor: Rate | None = None
-    # Only of this one, counted from 0; needed for `lr` if there are several.
+    # Index of the optimizer, from 0; required with `lr` if there are several.
     optimizer: StrictCount | None = None
     # As in the configuration; 0: validate only at the end.
     min_validation_period: Length | None = None
@@ -75,7 +75,7 @@ class ChangeOrder(Wire):
     kind: Literal["change"] = "change"
     id: int
     change: Change
-    # Where it took effect; a later run repeats it there. None: not yet.
+    # Batches completed when it took effect: a later run repeats it there. None: not yet.
     steps_completed: Count | None = None
 
 
@@ -83,19 +83,19 @@ Order = Annotated[ProfileOrder | ChangeOrder, Field(discriminator="kind")]
 
 
 class TraceView(Wire):
-    """A trace that a rank has written, or why there is none."""
+    """A trace that a rank has recorded, or why there is none."""
 
     rank: int
     path: str = ""  # the file, a Chrome trace as `.json.gz`; Perfetto opens it
     size_bytes: int = 0
-    first: int = 0  # batches completed before the first that is in it
-    steps: int = 0  # batches in it
+    first: int = 0  # batches completed before the first one in it
+    steps: int = 0  # number of batches in it
     error: PrintableText = ""  # why there is no file
-    note: PrintableText = ""  # why it has fewer batches than were asked for
+    note: PrintableText = ""  # why it has fewer batches than were requested
 
 
 class ProfileView(Wire):
-    """A profile that was asked for: its traces, by rank, as they come."""
+    """A profile that was requested, with the traces of the ranks that are done."""
 
     id: int
     at: Timestamp
@@ -104,7 +104,7 @@ class ProfileView(Wire):
 
     @property
     def is_over(self) -> bool:
-        """Whether every rank has written its trace, or why not."""
+        """Whether every rank has recorded its trace, or failed to."""
         return len(self.traces) == len(self.profile.ranks)
 
 
@@ -117,12 +117,12 @@ class TrialChangeView(Wire):
     steps_completed: int | None = None  # batches completed when it took effect; None: not yet
     text: PrintableText = ""  # what it changed: `lr 0.1 → 0.05`
     error: PrintableText = ""  # why it was refused
-    # No configuration has come since that has another min_validation_period.
+    # False once a later configuration has another min_validation_period.
     keeps_period: bool = True
 
 
 def to_text(change: Change) -> str:
-    """Return what is asked for, in a few words.
+    """Format a change: its values by name.
 
     >>> to_text(Change(lr_factor=0.5, min_validation_period=Length("epochs", 1)))
     'lr_factor 0.5, min_validation_period 1 epochs'

@@ -15,46 +15,46 @@ from det_jupyter.errors import Problem
 
 
 class CapturedName(Wire):
-    """One name that travels with the trial."""
+    """A name of the notebook that was captured with the trial."""
 
     name: str
-    cell: str = ""  # "In [5]", a file name, or "" when unknown
+    cell: str = ""  # where it was defined: "In [5]" or a file name; "" if unknown
     type: str
     size_bytes: int
 
 
 class ContextRef(Wire):
-    """A context directory, which the ranks work in a copy of."""
+    """A context directory, of which each run gets a copy to work in."""
 
-    blob: str  # digest of its tar file, the same for the same files (context/)
+    blob: str  # digest of its tar file; equal files give an equal digest
     num_files: int  # files in it
     size_bytes: int  # of all of them
 
 
 class Capsule(Wire):
-    """A trial taken out of a notebook: digests of blobs, and what a person wants to know."""
+    """A trial that was captured in a notebook: digests of blobs, and facts to show."""
 
-    # Name of the class or function, as the configuration gives it; of a command, the text of it.
+    # Name of the class or function, as the configuration gives it; of a command, its text.
     entrypoint: str
     # Blob with the pickle stream (protocol 5, cloudpickle by value); "" if the entrypoint is in a
     # module, or a command.
     payload: str = ""
     buffers: list[str] = []  # blobs with the stream's out-of-band buffers, in order
     sources: str  # blob with JSON `{filename: {"label": "Cell In[5]", "source": "..."}}`
-    # Files of local modules, by path relative to their import root, to their blobs.
+    # The blobs of the files of local modules, by path relative to their import root.
     modules: dict[str, str] = {}
-    captured: list[CapturedName] = []  # what the stream holds, for people
+    captured: list[CapturedName] = []  # what the stream contains, to be shown
     packages: dict[str, str] = {}  # versions of Python and of the imported distributions, by name
     # The context directory; None: ranks work in the notebook's folder itself.
     context: ContextRef | None = None
-    # Blob with JSON `{"salt": ..., "values": {name: value}}`, the environment variables that the
-    # configuration only names: they are nowhere else, and never shown.
+    # Blob with JSON `{"salt": ..., "values": {name: value}}`: the environment variables of which
+    # the configuration has only the names. Their values are stored nowhere else and never shown.
     environment: str | None = None
-    notices: list[str] = []  # things the user should know (a CUDA tensor was copied to the CPU)
+    notices: list[str] = []  # for the user: that a CUDA tensor was copied to the CPU, for example
 
 
 class CodeView(Wire):
-    """The source: of cells by label ("Cell In[5]"), of modules and a context by path."""
+    """The source of a trial: cells by label ("Cell In[5]"), modules and context files by path."""
 
     files: dict[str, str]
 
@@ -63,9 +63,9 @@ Key = Annotated[str, Field(max_length=64)]
 
 
 class Submission(Wire):
-    """What an experiment is submitted with."""
+    """The fields of an experiment that come from its submission."""
 
-    config: dict[str, Any]  # as the user wrote it in a request; later the effective one
+    config: dict[str, Any]  # in a request as the user wrote it; in views the effective one
     capsule: Capsule
     python: str  # interpreter of the ranks
     cwd: str  # the notebook's folder: working directory of the ranks
@@ -77,13 +77,13 @@ class Submission(Wire):
 class CreateExperiment(Submission):
     """A request to run an experiment.
 
-    It may be made again with the same key, whatever became of the answer: there is one experiment.
+    Repeating it with the same key creates no second experiment.
     """
 
-    queue_anyway: bool = False  # though no pool can run it now: slots may come
-    is_paused: bool = False  # it waits to be activated, and holds no slots before
-    is_quiet: bool = False  # its end is not notified: what submits it waits for it, and reports
-    key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
+    queue_anyway: bool = False  # accept it even if no pool has enough slots now
+    is_paused: bool = False  # it holds no slots until it is activated
+    is_quiet: bool = False  # no notification at its end: the client waits for it and reports it
+    key: Key = ""  # chosen by the client, new for each submission; "": not repeatable
 
 
 class Refusal(Wire):
@@ -91,18 +91,18 @@ class Refusal(Wire):
 
     error: str  # name of a class in det_jupyter.errors
     problems: list[Problem]
-    what: Literal["", "experiment", "trial"] = ""  # of which none has the number that is asked for
+    what: Literal["", "experiment", "trial"] = ""  # if none has the requested number: what of
     number: int = 0
 
 
 class SetTemplate(Wire):
-    """A request to keep a template under its name, instead of what was there."""
+    """A request to store a template under its name; it replaces one of that name."""
 
     config: dict[str, Any]
 
 
 class TemplateView(Wire):
-    """A template: a part of a configuration that others are laid over."""
+    """A template: a part of a configuration, over which configurations are merged."""
 
     name: str
     config: dict[str, Any]
@@ -113,15 +113,15 @@ class TemplateView(Wire):
 class ConfigText(Wire):
     """An experiment's whole configuration as text."""
 
-    yaml: str  # each value that is not the user's own has its origin as a comment
-    template: str | None = None  # the template that it was laid over
-    notices: list[str] = []  # what in it has no effect, each in a sentence
+    yaml: str  # with the origin of each value that is not the user's own as a comment
+    template: str | None = None  # the template that it was merged over
+    notices: list[str] = []  # sentences about keys without effect
 
 
 class EffectiveConfig(ConfigText):
     """An experiment's whole configuration, and where its values come from."""
 
-    config: dict[str, Any]  # it as a document
+    config: dict[str, Any]  # as a document
     origins: dict[str, str]  # "you", "template" or "default", by path
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class EffectiveConfig(ConfigText):
 
 
 class PreviewRequest(Wire):
-    """A question what a search would train. `config` is as in CreateExperiment."""
+    """A request for a preview of a search. `config` is as in CreateExperiment."""
 
     config: dict[str, Any]
     template: str | None = None
@@ -139,19 +139,19 @@ class PreviewRequest(Wire):
 class PlannedTrials(Wire):
     """Number of trials expected to stop at this length."""
 
-    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
+    length: dict[str, float]  # {"epochs": 4}; with a time metric {name: amount}
     num_trials: int
 
 
 class PlannedBracket(Wire):
-    """A bracket before it runs, lowest length first; a search without brackets is one."""
+    """A bracket before it runs; a search without brackets has one."""
 
-    trials: list[PlannedTrials]
+    trials: list[PlannedTrials]  # shortest length first
     max_concurrent_trials: int | None = None
 
 
 class Pace(Wire):
-    """How long one unit of training takes, and how that is known."""
+    """How long one unit of training takes, and where that number comes from."""
 
     unit: str
     seconds_per_unit: float
@@ -159,7 +159,7 @@ class Pace(Wire):
 
 
 class PlannedRange(Wire):
-    """A hyperparameter that the search draws: its range in words, and values of some trials."""
+    """A hyperparameter that the search draws: its range as text, and values of some trials."""
 
     name: str
     range: str
@@ -167,13 +167,12 @@ class PlannedRange(Wire):
 
 
 class ImportanceView(Wire):
-    """How much each hyperparameter of a search sets its best trials apart."""
+    """How important each hyperparameter of a search is for its best trials."""
 
-    metric: str  # the searcher's, which says what is best
-    num_trials: int  # how many trials are compared: those that ended with that metric
-    # By dotted key, of all the importance there is; the largest first.
-    shares: dict[str, float] = {}
-    sentence: str = ""  # why there are none; empty if there are some
+    metric: str  # the searcher's metric
+    num_trials: int  # number of trials compared: those that ended with a value of it
+    shares: dict[str, float] = {}  # importance by dotted key, the largest first; they sum to 1
+    sentence: str = ""  # why there are no shares, if there are none
 
 
 class PreviewView(Wire):
@@ -183,31 +182,31 @@ class PreviewView(Wire):
     metric: str
     unit: str  # of all amounts: batches, records, epochs or the time metric
     num_trials: int  # how many trials there will be
-    trials: list[PlannedTrials]  # how many end where, all brackets together
-    brackets: list[PlannedBracket]  # the same for each bracket
+    trials: list[PlannedTrials]  # of all brackets together
+    brackets: list[PlannedBracket]
     expected: float  # units of training, all trials together
-    least: float  # the same, if as few trials as possible are trained on
-    most: float  # the same, if as many as possible are
+    least: float  # the same, if as few trials as possible are promoted
+    most: float  # the same, if as many trials as possible are promoted
     full: float  # the same, if every trial was trained to the full length
-    concurrent: int = 0  # how many trials train at once on the slots that are there
-    slots: int = 0  # those slots
+    concurrent: int = 0  # number of trials that the existing slots can train at a time
+    slots: int = 0  # number of these slots
     pace: Pace | None = None  # what the times are calculated with; None: not known
-    no_pace: str = ""  # why not
+    no_pace: str = ""  # why it is not known
     seconds: float | None = None  # how long the search would take on these slots
-    least_seconds: float | None = None  # the same, if as few trials as possible are trained on
-    ranges: list[PlannedRange] = []  # what the search draws from
+    least_seconds: float | None = None  # the same, if as few trials as possible are promoted
+    ranges: list[PlannedRange] = []  # the hyperparameters that the search draws
     notices: list[str] = []
 
 
 class ContinueExperiment(Wire):
-    """A request to go on with an experiment that is over, under its own number."""
+    """A request to continue an experiment that has ended, under the same number."""
 
-    config: dict[str, Any] = {}  # laid over its configuration; only for `single`
+    config: dict[str, Any] = {}  # merged over its configuration; only for searcher `single`
 
 
 class ContinueTrial(Wire):
-    """A request to train a trial on, as an experiment of its own. Repeatable by its key, too."""
+    """A request to continue a trial as a new experiment. Repeatable by its key."""
 
-    # Counted from the trial's beginning; None: its search's full length.
+    # Counted from the trial's beginning; None: the full length of its search.
     length: dict[str, StrictWhole] | StrictWhole | None = None
     key: Key = ""

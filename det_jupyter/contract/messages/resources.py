@@ -15,26 +15,26 @@ from det_jupyter.contract.values.reader import Reader
 class DeviceProcess(Wire):
     """A process that is not ours and uses a device."""
 
-    pid: ProcessId  # its number on the agent's computer
-    command: PrintableText  # what it runs, shortened
-    user: PrintableText = ""  # whose it is
+    pid: ProcessId  # on the agent's computer
+    command: PrintableText  # its command line, shortened
+    user: PrintableText = ""  # its owner
     memory_bytes: Count = 0  # of the device's memory
     kernel_id: str | None = None  # if it is a Jupyter kernel
-    notebook: str | None = None  # the notebook of that kernel, where known
+    notebook: str | None = None  # path of that kernel's notebook, if known
     # Since when it has not used the device, UTC seconds; None: busy, or not known.
     idle_since: Timestamp | None = None
 
 
 class SlotStatus(Wire):
-    """A slot in the ledger: what it is, and what holds it.
+    """A slot, and what holds it.
 
-    `used`: by a gang of ours. `leaving`: the same, and the gang was asked to leave. `occupied`: a
-    process that is not ours uses the device, so it is not given out. `disabled`: by hand.
+    `used`: by a gang. `leaving`: by a gang that was preempted. `occupied`: a process that is not
+    ours uses the device, so no trial gets it. `disabled`: by a user.
     """
 
     slot: SlotView
     state: Literal["free", "used", "leaving", "occupied", "disabled"]
-    is_draining: bool = False  # disabled as soon as the gang on it is over
+    is_draining: bool = False  # will be disabled as soon as the gang on it has ended
     allocation_id: str | None = None
     experiment_id: int | None = None
     experiment_name: str = ""
@@ -46,13 +46,13 @@ class SlotStatus(Wire):
 
 
 class AgentStatus(Wire):
-    """An agent in the ledger."""
+    """An agent and its slots."""
 
     id: str
     hostname: str
     pool: str
     connected: bool
-    problem: str = ""  # why it is not, and what can be done, in a sentence
+    problem: str = ""  # why it is not connected, and what to do, in a sentence
     slots: list[SlotStatus]
     num_aux: int = 0  # trials without slots that run here
 
@@ -67,9 +67,9 @@ class PoolStatus(Wire):
     default_priority: int = 42
     share_devices: bool = False
     agents: list[AgentStatus]
-    num_slots: int  # that may be given out, held or not
+    num_slots: int  # slots that trials may get, held or free
     num_free: int
-    num_waiting: int  # trials
+    num_waiting: int  # number of waiting trials
 
 
 class HolderView(Wire):
@@ -86,12 +86,12 @@ class HolderView(Wire):
 
 
 class Estimate(Wire):
-    """When something is expected, UTC seconds, and how sure that is."""
+    """An expected time with its bounds, UTC seconds."""
 
     at: float
     earliest: float
     latest: float | None = None  # None: not known
-    basis: str  # in words, such as "by the progress of trial 3"
+    basis: str  # what it is computed from, such as "by the progress of trial 3"
 
 
 RemedyVerb = Literal[
@@ -105,22 +105,22 @@ RemedyVerb = Literal[
     "move",  # the experiment ahead of experiment `ahead_of`
     "enable_slots",  # `slot_ids` of the agent
     "end_processes",  # `pids` on the agent: they are the user's own and do nothing
-    "ask_for_devices",  # whoever runs `pids` on the agent
+    "ask_for_devices",  # ask the users who run `pids` on the agent
     "add_agent",  # start or reconnect this agent, or any
 ]
 
 
 class Remedy(Wire):
-    """Something that would start the trial, as data that each front end renders, and in words."""
+    """A change that would start the waiting trial, as data and as text."""
 
-    verb: RemedyVerb  # what to do
-    target: list[int | str] = []  # to what: experiments by number, or an agent by name
-    values: dict[str, int | str | list[int]] = {}  # with which values, by name
-    text: str  # the same in words
+    verb: RemedyVerb
+    target: list[int | str] = []  # what it changes: experiments by number, or an agent by name
+    values: dict[str, int | str | list[int]] = {}  # arguments of the verb, by name
+    text: str  # the remedy in words
 
     @property
     def id(self) -> str:
-        """What a button asks for: the verb, its targets and its values.
+        """Its id in requests of buttons: the verb, its targets and its values.
 
         >>> Remedy(verb="set", target=[7], values={"priority": 3}, text="let it go first").id
         'set 7 priority=3'
@@ -138,11 +138,11 @@ class Reason(Wire):
         "slots",  # too few are free
         "turn",  # others are ahead of it
         "max_slots",  # its experiment holds as many as it may
-        "occupied",  # strangers use the devices
-        "disabled",  # slots were disabled by hand
+        "occupied",  # processes of others use the devices
+        "disabled",  # a user has disabled slots
         "no_agent",  # none is connected
         "agent_gone",  # the agents that could run it are not connected
-        "impossible",  # the pool can never run it as it is
+        "impossible",  # the pool cannot run it, whatever ends
         "starting",
         "resting",  # until the search promotes it
         "paused",
@@ -150,21 +150,21 @@ class Reason(Wire):
         "over",
         "running",
     ]
-    sentence: str  # all of it, in one sentence
+    sentence: str  # the reason as text
     pool: str = ""  # the pool it waits in
-    slots: int = 0  # how many it asks for
-    free: int = 0  # how many are free there that it may have
-    total: int = 0  # how many there are that may be given out
-    holders: list[HolderView] = []  # what holds the rest; those first that could make room
-    # Processes that are not ours on devices that it could use otherwise.
+    slots: int = 0  # number of slots it needs
+    free: int = 0  # number of free slots of the pool that it may have
+    total: int = 0  # number of slots of the pool that trials may get
+    holders: list[HolderView] = []  # what holds the others; those that can be preempted first
+    # Processes of others on devices that it could use otherwise.
     processes: list[DeviceProcess] = []
-    # How many are ahead of it in the queue; None when it does not queue.
+    # Number of trials ahead of it in the queue; None if it is not queued.
     position: int | None = None
-    ahead: list[int] = []  # the experiments ahead of it that are in its way
-    # What would start it, the mildest first; what would end it if it is leaving.
+    ahead: list[int] = []  # the experiments ahead of it for whose slots it waits
+    # What would start it (end it, if it is leaving), the least intrusive first.
     remedies: list[Remedy] = []
-    expected: Estimate | None = None  # when it starts, if nothing is changed
-    why_unknown: str = ""  # why that cannot be said, if it cannot
+    expected: Estimate | None = None  # when it starts, if no user changes anything
+    why_unknown: str = ""  # why there is no estimate
 
 
 class RunEntry(Wire):
@@ -184,12 +184,12 @@ class QueueEntry(RunEntry):
 
     weight: float
     queued_at: float
-    position: int  # how many are ahead of it in its pool
+    position: int  # number of trials ahead of it in its pool
     reason: Reason
 
 
 class JobEntry(Wire):
-    """An experiment that is not over, with its slots and its place in the queue."""
+    """An experiment that has not ended, with its slots and its place in the queue."""
 
     experiment_id: int
     name: str
@@ -200,10 +200,10 @@ class JobEntry(Wire):
     max_slots: int | None = None
     created_at: float
     slots_held: int
-    slots_wanted: int  # held and waited for
+    slots_wanted: int  # held, and waited for
     num_running: int
     num_waiting: int
-    jobs_ahead: int | None = None  # that wait and go first; None under fair share
+    jobs_ahead: int | None = None  # waiting jobs that start first; None under fair share
     notebook: str | None = None
 
 
@@ -217,16 +217,18 @@ class TaskEntry(RunEntry):
 
 
 class ClusterView(Wire):
-    """All pools and their queues. Of a long queue, only its front; the numbers say the rest."""
+    """All pools and their queues; of a long queue, only its front."""
 
     pools: list[PoolStatus]
     queue: list[QueueEntry]  # in order, pool by pool
-    num_waiting: int
+    num_waiting: int  # also those that `queue` leaves out
     at: float
 
 
 def lines_of(remedy: Remedy, reader: Reader) -> list[str]:
-    """Return the lines to type, in order; none if there is nothing to type.
+    """Return the command lines that carry out a remedy, in the syntax of `reader`.
+
+    Empty if no command does.
 
     >>> from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
     >>> remedy = Remedy(verb="pause", target=[3, 4], text="pause experiments 3 and 4")

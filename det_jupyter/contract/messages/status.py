@@ -1,11 +1,11 @@
-"""What experiments and trials do: one word for each status, for the API, the CLI and the pages.
+"""States of experiments and trials, and the status that is shown for them.
 
-    status        API         word              of which State
+    status        in scripts  on pages          State
     queued        QUEUED      Queued          ┐
     starting      STARTING    Starting        │ ACTIVE, by what its ranks do; a trial that rests
-    running       RUNNING     Running         │ waits to be promoted by its search
+    running       RUNNING     Running         │ waits for a promotion by its search
     resting       RESTING     Resting         ┘
-    pausing       PAUSING     Pausing           PAUSED, or ACTIVE and preempted; ranks still save
+    pausing       PAUSING     Pausing           PAUSED, or ACTIVE and preempted: ranks still save
     paused        PAUSED      Paused            PAUSED
     stopping      STOPPING    Stopping          STOPPING_*
     completed     COMPLETED   Completed         COMPLETED
@@ -13,7 +13,7 @@
     canceled      CANCELED    Canceled          CANCELED: by cancel, or by kill
     error         ERROR       Error             ERROR
 
-TypeScript's words are generated from here (view/model/__main__.py).
+TypeScript's words are generated from this table (view/model/__main__.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class State(StrEnum):
     COMPLETED = "COMPLETED"
     CANCELED = "CANCELED"
     ERROR = "ERROR"
-    DELETING = "DELETING"  # its files are being deleted; then it is gone
+    DELETING = "DELETING"  # its files are being deleted, then its rows
     DELETE_FAILED = "DELETE_FAILED"
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class State(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is over: only a user's request can change it."""
+        """Whether it has ended: only a user's request can change it."""
         return self in (
             State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
         )  # fmt: skip
@@ -74,7 +74,7 @@ Status = Literal[
 ]
 STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
 STATUS_WORDS["stopped"] = "Stopped early"
-# What says more than the status.
+# Words that say more than the status.
 UNUSUAL: dict[State, str] = {
     State.STOPPING_KILLED: "being killed",
     State.DELETING: "being deleted",
@@ -95,7 +95,7 @@ _HOLDING: dict[AllocationState, Status] = {
 
 
 def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
-    """Return the status that follows from a state and the states of allocations."""
+    """Return the status of a trial in `state` with allocations in the states `gangs`."""
     if state in _ENDED:
         return _ENDED[state]
     if state not in (State.ACTIVE, State.PAUSED):
@@ -107,20 +107,20 @@ def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
 
 
 def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials: int) -> Status:
-    """Return the status of an experiment."""
+    """Return the status of an experiment whose trials' allocations are in the states `gangs`."""
     status = state_status(state, gangs)
     if status == "pausing" and state is State.ACTIVE and num_trials > 1:
-        return "running"  # one of its trials goes to rest and gives its slots to another
+        return "running"  # a trial saves its state and gives its slots to another trial
     return status
 
 
 def with_alarm(word: str, *, is_alarm: bool) -> str:
-    """Return the word for a status, and that its training diverges."""
+    """Return the word for a status, with ", diverged" if `is_alarm`."""
     return f"{word}, diverged" if is_alarm else word
 
 
 def in_words(state: State) -> str:
-    """Return what an experiment or trial is, for a sentence.
+    """Return the word for a state within a sentence.
 
     >>> states = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED, State.ERROR)
     >>> [in_words(state) for state in states]
@@ -134,7 +134,7 @@ def in_words(state: State) -> str:
 
 
 def api_name(status: Status) -> str:
-    """Return a status as scripts read it.
+    """Return the name of a status in the API.
 
     >>> [api_name(status) for status in ("running", "stopped", "error")]
     ['RUNNING', 'COMPLETED', 'ERROR']

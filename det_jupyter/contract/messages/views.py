@@ -1,4 +1,4 @@
-"""What the master answers about experiments, trials, slots, agents and itself."""
+"""Views: what the master answers about experiments, trials, slots, agents and itself."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ VerdictKind = Literal[CauseKind, "healthy", "unknown"]
 
 
 class Cause(Wire):
-    """Something that takes a trial's time."""
+    """A reason why a trial is slow."""
 
     kind: CauseKind
-    share: Fraction  # of the time; of memory that grows: 0
-    rank: Rank | None = None  # whose it is, where it is one rank's
+    share: Fraction  # of the time; 0 for memory that grows
+    rank: Rank | None = None  # if it concerns one rank
     # Of a straggler: what makes it slow.
     because: Literal["data", "compute", "machine"] | None = None
-    evidence: list[str] = []  # the numbers that say so, in sentences
-    advice: list[str] = []  # what to try, in sentences, the most promising first
+    evidence: list[str] = []  # sentences with the measured numbers
+    advice: list[str] = []  # sentences with what to try, the most promising first
 
 
 class Verdict(Wire):
     """What limits a trial, in one sentence."""
 
-    # Of the first cause; `healthy`: nothing to gain; `unknown`: not enough seen yet.
+    # Of the first cause; `healthy`: nothing to gain; `unknown`: not enough measured yet.
     kind: VerdictKind
-    sentence: str  # all of it, for people, with share, rank, and the next thing to try
-    # Those that are worth a word, the one that names the verdict first. Two or more: they mix.
-    causes: list[Cause] = []
-    shares: dict[CauseKind, Fraction] = {}  # of all the time, by what took it; they sum to 1
+    sentence: str  # the verdict with share, rank and first advice
+    causes: list[Cause] = []  # the important ones; the verdict is named for the first
+    shares: dict[CauseKind, Fraction] = {}  # how all the time is divided; they sum to 1
     at: Timestamp  # when it was found
     batches: int  # how many batches it is based on
 
@@ -77,7 +76,7 @@ class RankView(Wire):
 
     @property
     def process(self) -> Process:
-        """Its process, on the computer of its agent."""
+        """Its process on the agent's computer."""
         return Process(self.pid, self.birth, self.host)
 
 
@@ -90,7 +89,7 @@ class AllocationView(Wire):
     agent_id: str | None = None
     slots: list[SlotView] = []
     agent_ids: list[str] = []  # rank i is on agent_ids[i]
-    preempted_by: int | None = None  # experiment that it makes room for
+    preempted_by: int | None = None  # the experiment that gets its slots
     ranks: list[RankView] = []
     started_at: float | None = None
     first_step_at: float | None = None
@@ -106,8 +105,8 @@ class FailureView(Wire):
     where: str = ""
     traceback: str = ""
     at: float
-    batch: int | None = None  # that the rank which ended first had begun
-    times: int = 1  # that it came in the same way, one after the other
+    batch: int | None = None  # the one that the rank which exited first had begun
+    times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full
 
 
@@ -123,11 +122,11 @@ class CheckpointView(Wire):
     created_at: float
     searcher_metric: float | None = None  # of the validation at the same step
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
-    globs: list[str] = []  # of the files that are being deleted; none: all of them, or nothing is
+    globs: list[str] = []  # of the files that are being deleted, if not all are
 
 
 class Divergence(Wire):
-    """A metric that is NaN or infinite: a loss since that batch, a validation's after so many."""
+    """A metric that is NaN or infinite, since batch `since` (of a validation: after it)."""
 
     metric: str
     value: Literal["NaN", "infinite"]
@@ -138,29 +137,29 @@ class Divergence(Wire):
 
 
 class StoredTrial(Wire):
-    """What the master stores of a trial, and its view has as it is."""
+    """The fields of a trial that the master stores, and its view has unchanged."""
 
     id: int
     experiment_id: int
     state: State = State.ACTIVE
     hparams: dict[str, Any]
     seed: int
-    index: int = 0  # its place within the experiment, from 0
+    index: int = 0  # its number within the experiment, from 0
     restarts: int = 0
     best_metric: float | None = None
     latest_metric: float | None = None
     bracket: int | None = None  # of the search's brackets
     rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
-    target: Target = None  # it trains until then, counted from its beginning
-    is_resting: bool = False  # reached its target and gave its slots back until it is promoted
+    target: Target = None  # the length to train to, counted from the trial's beginning
+    is_resting: bool = False  # has reached its target, and has no slots until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed
-    notices: list[str] = []  # notices that its ranks wrote
-    alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
+    notices: list[str] = []  # written by its ranks
+    alarms: list[str] = []  # the notices about useless training, such as a loss that is NaN
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
-    slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
-    held_s: float = 0.0  # seconds in which it held slots, of the runs that have ended
+    slot_seconds: float = 0.0  # slots times seconds of the runs that have ended
+    held_s: float = 0.0  # seconds in which it held slots, in the runs that have ended
     created_at: float
     ended_at: float | None = None
 
@@ -171,9 +170,9 @@ class TrialView(StoredTrial):
     steps_completed: int = 0
     progress: float = 0.0
     allocation: AllocationView | None = None  # the present one
-    waiting_for: str | None = None  # one sentence: what it needs, and what holds it
+    waiting_for: str | None = None  # a sentence: what it needs, and which trials have it
     divergence: Divergence | None = None  # the first one that lasts
-    verdict: Verdict | None = None  # where its time goes
+    verdict: Verdict | None = None  # what limits its speed
 
 
 class RungView(Wire):
@@ -185,7 +184,7 @@ class RungView(Wire):
 
 
 class BracketView(Wire):
-    """A tournament of its own within a search."""
+    """A bracket of a search: an ASHA with its own rungs."""
 
     rungs: list[RungView]  # lowest first
     max_trials: int
@@ -193,7 +192,7 @@ class BracketView(Wire):
 
 
 class SearchView(Wire):
-    """A search as a whole; which trial is where, the trials say."""
+    """A search as a whole; the rungs of a trial are in the trial's view."""
 
     name: str
     max_trials: int
@@ -204,7 +203,7 @@ class SearchView(Wire):
 
 
 class SearchChangeView(Wire):
-    """A change of a running search: what it changed, by name, before and after."""
+    """A change of a running search: the values of the changed settings before and after."""
 
     at: float
     before: dict[str, Any]
@@ -212,22 +211,22 @@ class SearchChangeView(Wire):
 
 
 class ExperimentFields(Wire):
-    """What each description of an experiment has."""
+    """The fields that all views of an experiment have."""
 
     id: int
     created_at: float
     ended_at: float | None = None
-    held_s: float = 0.0  # seconds in which any trial held slots, but for those that do now
+    held_s: float = 0.0  # seconds in which any trial held slots, without those since `held_since`
     is_archived: bool = False
     priority: int = 42
 
 
 class StoredExperiment(ExperimentFields, Submission):
-    """What the master stores of an experiment, and its view has as it is."""
+    """The fields of an experiment that the master stores, and its view has unchanged."""
 
     state: State = State.ACTIVE
-    message: str = ""  # why it ended as it did
-    held_since: float | None = None  # since then a trial holds slots, which `held_s` lacks
+    message: str = ""  # why it is in this state
+    held_since: float | None = None  # since then a trial has held slots; not yet in `held_s`
     search_changes: list[SearchChangeView] = []  # the latest ones, oldest first
     pool: str = ""
     weight: float = 1.0
@@ -250,24 +249,25 @@ class ExperimentView(StoredExperiment):
 
     @property
     def labels(self) -> list[str]:
-        """The words to find it by."""
+        """Its labels."""
         return list(self.config.get("labels") or [])
 
     @property
     def description(self) -> str:
-        """What it is about."""
+        """Its description."""
         return str(self.config.get("description") or "")
 
     @property
     def direction(self) -> Direction:
-        """Which values of that metric are better."""
+        """Which values of the searcher's metric are better."""
         return Direction.of_config(self.config)
 
 
 class TimingsView(Wire):
-    """How long the parts of some batches took: lists by part, a duration (or None) for each batch.
+    """How long the parts of consecutive batches took.
 
-    The first is the batch that completed step `first`; `records` were trained in each.
+    `durations_ns[part][i]` (None if the batch has no such part) and `records[i]` are of the batch
+    that completed step `first + i`.
     """
 
     id: int
@@ -277,14 +277,14 @@ class TimingsView(Wire):
 
 
 class FeedItem(Wire):
-    """One numbered thing that happened. `kind`:
+    """One numbered item of the feed. `kind`:
 
     experiment, trial: `data` is the new ExperimentView (without trials) or TrialView. What is
-        large and the same as before is left out: config and capsule, hparams.
+        large and has not changed is left out: config, capsule, hparams.
     metrics: a MetricsReported or BatchMetrics record. checkpoint: a CheckpointView.
-    truncated: metrics of this trial after `data["steps_completed"]` are void (it restarts there).
-    cluster: slots, queues or reasons have changed; `data` is empty, GET /cluster has the rest.
-        It goes to the followers of all experiments, under experiment_id 0.
+    truncated: the trial restarts at `data["steps_completed"]`; its later metrics are discarded.
+    cluster: slots, queues or reasons have changed; `data` is empty, GET /cluster returns them.
+        The followers of all experiments get it, with experiment_id 0.
     """
 
     seq: int
@@ -296,21 +296,21 @@ class FeedItem(Wire):
 
 
 class AgentView(Wire):
-    """An agent and what its slots do."""
+    """An agent and its slots."""
 
     id: str
     hostname: str
     pid: int
     connected: bool
-    problem: str = ""  # why it is not, and what can be done, in a sentence
+    problem: str = ""  # why it is not connected, and what to do, in a sentence
     slots: list[SlotView]
     used: dict[int, str] = {}  # slot id -> allocation id
 
 
 class MasterInfo(Wire):
-    """The 0600 file about the running master; GET /api/v1/master says it without the token.
+    """The 0600 file about the running master; GET /api/v1/master returns it without the token.
 
-    Programs of other versions read it as well, to say which it is, or to stop it.
+    Programs of other versions read it too, to name its version or to stop it.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -325,9 +325,9 @@ class MasterInfo(Wire):
     protocol: int
     python: str
     data_dir: str
-    checkpoint_storage: str = ""  # folder in the place of a storage without a backend here
+    checkpoint_storage: str = ""  # folder that replaces storages without a backend here
 
     @property
     def process(self) -> Process:
-        """Its process, and thereby where it is."""
+        """Its process, with the computer that it runs on."""
         return Process(self.pid, self.birth, self.host)

@@ -11,13 +11,13 @@ PROTOCOL = 10
 
 
 class Wire(BaseModel):
-    """Base of all messages: unknown fields are refused, NaN travels as a string."""
+    """Base of all messages: unknown fields are errors; NaN is written as a string."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     @classmethod
     def built_from(cls, source: Any, **others: Any) -> Self:
-        """Return a message with the fields that it shares with a message or record, and others."""
+        """Return a message with the fields of `source` (a message or record), and `others`."""
         shared = _shared_fields(cls, source.__class__) - others.keys()
         return cls(**{name: getattr(source, name) for name in shared}, **others)
 
