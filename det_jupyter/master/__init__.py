@@ -1,1 +1,1 @@
-"""The master: the pure machine in the middle, and the thin shell around it."""
+"""The master: a pure machine, and the service around it that does its I/O."""

@@ -1,8 +1,8 @@
-"""`python -m det_jupyter.master`: the user's one master, and the commands that people have for it.
+"""`python -m det_jupyter.master`: runs the user's master, or a command that starts or stops it.
 
-`serve` is run at every `%load_ext`, mostly to find that a master is there already. So the lock
-comes first, with nothing but the standard library imported; then the agent, which takes longest to
-warm up; then all the rest.
+`serve` is run at every `%load_ext`, and mostly a master is running already. So the lock is taken
+first, before anything but the standard library is imported; then the agent is started, which takes
+longest to be ready; then everything else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError
 
-_TURN_S = 20.0  # how long a master may take to come up or to leave
+_LOCK_S = 20.0  # how long another master may take to start or to exit
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     if options.verb == "serve":
         try:
             return _serve(options)
-        except DetError as error:  # of our folders and files: the starter shows what we print
+        except DetError as error:  # about folders and files: the starter shows this output
             sys.exit(str(error))
     from det_jupyter.master.cli import run
 
@@ -47,13 +47,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # A lock without a master's file is one of a master that comes up or leaves; only time tells.
+    # While a master starts or exits, it holds the lock but has no file: wait which of the two it
+    # is.
     lock = take_lock(
-        paths.master_lock(), timeout_s=_TURN_S, should_give_up=paths.master_file().exists
+        paths.master_lock(), timeout_s=_LOCK_S, should_give_up=paths.master_file().exists
     )
     if lock is None:
         return 0
-    paths.master_file().unlink(missing_ok=True)  # of a master that was killed
+    paths.master_file().unlink(missing_ok=True)  # left by a master that was killed
     engine = ENGINES["local"](_simulated_agents(), starts=not options.no_agent)
     engine.keep(connected=())
     from det_jupyter.master.serve import serve
@@ -64,7 +65,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _simulated_agents() -> list[str]:
     if not paths.pools_file().exists():
-        return []  # as nearly always: then nothing more is imported yet
+        return []  # as nearly always; so config is not imported
     from det_jupyter.master.service.pools_file import simulated_agents
 
     return simulated_agents()

@@ -1,4 +1,4 @@
-"""What people can tell the master from a terminal: start, stop, status."""
+"""Commands for the master in a terminal: start, stop, status."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import DetError
-from det_jupyter.master.stopping import end_everything, end_master, lonely_agent, lonely_processes
+from det_jupyter.master.stopping import (
+    end_everything,
+    end_master,
+    find_agent_without_master,
+    find_processes_without_agent,
+)
 
 _MOST_NAMED = 8  # processes, in messages
-_NOT_RUNNING = 3  # as `systemctl status` has it
+_NOT_RUNNING = 3  # exit status, as of `systemctl status`
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry out a command; return the exit status."""
+    """Run a command; return the exit status."""
     try:
         return _VERBS[options.verb](options)
     except DetError as error:
@@ -36,38 +41,42 @@ def start(options: argparse.Namespace) -> int:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """End the master, of whatever version it is; on request with everything of its home."""
+    """Stop the master, of whatever version it is; with --everything, all processes of its home."""
     if options.everything:
         ended = end_everything()
         print(f"Ended: {', '.join(ended)}. Nothing runs now." if ended else "Nothing runs.")
         return 0
     info = end_master()
     print("No master runs." if info is None else "The master has stopped.")
-    if next_one := announced_master():
-        print(f"Another one has started since: pid {next_one.pid}.")
-    elif agent := lonely_agent():
-        print(_agent_in_words(*agent))
+    if successor := announced_master():
+        print(f"Another one has started since: pid {successor.pid}.")
+    elif agent := find_agent_without_master():
+        print(_describe_agent(*agent))
     return 0
 
 
 def status(options: argparse.Namespace) -> int:
-    """Say whether the master runs, and what; return 0 if it does, else 3."""
+    """Print whether the master runs, and what runs under it; return 0 if it runs, else 3."""
     info = find_master()
     if info is None:
-        agent = lonely_agent()
+        agent = find_agent_without_master()
         if options.json:
             print(json.dumps(agent and _agent_as_json(*agent), indent=2))
         else:
-            lines = [_agent_in_words(*agent)] if agent else _left_in_words()
-            print("\n".join(["No master runs.", *lines, _places()]))
+            lines = [_describe_agent(*agent)] if agent else _describe_processes()
+            print("\n".join(["No master runs.", *lines, _describe_folders()]))
         return _NOT_RUNNING
     with closing(Session(info)) as session:
         status = session.get("/status")
-    print(json.dumps(status, indent=2) if options.json else f"{_in_words(status)}\n{_places()}")
+    print(
+        json.dumps(status, indent=2)
+        if options.json
+        else f"{_describe_status(status)}\n{_describe_folders()}"
+    )
     return 0
 
 
-def _agent_in_words(pid: int, gangs: list[GangPlan]) -> str:
+def _describe_agent(pid: int, gangs: list[GangPlan]) -> str:
     trials = ", ".join(f"trial {g.trial_id} of experiment {g.experiment_id}" for g in gangs)
     name = f"An agent (pid {pid})" if pid else "An agent"
     return (
@@ -76,8 +85,8 @@ def _agent_in_words(pid: int, gangs: list[GangPlan]) -> str:
     )
 
 
-def _left_in_words() -> list[str]:
-    pids = lonely_processes()
+def _describe_processes() -> list[str]:
+    pids = find_processes_without_agent()
     named = ", ".join(f"pid {pid}" for pid in pids[:_MOST_NAMED])
     more = ", ..." if len(pids) > _MOST_NAMED else ""
     text = (
@@ -92,11 +101,11 @@ def _agent_as_json(pid: int, gangs: list[GangPlan]) -> dict[str, Any]:
     return {"master": None, "agent": {"pid": pid or None, "trials": trials}}
 
 
-def _places() -> str:
+def _describe_folders() -> str:
     return f"Data: {paths.data_dir()}; logs: {paths.log_dir()}."
 
 
-def _in_words(status: dict[str, Any]) -> str:
+def _describe_status(status: dict[str, Any]) -> str:
     master = status["master"]
     lines = [
         f"The master runs: pid {master['pid']}, {master['url']}, version {master['version']}."

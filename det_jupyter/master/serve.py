@@ -1,4 +1,4 @@
-"""The master as a program: puts the parts together, serves, and ends in good order."""
+"""The master's program: constructs its parts, serves, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ logger = logging.getLogger(__name__)
 
 IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
 _IDLE_HOURS = 12.0
-_LOOK_IDLE_S = 60.0
-_LOOK_FILE_S = 1.0
-_LOOK_CLOCK_S = 1.0
+_IDLE_CHECK_S = 60.0
+_FILE_CHECK_S = 1.0
+_CLOCK_CHECK_S = 1.0
 
 
 def serve(engine: Engine) -> None:
-    """Run the master until it is asked to stop, or has been idle for long.
+    """Run the master until it is asked to stop or has been idle for long.
 
     Args:
-        engine: Starts its agents; it may have started them already.
+        engine: Starts agents; it may have started them already.
     """
     _write_log()
     service = _open_service(engine)
     try:
-        # asyncio switches Nagle's algorithm off only for sockets that say that they are TCP. With
-        # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
+        # asyncio disables Nagle's algorithm only for sockets whose `proto` is TCP. With it, each
+        # response (headers, then body) is delayed by 40 ms, until a delayed acknowledgement.
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
             program = _Program(service, AgentSupervisor(service, engine), listener)
@@ -72,14 +72,16 @@ def _open_service(engine: Engine) -> Service:
     database = paths.data_dir() / "det.sqlite3"
     try:
         service = Service(Store(database))
-        _take_pools(service)
+        _apply_pools_file(service)
         service.default_storage = default_storage()
-        for agent_id in list(service.machine.state.agents):  # until they have registered with us
+        for agent_id in list(service.machine.state.agents):  # until they register with this master
             service.take(AgentAway(agent_id=agent_id))
     except Exception as error:
         engine.dismiss()
         logger.exception("the database cannot be used")
-        if isinstance(error, DetError):  # it is another version's, and the message says so
+        if isinstance(
+            error, DetError
+        ):  # such as a database of another version, which the message says
             sys.exit(str(error))
         if full := paths.find_full_folder():
             sys.exit(full)
@@ -88,8 +90,8 @@ def _open_service(engine: Engine) -> Service:
     return service
 
 
-def _take_pools(service: Service) -> None:
-    """Set the pools that the file names; `status` shows what is wrong with it."""
+def _apply_pools_file(service: Service) -> None:
+    """Set the pools as in pools.yaml; `status` shows problems of that file."""
     try:
         found = read_pools()
         pools = [pool.model_dump(mode="json") for pool in found.pools] if found else []
@@ -109,7 +111,7 @@ class _Program:
     ) -> None:
         self._service = service
         self._listener = listener
-        self._info = _describe_us(listener, service.default_storage)
+        self._info = _describe_master(listener, service.default_storage)
         self._app = create_app(service, self._info, request_stop=self._request_stop)
         self._server = Server(self._app, on_started=self._announce)
         self._supervisor = supervisor
@@ -124,7 +126,7 @@ class _Program:
         stop = asyncio.create_task(self._stop_requested.wait())
         others = [
             asyncio.create_task(self._supervisor.run()),
-            asyncio.create_task(self._leave_when_idle(self._app)),
+            asyncio.create_task(self._stop_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
             asyncio.create_task(keep_trimmed(paths.master_output().name)),
@@ -140,7 +142,7 @@ class _Program:
         try:
             await shut_down(self._service, self._supervisor, everything=self._everything)
         finally:
-            _forget(self._info)
+            _remove_file(self._info)
             self._server.should_exit = True
             await serving
 
@@ -154,36 +156,36 @@ class _Program:
         logger.info("serving at %s, pid=%d", self._info.url, self._info.pid)
 
     async def _stay_findable(self) -> None:
-        """Write the master's file again if it was removed: clients find the master by it."""
+        """Write the master's file again if it was deleted: clients find the master by it."""
         while True:
-            await asyncio.sleep(_LOOK_FILE_S)
+            await asyncio.sleep(_FILE_CHECK_S)
             if self._server.started and not paths.master_file().exists():
                 logger.warning("%s was removed: written again", paths.master_file())
                 self._announce()
 
     async def _follow_clock(self, watch: ClockWatch) -> None:
-        """Report steps of the system clock to the machine, whose times are times of day."""
-        untold_s = 0.0
+        """Report steps of the system clock to the machine, whose times follow that clock."""
+        unreported_s = 0.0
         while True:
-            await asyncio.sleep(_LOOK_CLOCK_S)
-            if untold_s := untold_s + watch.step_s():
-                logger.warning("the system clock was set by %+.1f s", untold_s)
+            await asyncio.sleep(_CLOCK_CHECK_S)
+            if unreported_s := unreported_s + watch.step_s():
+                logger.warning("the system clock was set by %+.1f s", unreported_s)
                 try:
-                    self._service.take(ClockStepped(by_s=untold_s))
-                    untold_s = 0.0
-                except Exception:  # a full disk, say: it is tried again
+                    self._service.take(ClockStepped(by_s=unreported_s))
+                    unreported_s = 0.0
+                except Exception:  # a full disk, for example; it is tried again
                     logger.exception("the step of the clock could not be noted")
 
-    async def _leave_when_idle(self, app: Guard) -> None:
+    async def _stop_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()
         while app.idle_s < idle_s or _has_work(self._service):
-            await asyncio.sleep(min(_LOOK_IDLE_S, max(0.1, idle_s / 10)))
+            await asyncio.sleep(min(_IDLE_CHECK_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
         self._request_stop(False)
 
 
 def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
-    """Return after how many idle hours the master ends."""
+    """Return the number of idle hours after which the master ends."""
     given = environ.get(IDLE_VARIABLE)
     if given is None:
         return _IDLE_HOURS
@@ -200,7 +202,7 @@ def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
 
 
 def default_storage(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the folder for checkpoints whose own storage has no backend here; "" is none."""
+    """Return the folder for checkpoints whose storage type has no backend here; "" if none."""
     given = environ.get(VARIABLE, "")
     folder = os.path.expanduser(given)
     if given and not os.path.isabs(folder):
@@ -210,13 +212,13 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _has_work(service: Service) -> bool:
-    """Whether something runs, or can start by itself; a paused experiment cannot."""
+    """Return whether something runs or can start without a request; paused experiments cannot."""
     machine = service.machine
     unfinished = machine.state.unfinished_experiments()
     return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)
 
 
-def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:
+def _describe_master(listener: socket.socket, storage: str) -> MasterInfo:
     host, port = listener.getsockname()
     return MasterInfo(
         url=f"http://{host}:{port}",
@@ -231,8 +233,8 @@ def _describe_us(listener: socket.socket, storage: str) -> MasterInfo:
     )
 
 
-def _forget(info: MasterInfo) -> None:
-    """Take our file away, unless it is a successor's."""
+def _remove_file(info: MasterInfo) -> None:
+    """Delete the master's file, unless a successor wrote it."""
     path = paths.master_file()
     try:
         if MasterInfo.model_validate_json(paths.read_private(path)).token == info.token:
@@ -242,14 +244,14 @@ def _forget(info: MasterInfo) -> None:
 
 
 def _write_log() -> None:
-    """Write into our log file what we, uvicorn and asyncio have to say."""
+    """Write log messages of det_jupyter, uvicorn and asyncio, and warnings, to master.log."""
     path = paths.log_dir() / "master.log"
     handler = PrivateLog(path, maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.captureWarnings(True)
     levels = {
         "det_jupyter": logging.INFO,
-        "uvicorn": logging.ERROR,  # it warns of each bad request, which every user can send
+        "uvicorn": logging.ERROR,  # it warns of each bad request, which anyone can send
         "asyncio": logging.WARNING,
         "py.warnings": logging.WARNING,
     }

@@ -1,11 +1,11 @@
-"""Ends what runs in a home: its master alone, or everything, also where the master is dead.
+"""Stops the master of a home, or all of its processes, also if the master is not running.
 
-    in good order    the master kills what runs, stores how it ended, and dismisses the agent; an
-                     agent whose master was killed gets a new master for that
-    by hand          what is still there: agent, feeders, processes of runs
+    orderly    the master kills running trials, stores how they ended, and dismisses the agent; if
+               an agent has no master, one is started for that
+    forced     agent, feeders and processes of runs that are left are terminated and killed
 
-Processes are identified as in host/processes.py (decision 17): the holders of our locks, and
-those that belong to the folder of runs.
+Processes are identified as in host/processes.py (decision 17): those that hold a lock of the home,
+and those that belong to its folder of runs.
 """
 
 from __future__ import annotations
@@ -28,32 +28,35 @@ from det_jupyter.contract.messages import GangPlan, MasterInfo
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable
 
-_COMING_S = 20.0  # how long a master may take to come up or to leave
+_START_S = 20.0  # how long a master may take to start or to exit
 _END_S = 30.0
-_LINK_S = 5.0  # how long an agent takes to find a new master: its pauses are 1 s at most
-_PATIENCE_S = 10.0  # for an agent that ends its ranks
-_LOCK_S = 1.0  # others hold a lock for an instant, to see whether it is held
+_CONNECT_S = 5.0  # how long an agent takes to connect: it retries at least once a second
+_AGENT_S = 10.0  # how long an agent may take to end its ranks
+_LOCK_S = 1.0  # others hold a lock for an instant to test whether it is held
 _POLL_S = 0.02
-_MOST_MASTERS = 5  # others may start one while we end everything
+_MOST_MASTERS = 5  # other programs may start a master while everything is stopped
 
 
 def end_master(*, everything: bool = False) -> MasterInfo | None:
-    """End the master, of whatever version it is; return which one that was, if any.
+    """Stop the master, of whatever version it is; return what its file said, None if none runs.
+
+    Args:
+        everything: Also kill what runs, and end the agents.
 
     Raises:
-        DetError: It does not end, or cannot be asked to.
+        DetError: It does not exit, or does not respond.
     """
-    info = _coming_master()
+    info = _wait_for_master()
     if info is None:
         return None
     try:
         with closing(Session(info)) as session:
             session.post("/master/stop", {"everything": everything})
     except MasterUnreachable:
-        if _lives(info):  # else it has left meanwhile
+        if _is_running(info):  # else it has exited meanwhile
             raise
     deadline = time.monotonic() + _END_S
-    while _lives(info):
+    while _is_running(info):
         if time.monotonic() > deadline:
             raise DetError(f"The master (pid {info.pid}) was asked to stop and still runs.")
         time.sleep(_POLL_S)
@@ -61,10 +64,10 @@ def end_master(*, everything: bool = False) -> MasterInfo | None:
 
 
 def end_everything() -> list[str]:
-    """End all that runs in this home; return what that was, in words.
+    """End all processes of this home; return a description of each kind that was ended.
 
     Raises:
-        DetError: Something does not end.
+        DetError: Some process does not end.
     """
     ended = []
     for _ in range(_MOST_MASTERS):
@@ -73,7 +76,7 @@ def end_everything() -> list[str]:
         elif _find_master_for_agent():
             end_master(everything=True)
             ended.append("an agent without a master")
-        ended += _end_by_hand()
+        ended += _force_end()
         if not is_locked(paths.master_lock()) and not _is_agent_running():
             return list(dict.fromkeys(ended))
     raise DetError(
@@ -82,9 +85,9 @@ def end_everything() -> list[str]:
     )
 
 
-def _coming_master() -> MasterInfo | None:
-    """Return where the master is; waits for one that is starting or leaving just now."""
-    deadline = time.monotonic() + _COMING_S
+def _wait_for_master() -> MasterInfo | None:
+    """Return the running master, or None; wait for one that is starting or exiting."""
+    deadline = time.monotonic() + _START_S
     while (info := announced_master()) is None and is_locked(paths.master_lock()):
         if time.monotonic() > deadline:
             raise DetError(
@@ -95,17 +98,18 @@ def _coming_master() -> MasterInfo | None:
     return info
 
 
-def _lives(info: MasterInfo) -> bool:
-    """Return whether this master lives, whichever serves by now."""
-    if not info.birth:  # of a version that wrote something else there
+def _is_running(info: MasterInfo) -> bool:
+    """Return whether this master's process runs, even if another master serves by now."""
+    if not info.birth:  # of a version that wrote another field
         return is_locked(paths.master_lock())
     return info.process.is_alive
 
 
 def _find_master_for_agent() -> bool:
-    """Start a master for an agent that has none, so that trials end in good order.
+    """Start a master for an agent that has none, so that its trials are ended in order.
 
-    Return whether it has found that master: else it must be ended by hand.
+    Returns:
+        Whether the agent can be ended by it; False also if no agent runs.
     """
     agent = holder_of(paths.agent_lock())
     if not _is_agent_running() or (agent is not None and agent.is_frozen):
@@ -114,12 +118,12 @@ def _find_master_for_agent() -> bool:
         info = ensure_master()
         must_be_awake(info)
         with closing(Session(info)) as session:
-            deadline = time.monotonic() + _LINK_S
+            deadline = time.monotonic() + _CONNECT_S
             while time.monotonic() < deadline and _is_agent_running():
                 if any(agent["connected"] for agent in session.get("/agents")):
                     break
                 time.sleep(_POLL_S)
-    except DetError:  # the disk is full, say, or the database is of another version
+    except DetError:  # a full disk or a database of another version, for example
         return False
     return True
 
@@ -128,8 +132,8 @@ def _is_agent_running() -> bool:
     return any(make().is_running() for make in ENGINES.values())
 
 
-def _end_by_hand() -> list[str]:
-    """End agent, ranks, TensorBoards and feeders; return which of them there were.
+def _force_end() -> list[str]:
+    """Terminate or kill agent, ranks, TensorBoards and feeders; return those that were running.
 
     Raises:
         DetError: Some of them do not end.
@@ -137,10 +141,10 @@ def _end_by_hand() -> list[str]:
     ended: list[str] = []
     left: list[str] = []
     for make in ENGINES.values():
-        its_ended, its_left = make().end_all(_PATIENCE_S)
+        its_ended, its_left = make().end_all(_AGENT_S)
         ended += its_ended
         left += its_left
-    if not left:  # else the agent would be killed as one of those that have its pages in memory
+    if not left:  # an agent that is left maps files of runs, and would be killed as one of them
         killed, survivors = kill_processes_below(runs_root(paths.data_dir()))
         ended += ["ranks without an agent"] * bool(killed)
         left += [f"a process of a run (pid {pid})" for pid in survivors]
@@ -151,7 +155,7 @@ def _end_by_hand() -> list[str]:
         what = "what feeds pages of JupyterLab"
         if feeder is not None:
             what = f"{what} (pid {feeder.pid})"
-            feeder.end(_PATIENCE_S)
+            feeder.end(_AGENT_S)
         if not remove_lock(lock, timeout_s=_LOCK_S):
             left.append(what if feeder else f"{what} (it holds {lock})")
         elif feeder is not None:
@@ -165,10 +169,10 @@ def _end_by_hand() -> list[str]:
     return ended
 
 
-def lonely_agent() -> tuple[int, list[GangPlan]] | None:
-    """Return pid and gangs of an agent, for when no master runs; None if there is no agent.
+def find_agent_without_master() -> tuple[int, list[GangPlan]] | None:
+    """Return pid and gangs of the agent, None if none runs; to be called when no master runs.
 
-    The pid is 0 if the agent is of an older version, which does not say it.
+    The pid is 0 if the agent's version does not write it into the lock.
     """
     if not _is_agent_running():
         return None
@@ -176,8 +180,8 @@ def lonely_agent() -> tuple[int, list[GangPlan]] | None:
     return 0 if agent is None else agent.pid, list(_running_gangs(runs_root(paths.data_dir())))
 
 
-def lonely_processes() -> list[int]:
-    """Return the pids of runs' processes for when no agent runs: of an agent that was killed."""
+def find_processes_without_agent() -> list[int]:
+    """Return the pids of processes of runs whose agent was killed; [] while an agent runs."""
     return [] if _is_agent_running() else pids_below(runs_root(paths.data_dir()))
 
 
@@ -185,5 +189,5 @@ def _running_gangs(root: Path) -> Iterator[GangPlan]:
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         run = RunDir(folder)
         if not run.exit.exists() and not run.closed.exists():
-            with suppress(OSError, ValidationError):  # it is removed now, or of another version
+            with suppress(OSError, ValidationError):  # being deleted, or of another version
                 yield GangPlan.model_validate_json(run.plan.read_bytes())

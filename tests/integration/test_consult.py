@@ -94,7 +94,7 @@ def test_what_was_asked_before_a_restart_is_asked_again(tmp_path: Path, service:
 def test_an_answer_that_could_not_be_stored_is_asked_for_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consulting, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(consulting, "_RETRY_S", 0.01)
     take, failures = service.take, [OSError("the disk is full")]
 
     def full(event: Event) -> None:

@@ -1,1 +1,1 @@
-"""What the master does beside serving: it deletes, tidies, keeps an agent, asks samplers."""
+"""Background tasks of the master: deletions, clean-up, agents, queries of samplers."""

@@ -1,13 +1,15 @@
-"""Keeps agents running, and reports those that are away or lost.
+"""Keeps agents running, and reports to the machine those that are away or lost.
 
-listens to us            nothing to do
-silent for SILENT_S      it is frozen: its line is closed, and its trials show what is wrong
-has no line for AWAY_S   nothing new is started there
-has none, lock held      it is starting, or will find us again: wait, however long
-has none, lock free      it is dead: start another, with growing pauses when they die at once
-gone for LOST_S          whatever ran there counts as dead, unless its process holds the lock
+An agent is connected while it streams its commands from the master.
 
-When the master ends, what runs is killed or left alone; if nothing runs, the agent leaves too.
+connected                       nothing to do
+connected, silent for SILENT_S  it is frozen: it is disconnected, and its trials show the problem
+disconnected for AWAY_S         nothing new is started on it
+disconnected, lock held         it is starting, or will connect again: wait, however long
+disconnected, lock free         it has exited: start another, with growing pauses if it exits soon
+disconnected for LOST_S         its runs count as lost, unless a process still holds its lock
+
+When the master ends, running trials are killed or go on; if none runs, the agent ends too.
 """
 
 from __future__ import annotations
@@ -26,17 +28,19 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.2
+CHECK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
-_GANGS_S, _AGENT_S = 10.0, 5.0  # how long they may take to end with the master
+_GANGS_S, _AGENT_S = 10.0, 5.0  # timeouts for them to end when the master ends
 
 
 class AgentSupervisor:
     """Keeps the agents of an engine running; see the module's docstring.
 
     Args:
-        lost_s: How long an agent may be gone.
+        service: The master's service.
+        engine: Starts agents.
+        lost_s: How long an agent may be disconnected before its runs count as lost.
     """
 
     def __init__(self, service: Service, engine: Engine, *, lost_s: float = LOST_S) -> None:
@@ -51,12 +55,12 @@ class AgentSupervisor:
             try:
                 for what in self._engine.keep(self._service.links.connected()):
                     logger.info("started %s", what)
-                self._look_at_agents()
-            except Exception:  # a full disk, say; the next look may go better
+                self._check_agents()
+            except Exception:  # a full disk, for example; it is tried again
                 logger.exception("looking after the agents failed")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
-    def _look_at_agents(self) -> None:
+    def _check_agents(self) -> None:
         links = self._service.links
         links.tick()
         for agent_id in links.drop_silent():
@@ -65,7 +69,9 @@ class AgentSupervisor:
         for agent_id, agent in list(self._service.machine.state.agents.items()):
             silent_s = links.silent_s(agent_id)
             if silent_s > AWAY_S:
-                problem = self._problem_of(agent, silent_s)
+                problem = self._service.refusal_of(agent_id)
+                if not problem and silent_s >= SILENT_S:
+                    problem = self._why_silent(agent) or ""
                 if not agent.is_away or agent.problem != problem:
                     self._service.take(AgentAway(agent_id=agent_id, problem=problem))
             if silent_s < self._lost_s:
@@ -76,23 +82,18 @@ class AgentSupervisor:
                 self._service.take(AgentLost(agent_id=agent_id))
 
     def _why_silent(self, agent: Agent) -> str | None:
-        """Return why an agent that lives has no line to us; None if it is gone.
+        """Return why an agent that runs is not connected; None if it has exited.
 
-        If any agent listens, it is the one that the engine keeps running, and others are gone.
+        If any agent is connected, it is the one that the engine keeps running, and others have
+        exited.
         """
         if self._service.links.connected():
             return None
         process = Process(agent.pid, agent.birth, agent.hostname)
         return self._engine.why_silent(agent.id, process)
 
-    def _problem_of(self, agent: Agent, silent_s: float) -> str:
-        """Return why an agent has no line to us, as far as that can be known from here."""
-        if refusal := self._service.refusal_of(agent.id):
-            return refusal
-        return (self._why_silent(agent) or "") if silent_s >= SILENT_S else ""
-
     async def end_agents(self, timeout_s: float) -> None:
-        """Wait until the agents have left as commanded; after the timeout, end the engine's."""
+        """Wait until the agents have exited as commanded; at the timeout, kill them."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._engine.is_running():
@@ -103,11 +104,12 @@ class AgentSupervisor:
 
 
 async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
-    """End everything but the server, which answers until the process ends.
+    """End everything but the server, which answers until the process exits.
 
     Args:
-        supervisor: Of the agents; its task has been cancelled.
-        everything: Also end running trials; else they go on under their agent.
+        service: The master's service.
+        supervisor: The agents' supervisor, whose task has been cancelled.
+        everything: Also kill running trials; else they go on under their agent.
     """
     service.begin_to_leave()
     if everything:
@@ -131,11 +133,11 @@ async def _end_experiments(service: Service) -> None:
 
 async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None:
     ending = asyncio.create_task(supervisor.end_agents(_AGENT_S))
-    told: set[str] = set()
+    commanded: set[str] = set()
     while True:
-        # An agent that was started a moment ago gets the command once it has registered.
-        for agent_id in set(service.links.connected()) - told:
-            told.add(agent_id)
+        # An agent that was started a moment ago receives the command once it has registered.
+        for agent_id in set(service.links.connected()) - commanded:
+            commanded.add(agent_id)
             service.links.send(agent_id, Leave())
         if ending.done():
             return

@@ -1,14 +1,14 @@
-"""Keeps what is stored within bounds, in small steps: old states, unused space, blobs, code.
+"""Keeps stored data within bounds, in small steps: feed, free space, series, blobs, code.
 
-    each 10 s              measured numbers are packed, and the old ones rolled up
-    each minute            states in the feed that were followed by others (store.py) are deleted
-                           space that the database does not use is given back to the file system
-    at the start, each     blobs and unpacked modules that no experiment refers to are removed,
-      hour, and after a    and checkpoints that a killed rank did not complete
+    every 10 s             measured series are packed, and old ones rolled up
+    every minute           states in the feed that newer ones replace are deleted (store.py), and
+                           pages that the database does not use are returned to the file system
+    at the start, every    blobs and unpacked modules that no experiment refers to are deleted, and
+      hour, and after a    incomplete checkpoints of ranks that were killed
       deletion
 
-A notebook stores the blobs of an experiment before it submits it, and takes those that are there
-already; it sets their time when it does. So only what is older than an hour is removed.
+A client stores the blobs of an experiment before it submits it; if a blob exists already, it sets
+the file's modification time. So only files that are older than an hour are deleted.
 """
 
 from __future__ import annotations
@@ -35,52 +35,52 @@ logger = logging.getLogger(__name__)
 
 _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
-_FOLLOWED_S = 60.0  # the age at which states that were followed by others are deleted
+_REPLACED_S = 60.0  # the age at which states that newer ones replace are deleted
 _PACKING_S = 10.0
-_GRACE_S = 3600.0  # for what was stored and is not referred to yet
-_DOOMED = ".doomed-"
+_GRACE_S = 3600.0  # for files that are stored before an experiment refers to them
+_DELETING = ".doomed-"  # prefix of names
 
 
 async def clean_up(service: Service) -> None:
-    """Clean up once a minute, until cancelled."""
-    swept_at, swept = -_SWEEP_S, -1
-    tidied_at = 0.0
+    """Run the clean-up once a minute, until cancelled."""
+    swept_at, num_swept = -_SWEEP_S, -1  # num_swept: how many experiments there were then
+    cleaned_at = 0.0
     while True:
         try:
             now = time.time()
-            await _clean_up_database(service, since=tidied_at, now=now)
-            tidied_at = now
-            known = len(service.machine.state.experiments)
-            if known < swept or time.monotonic() - swept_at > _SWEEP_S:
-                swept_at, swept = time.monotonic(), known
+            await _clean_up_database(service, since=cleaned_at, now=now)
+            cleaned_at = now
+            num = len(service.machine.state.experiments)
+            if num < num_swept or time.monotonic() - swept_at > _SWEEP_S:
+                swept_at, num_swept = time.monotonic(), num
                 experiments = list(service.machine.state.experiments.values())
                 capsules = [experiment.capsule for experiment in experiments]
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
                 locations = {location_of(e.config["checkpoint_storage"]) for e in experiments}
                 await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
-            swept = max(swept, known)
-        except Exception:  # a full disk, say: the next minute comes
+            num_swept = max(num_swept, num)
+        except Exception:  # a full disk, for example; it is tried again in a minute
             logger.exception("tidying up failed")
         await asyncio.sleep(_PERIOD_S)
 
 
 async def keep_series(service: Service) -> None:
-    """Pack what has become enough, until cancelled."""
+    """Pack measured series every few seconds, until cancelled."""
     while True:
         await asyncio.sleep(_PACKING_S)
         try:
             if service.store.series.has_rows():
                 await pack_series(service, time.time())
-        except Exception:  # a full disk, say: the next look comes
+        except Exception:  # a full disk, for example; it is tried again
             logger.exception("measured numbers could not be packed")
 
 
 async def pack_series(service: Service, now: float) -> None:
-    """Pack what is enough, or has been silent for long.
+    """Pack series that have enough rows for a chunk, or to which none was added for long.
 
-    Numbers are read and computed in another thread; the loop has small transactions.
+    Rows are read and packed in a thread; the event loop only writes, in small transactions.
     """
-    # numpy is imported there, once there is something to pack: nothing waits for it.
+    # In a thread, as the module imports numpy, which takes long.
     await asyncio.to_thread(import_module, "det_jupyter.master.service.series_packing")
     from det_jupyter.master.service.series_packing import find_due, pack, roll_up
 
@@ -90,26 +90,26 @@ async def pack_series(service: Service, now: float) -> None:
         series.replace_rows(packed)
         for chunk in await asyncio.to_thread(roll_up, path, [c.key for c in packed.chunks]):
             series.add_rolled(chunk)
-            await asyncio.sleep(0)  # others are served in between
+            await asyncio.sleep(0)  # lets requests be served in between
 
 
 async def _clean_up_database(service: Service, *, since: float, now: float) -> None:
     for experiment in list(service.machine.state.experiments.values()):
         ended_at = experiment.ended_at
-        # Else nothing of it can have become old since then.
-        if ended_at is None or ended_at > since - 2 * _FOLLOWED_S:
-            for _ in service.store.feed.compact(experiment.id, now - _FOLLOWED_S):
-                await asyncio.sleep(0)  # others are served in between
+        # Of others no state can have reached that age since the last time.
+        if ended_at is None or ended_at > since - 2 * _REPLACED_S:
+            for _ in service.store.feed.compact(experiment.id, now - _REPLACED_S):
+                await asyncio.sleep(0)  # lets requests be served in between
     service.published.drop_deleted(service.machine.state)
     while service.store.give_back():
         await asyncio.sleep(0)
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
-    """Remove the blobs, and the unpacked modules, that no experiment refers to."""
-    kept = list(capsules)
-    blobs = {blob for each in kept for blob in blobs_of(each) | private_blobs_of(each)}
-    codes = {code_key(capsule) for capsule in kept}
+    """Delete old blobs and unpacked modules that none of these capsules refers to."""
+    used = list(capsules)
+    blobs = {blob for each in used for blob in blobs_of(each) | private_blobs_of(each)}
+    codes = {code_key(capsule) for capsule in used}
     removed = [path for path in data_dir.glob("blobs/??/*") if path.name not in blobs]
     removed += [path for path in data_dir.glob("code/*") if path.name not in codes]
     count = sum(_remove_if_old(path, now - _GRACE_S) for path in removed)
@@ -118,25 +118,25 @@ def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
 
 
 def remove_leftovers(locations: Iterable[str | None], data_dir: Path) -> None:
-    """Remove what killed ranks have left of checkpoints, in these storages and our own."""
+    """Delete incomplete checkpoints of killed ranks, in these storages and det_jupyter's own."""
     for location in {None, *locations}:
-        with suppress(CheckpointError, OSError):  # it is on a drive that is gone, say
+        with suppress(CheckpointError, OSError):  # its drive may not be mounted
             open_storage(location, data_dir).remove_leftovers()
 
 
 def _remove_if_old(path: Path, before: float) -> bool:
-    """Remove a file or folder unless its time has been set meanwhile; return whether."""
+    """Delete a file or folder, unless it was modified after `before`; return whether."""
     with suppress(FileNotFoundError):
         if path.stat().st_mtime > before:
             return False
-        doomed = path if path.name.startswith(".") else path.with_name(_DOOMED + path.name)
-        path.rename(doomed)  # a notebook that stores it now finds none, and stores it anew
-        if doomed.stat().st_mtime > before:
-            doomed.rename(path)  # it was stored again just before
+        renamed = path if path.name.startswith(".") else path.with_name(_DELETING + path.name)
+        path.rename(renamed)  # a client that stores it now finds none, and writes a new file
+        if renamed.stat().st_mtime > before:
+            renamed.rename(path)  # a client has set its time just before
             return False
-        if doomed.is_dir() and not doomed.is_symlink():
-            shutil.rmtree(doomed)
+        if renamed.is_dir() and not renamed.is_symlink():
+            shutil.rmtree(renamed)
         else:
-            os.unlink(doomed)
+            os.unlink(renamed)
         return True
     return False

@@ -1,8 +1,7 @@
-"""Puts the machine's questions to samplers and pruners, one at a time, and brings their answers.
+"""Queries samplers and pruners as the machine commands, one at a time; their answers are events.
 
-A sampler may think for seconds, so it does that in another thread, and the loop goes on. Answers
-are events: they are stored, so a restarted master need not ask again, and an update of Optuna does
-not change what was decided.
+A sampler may compute for seconds, so it does so in a thread. As answers are stored as events, a
+restarted master does not query again, and an update of Optuna does not change past decisions.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from det_jupyter.searcher import ExitReason
 
 logger = logging.getLogger(__name__)
 
-_PAUSE_S = 1.0
+_RETRY_S = 1.0
 _FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
 
 
 async def consult(service: Service, samplers: Samplers) -> None:
-    """Answer questions until cancelled; first those that an earlier master left open."""
+    """Answer questions until cancelled, beginning with those left by a former master process."""
     for question in service.machine.pending_questions():
         if isinstance(question, ConsultSampler):
             service.questions.put_nowait(question)
@@ -37,9 +36,9 @@ async def consult(service: Service, samplers: Samplers) -> None:
             experiment = service.machine.state.experiments.get(question.experiment_id)
             if experiment is not None and not experiment.state.is_terminal:
                 service.take(await _answer(service, samplers, experiment, question))
-        except Exception:  # a full disk, say: the question is put again
+        except Exception:  # a full disk, for example; the question is queued again
             logger.exception("experiment=%d: an answer was lost", question.experiment_id)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RETRY_S)
             service.questions.put_nowait(question)
 
 
@@ -47,7 +46,7 @@ async def _answer(
     service: Service, samplers: Samplers, experiment: Experiment, question: ConsultSampler
 ) -> HparamsSampled | TrialJudged:
     trials = service.machine.state.trials_of(experiment)
-    about = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
+    args = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
     answer: HparamsSampled | TrialJudged
     if question.question == "judge":
         answer = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
@@ -55,9 +54,9 @@ async def _answer(
         answer = HparamsSampled(experiment_id=experiment.id, index=question.index)
     try:
         if isinstance(answer, TrialJudged):
-            answer.is_pruned = await asyncio.to_thread(samplers.judge, *about)
+            answer.is_pruned = await asyncio.to_thread(samplers.judge, *args)
         else:
-            answer.hparams = await asyncio.to_thread(samplers.sample, *about)
+            answer.hparams = await asyncio.to_thread(samplers.sample, *args)
     except Exception as error:
         logger.exception("experiment=%d: Optuna failed", experiment.id)
         answer.error = error_text(error)
@@ -65,21 +64,20 @@ async def _answer(
 
 
 def to_history(trial: Trial) -> TrialHistory:
-    """Return a trial as a sampler sees it."""
+    """Return what samplers need of a trial."""
+    state: Literal["running", "complete", "pruned", "failed"]
+    if trial.exit_reason is None:
+        state = "running"
+    elif trial.exit_reason in _FAILED:
+        state = "failed"
+    else:
+        state = "pruned" if trial.was_stopped else "complete"
     return TrialHistory(
         index=trial.index,
         hparams=trial.hparams,
-        state=_state(trial),
+        state=state,
         value=trial.latest_metric,
         reports=sorted(trial.metrics_by_step.items()),
         created_at=trial.created_at,
         ended_at=trial.ended_at,
     )
-
-
-def _state(trial: Trial) -> Literal["running", "complete", "pruned", "failed"]:
-    if trial.exit_reason is None:
-        return "running"
-    if trial.exit_reason in _FAILED:
-        return "failed"
-    return "pruned" if trial.was_stopped else "complete"

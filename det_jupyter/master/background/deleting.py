@@ -1,9 +1,8 @@
-"""Removes files and rows, as the machine says; the outcome goes back to it as an event.
+"""Deletes files and rows as the machine commands; the outcomes are events.
 
-Files are removed in another thread, one command after the other. A checkpoint is removed only if
-its record names the place that the experiment's storage has for it, and the storage only removes
-what is a checkpoint of this name; anything else is left alone, and reported. Each command may be
-repeated: what was removed is gone already.
+Files are deleted in a thread, one command after the other. A checkpoint is deleted only if its
+recorded path is the one that the experiment's storage has for its uuid, and if it is a checkpoint
+with that uuid; anything else is left as it is, and reported. Commands are idempotent.
 """
 
 from __future__ import annotations
@@ -29,29 +28,33 @@ from det_jupyter.storage.directory import remove_tree
 logger = logging.getLogger(__name__)
 
 _PROBLEMS_SHOWN = 3
-_PAUSE_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
 class Removed:
-    """What was removed, and what could not be."""
+    """What was deleted, and what could not be."""
 
-    uuids: list[str] = field(default_factory=list)  # of the checkpoints that are gone
-    left_bytes: dict[str, int] = field(default_factory=dict)  # of those that lost some files
-    problems: list[str] = field(default_factory=list)  # what is left, and why, a line each
+    uuids: list[str] = field(default_factory=list)  # checkpoints that were deleted
+    left_bytes: dict[str, int] = field(
+        default_factory=dict
+    )  # by uuid: size of the files that remain
+    problems: list[str] = field(
+        default_factory=list
+    )  # what could not be deleted, and why, a line each
 
 
 async def delete(service: Service) -> None:
-    """Carry out deletions until cancelled; first those that an earlier master left open."""
+    """Carry out deletions until cancelled, beginning with those left by a former master."""
     for command in pending_deletions(service.machine.state):
         service.deletions.put_nowait(command)
     while True:
         command = await service.deletions.get()
         try:
             await _carry_out(service, command)
-        except Exception:  # a full disk, say: it is tried again
+        except Exception:  # a full disk, for example; it is tried again
             logger.exception("experiment=%d: a deletion failed", command.experiment_id)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RETRY_S)
             service.deletions.put_nowait(command)
 
 
@@ -60,7 +63,7 @@ async def _carry_out(service: Service, command: Deletion) -> None:
     if isinstance(command, DeleteExperiment):
         experiment = service.machine.state.experiments.get(experiment_id)
         if experiment is None or experiment.state is not State.DELETING:
-            return  # a command may come twice, or have failed meanwhile
+            return  # the command is repeated, or its deletion has failed
     removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
     for problem in removed.problems:
         logger.error("experiment=%d: %s", experiment_id, problem)
@@ -78,19 +81,15 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         return
     if not removed.problems:
         for _ in service.store.delete_experiment(experiment_id, command.trial_ids):
-            await asyncio.sleep(0)  # others are served in between
-    error = _in_short(removed.problems)
+            await asyncio.sleep(0)  # lets requests be served in between
+    error = "; ".join(removed.problems[:_PROBLEMS_SHOWN])
+    if (num_more := len(removed.problems) - _PROBLEMS_SHOWN) > 0:
+        error += f"; and {num_more} more, which master.log names"
     service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
 
 
-def _in_short(problems: list[str]) -> str:
-    more = len(problems) - _PROBLEMS_SHOWN
-    rest = [f"and {more} more, which master.log names"] if more > 0 else []
-    return "; ".join([*problems[:_PROBLEMS_SHOWN], *rest])
-
-
 def remove_files(command: Deletion, data_dir: Path) -> Removed:
-    """Remove the files that a command names."""
+    """Delete the files that a command names."""
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
     try:
@@ -98,12 +97,17 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
         for uuid, path in command.paths.items():
             _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
-            storage.remove_leftovers()  # its last rank may have been killed as it saved
+            storage.remove_leftovers()  # of ranks that were killed while they saved
     except CheckpointError as error:
         removed.problems.append(str(error))
     if isinstance(command, DeleteExperiment):
         for folder in _folders_of(command.experiment_id, data_dir):
-            _remove_folder(folder, removed)
+            if folder.is_dir() and not folder.is_symlink():
+                try:
+                    remove_tree(folder)
+                except OSError as error:
+                    problem = f"cannot remove the folder {folder}: {error.strerror}"
+                    removed.problems.append(problem)
     return removed
 
 
@@ -118,7 +122,7 @@ def _remove_checkpoint(
     try:
         left_bytes = storage.delete(uuid, globs)
     except CheckpointError as error:
-        if str(error) not in removed.problems:  # all have the same if the storage is out of reach
+        if str(error) not in removed.problems:  # the same for all if the storage cannot be reached
             removed.problems.append(str(error))
         return
     if left_bytes:
@@ -133,12 +137,3 @@ def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
         yield from sorted(root.glob(f"{experiment_id}.*.*"))
     yield data_dir / "tensorboard" / str(experiment_id)
     yield data_dir / "traces" / str(experiment_id)
-
-
-def _remove_folder(folder: Path, removed: Removed) -> None:
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    try:
-        remove_tree(folder)
-    except OSError as error:
-        removed.problems.append(f"cannot remove the folder {folder}: {error.strerror}")

@@ -1,1 +1,1 @@
-"""Optuna's samplers and pruners, asked for parameters and judgements. Not pure."""
+"""Optuna's samplers and pruners: hyperparameters, decisions to prune, importance. Not pure."""

@@ -1,10 +1,10 @@
-"""How much each hyperparameter sets the best trials of a search apart: Optuna's PED-ANOVA.
+"""How much each hyperparameter distinguishes the best trials of a search: Optuna's PED-ANOVA.
 
-PED-ANOVA compares where the best quarter of the trials lies on a hyperparameter's axis with where
-all trials lie: no difference, no importance. Optuna's other evaluators fit random forests and
-need scikit-learn; this one needs nothing more than Optuna.
+PED-ANOVA compares the distribution of a hyperparameter's values in the best quarter of the trials
+with that in all trials: the more they differ, the more important it is. Optuna's other evaluators
+fit random forests and need scikit-learn; this one needs only Optuna.
 
-Trials that the search stopped early count with the best metric that they reached.
+Trials that the search stopped early count with their best metric.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from det_jupyter.master.sampling.optuna_classes import (
 from det_jupyter.master.sampling.samplers import quiet
 from det_jupyter.searcher.optuna_space import find_dimensions, to_params
 
-MIN_TRIALS = 20  # so that the best quarter has five, the fewest that Optuna recommends
+MIN_TRIALS = 20  # the best quarter then has five, the minimum that Optuna recommends
 QUANTILE = 0.25
 
 Sample = tuple[Mapping[str, Any], float]  # hyperparameters, and the best value of the metric
@@ -36,14 +36,15 @@ def find_importance(
     direction: Direction,
     samples: Sequence[Sample],
 ) -> ImportanceView:
-    """Return the share of each hyperparameter, or a sentence why there is none."""
-    placed = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
-    inside = [(params, value) for params, value in placed if params is not None]
+    """Return the share of each hyperparameter, or a sentence that says why there is none."""
+    converted = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
+    inside = [(params, value) for params, value in converted if params is not None]
     view = ImportanceView(metric=metric, num_trials=len(inside))
     if not list(find_dimensions(hyperparameters)):
         return view.model_copy(update={"sentence": "No hyperparameter of this search varies."})
     if len(inside) < MIN_TRIALS:
-        return view.model_copy(update={"sentence": _too_few(len(inside))})
+        too_few = f"Needs {MIN_TRIALS} finished trials; this search has {len(inside)}."
+        return view.model_copy(update={"sentence": too_few})
     if len({value for _, value in inside}) == 1:
         return view.model_copy(update={"sentence": f"All trials have the same {metric}."})
     if find_missing_optuna():
@@ -52,13 +53,9 @@ def find_importance(
     try:
         with quiet:
             shares = _evaluate(hyperparameters, direction, inside)
-    except Exception as error:  # whatever Optuna raises about these trials
+    except Exception as error:  # any error that Optuna raises about these trials
         return view.model_copy(update={"sentence": f"Optuna refuses: {error_text(error)}"})
     return view.model_copy(update={"shares": shares})
-
-
-def _too_few(num_trials: int) -> str:
-    return f"Needs {MIN_TRIALS} finished trials; this search has {num_trials}."
 
 
 def _evaluate(

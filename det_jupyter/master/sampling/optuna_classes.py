@@ -1,13 +1,13 @@
-"""Samplers and pruners of Optuna by name: which there are, what they take, and making one.
+"""Optuna's samplers and pruners by name: which exist, which arguments they take, constructing one.
 
 A configuration names a class and its arguments. Names may be short: `tpe`, `cma-es` and `qmc` are
-TPESampler, CmaEsSampler and QMCSampler. An argument that is such an object itself is a name too,
-or a name with arguments:
+TPESampler, CmaEsSampler and QMCSampler. If an argument is itself such an object, it is given by a
+name too, or by a name with arguments:
 
     pruner: patient
     pruner_args: {patience: 3, wrapped_pruner: {name: median, n_startup_trials: 8}}
 
-Optuna is imported when it is needed first: most searches do without.
+Optuna is imported at its first use: most searches do not use it.
 """
 
 from __future__ import annotations
@@ -29,29 +29,36 @@ INSTALL = "pip install 'det-jupyter[optuna]'"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of class, and where Optuna has those."""
+    """A kind of class of Optuna.
+
+    Attributes:
+        word: What it is called in messages, and the ending of class names.
+        module: Optuna's module with these classes.
+        base: Name of their base class.
+        ours: Names that select an implementation of det_jupyter instead.
+    """
 
     word: str
     module: str
     base: str
-    ours: tuple[str, ...] = ()  # names that mean something of ours instead
+    ours: tuple[str, ...] = ()
 
 
 SAMPLER = Kind("sampler", "optuna.samplers", "BaseSampler")
 PRUNER = Kind("pruner", "optuna.pruners", "BasePruner", ours=("asha", "none"))
 _NSGAII = "optuna.samplers.nsgaii"
-_PARTS = {  # arguments that are objects
+_OBJECT_ARGS = {  # arguments that are objects
     "independent_sampler": SAMPLER,
     "wrapped_pruner": replace(PRUNER, ours=()),
     "crossover": Kind("crossover", _NSGAII, "BaseCrossover"),
     "mutation": Kind("mutation", _NSGAII, "BaseMutation"),
 }
-_OTHERWISE = {
+_EXCLUDED = {  # class: what to use instead
     "GridSampler": "searcher `grid` trains every point of a grid",
     "PartialFixedSampler": "a hyperparameter is fixed by giving its value as a constant",
 }
 _FUNCTION = "takes a function, which a configuration cannot hold; remove it"
-_UNFIT_ARGS = {
+_UNSUPPORTED_ARGS = {
     "seed": "follows from reproducibility.experiment_seed; remove it",
     "source_trials": "takes trials of another study, which a configuration cannot hold; remove it",
     "gamma": _FUNCTION,
@@ -66,8 +73,9 @@ _NEEDED_PACKAGES = {
     "GPSampler": ("scipy", "torch"),
     "QMCSampler": ("scipy",),
 }
-# All they go by is in the trials. Others write notes, which have to be made again (sampling.py).
-_WITHOUT_NOTES = {
+# Classes without state besides the trials. Others store attributes in the study, which have to be
+# rebuilt after a restart (optuna_study.py).
+_STATELESS = {
     "RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler",
     "NopPruner", "MedianPruner", "PercentilePruner", "ThresholdPruner", "WilcoxonPruner",
 }  # fmt: skip
@@ -75,7 +83,7 @@ _WITHOUT_NOTES = {
 
 def find_missing_optuna() -> Problem | None:
     """Return a problem if Optuna cannot be imported."""
-    importlib.invalidate_caches()  # it may have been installed since we looked last
+    importlib.invalidate_caches()  # it may have been installed since the last check
     try:
         importlib.import_module("optuna")
     except ImportError:
@@ -88,7 +96,7 @@ def find_missing_optuna() -> Problem | None:
 
 
 def class_names(kind: Kind) -> list[str]:
-    """Return the names of the classes that can be asked for."""
+    """Return the names of the classes of this kind that a configuration can name."""
     module = importlib.import_module(kind.module)
     base = getattr(module, kind.base)
     return [
@@ -98,13 +106,13 @@ def class_names(kind: Kind) -> list[str]:
         and issubclass(value, base)
         and not inspect.isabstract(value)
         and not name.startswith(("_", "Base"))
-        and name not in _OTHERWISE
+        and name not in _EXCLUDED
     ]
 
 
 def find_name(kind: Kind, name: str) -> str | None:
-    """Return the full name of a class that may be given by a short one."""
-    by_short = {_short(kind, known): known for known in class_names(kind)}
+    """Return the full name of a class by its full or short name; None if there is none."""
+    by_short = {_short(kind, full): full for full in class_names(kind)}
     return by_short.get(_short(kind, name))
 
 
@@ -113,41 +121,41 @@ def _short(kind: Kind, name: str) -> str:
     return letters.removesuffix(kind.word)
 
 
-def writes_notes(name: str) -> bool:
-    """Return whether the class goes by notes that it wrote at earlier calls."""
-    return name not in _WITHOUT_NOTES
+def keeps_state(name: str) -> bool:
+    """Return whether a class stores state in the study, besides the trials."""
+    return name not in _STATELESS
 
 
 def make(
     kind: Kind, name: str, args: Mapping[str, Any], *, seed: int = 0, search_seed: int = 0
 ) -> Any:
-    """Make a sampler or pruner.
+    """Construct a sampler, pruner, or object that is an argument of one.
 
     Args:
-        seed: For what it draws, another one for each trial.
-        search_seed: For a sequence that all trials are points of.
+        kind: What to construct.
+        name: Its class; find_part_problems has found no problem with it.
+        args: Its arguments, from the configuration.
+        seed: Of its random numbers; different for each trial.
+        search_seed: Of a quasi-random sequence that all trials of the search are points of.
     """
     full_name = find_name(kind, name)
-    assert full_name is not None, "find_part_problems knows"
+    assert full_name is not None, "find_part_problems has checked it"
     module = importlib.import_module(kind.module)
     cls = getattr(module, full_name)
-    taken = _parameters(cls)
-    kwargs = {key: _made(key, value, seed=seed) for key, value in args.items()}
+    parameters = inspect.signature(cls).parameters
+    kwargs = dict(args)
+    for key, value in args.items():
+        if key in _OBJECT_ARGS and value is not None:
+            inner_name, inner_args = _name_and_args(value)
+            kwargs[key] = make(_OBJECT_ARGS[key], inner_name, inner_args, seed=seed)
     if full_name == "QMCSampler":
         kwargs.setdefault("independent_sampler", module.RandomSampler(seed=seed))
         kwargs["seed"] = search_seed
-    elif "seed" in taken:
+    elif "seed" in parameters:
         kwargs["seed"] = seed
-    if "constant_liar" in taken:  # trials that run are to be known; before Optuna 5 they were not
+    if "constant_liar" in parameters:  # off by default before Optuna 5: consider running trials
         kwargs.setdefault("constant_liar", True)
     return cls(**kwargs)
-
-
-def _made(key: str, value: Any, *, seed: int) -> Any:
-    if key not in _PARTS or value is None:
-        return value
-    name, args = _name_and_args(value)
-    return make(_PARTS[key], name, args, seed=seed)
 
 
 def _name_and_args(value: Any) -> tuple[str, dict[str, Any]]:
@@ -156,14 +164,10 @@ def _name_and_args(value: Any) -> tuple[str, dict[str, Any]]:
     return str(value.get("name")), {key: value[key] for key in value if key != "name"}
 
 
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(cls).parameters)
-
-
 def find_part_problems(
     kind: Kind, name: str, args: Mapping[str, Any], path: str, args_path: str
 ) -> Iterator[Problem]:
-    """Yield one line for everything that is wrong with a name and its arguments."""
+    """Yield the problems of a class name at `path` and of its arguments at `args_path`."""
     full_name = find_name(kind, name)
     if full_name is None:
         yield Problem(path, f"got {name!r}, {_explain_unknown(kind, name)}")
@@ -178,15 +182,15 @@ def find_part_problems(
                 )
             )
     cls = getattr(importlib.import_module(kind.module), full_name)
-    yield from _find_wrong_args(cls, args, args_path)
+    yield from _find_argument_problems(cls, args, args_path)
 
 
 def _explain_unknown(kind: Kind, name: str) -> str:
-    for other, reason in _OTHERWISE.items():
+    for other, reason in _EXCLUDED.items():
         if _short(kind, other) == _short(kind, name):
             return f"which has no use here: {reason}"
     names = [*kind.ours, *class_names(kind)]
-    shorts = {_short(kind, known): known for known in names}
+    shorts = {_short(kind, full): full for full in names}
     ours = f"{', '.join(kind.ours)} or " if kind.ours else ""
     expected = f"expected {ours}the name of a {kind.word} of Optuna"
     if near := get_close_matches(name, names, n=1):
@@ -196,29 +200,29 @@ def _explain_unknown(kind: Kind, name: str) -> str:
     return f"{expected}: {', '.join(sorted(names))}"
 
 
-def _find_wrong_args(cls: type, args: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    taken = _parameters(cls)
-    usable = [key for key in taken if key not in _UNFIT_ARGS]
+def _find_argument_problems(cls: type, args: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    parameters = inspect.signature(cls).parameters
+    usable = [key for key in parameters if key not in _UNSUPPORTED_ARGS]
     for key, value in args.items():
         here = f"{path}.{key}"
-        if key not in taken:
+        if key not in parameters:
             near = get_close_matches(str(key), usable, n=1)
             expected = f"one of {', '.join(sorted(usable))}" if usable else "nothing"
             hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
             yield Problem(here, f"{cls.__name__} does not take it; {hint}")
-        elif key in _UNFIT_ARGS:
-            yield Problem(here, _UNFIT_ARGS[key])
-        elif key in _PARTS and value is not None:
+        elif key in _UNSUPPORTED_ARGS:
+            yield Problem(here, _UNSUPPORTED_ARGS[key])
+        elif key in _OBJECT_ARGS and value is not None:
             name, inner = _name_and_args(value)
             name_path = f"{here}.name" if isinstance(value, Mapping) else here
-            yield from find_part_problems(_PARTS[key], name, inner, name_path, here)
-    for key, parameter in taken.items():
+            yield from find_part_problems(_OBJECT_ARGS[key], name, inner, name_path, here)
+    for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in args:
             yield Problem.missing(f"{path}.{key}", f"; {cls.__name__} needs it")
 
 
 def distribution_of(dimension: Dimension) -> Any:
-    """Return a range as Optuna has it; a categorical one, over the places of its values."""
+    """Return Optuna's distribution for a range; for a categorical one, over indices of values."""
     from optuna import distributions
 
     low, high = dimension.bounds

@@ -1,18 +1,18 @@
-"""One study of Optuna, in memory, made of the trials of a search.
+"""One study of Optuna, in memory, built from the trials of a search.
 
-A new sampler is made for every question, seeded by the experiment's seed and the trial's index, so
-that what it draws does not depend on what was drawn before. What it goes by are the trials, those
-that are at work included:
+For every query a new sampler is constructed, seeded by the experiment's seed and the trial's
+index, so its random numbers do not depend on earlier samples. It uses all trials, also running
+ones:
 
-    metric          no number: the worst there is; as with ASHA
-    failed          tells nothing of its hyperparameters
-    narrowed space  a trial that is not in it any more tells nothing either
+    a metric that is not a number       counts as the worst value, as with ASHA
+    a trial that failed                 does not affect sampling
+    a trial outside a narrowed space    does not affect sampling either
 
-Some samplers and pruners write notes at each trial besides: CMA-ES and NSGA-II their population
-and generation, QMC its place in the sequence, successive halving the rungs. `replay` makes them
-again: it asks all the questions again, each when the trials were over that were over then.
+Some samplers and pruners also store state in the study at each trial: CMA-ES and NSGA-II their
+population and generation, QMC its position in the sequence, successive halving its rungs. `replay`
+rebuilds it: it repeats all queries, each after the trials that had ended before it.
 
-Numbers of trials in the study are their indices in the experiment.
+The number of a trial in the study is its index in the experiment.
 """
 
 from __future__ import annotations
@@ -29,44 +29,46 @@ from det_jupyter.master.sampling.optuna_classes import (
     SAMPLER,
     distribution_of,
     find_name,
+    keeps_state,
     make,
-    writes_notes,
 )
 from det_jupyter.searcher.optuna import OptunaSearcher
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 
-_NAME = "search"  # Hyperband goes by it
-# Where samplers remember the trials whose spaces they have compared. A new one would compare all
-# again: most of the time of a question, from some hundred trials on. Should Optuna call them
-# otherwise some day, questions only take longer.
+_NAME = "search"  # of the study; Hyperband derives brackets from it
+# Private attributes in which samplers cache the intersection of the search spaces of all trials. A
+# new sampler would compute it again, which takes most of the time of a query from some hundred
+# trials on. If another version of Optuna names them differently, queries only take longer.
 _SPACES = ("_search_space", "_intersection_search_space")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialHistory:
-    """What became of one trial so far; one that was `pruned` was ended early by the search."""
+    """What samplers and pruners need of a trial; `pruned`: the search stopped it early."""
 
-    index: int  # its place within the experiment, from 0
+    index: int  # within the experiment, from 0
     hparams: dict[str, Any]
     state: Literal["running", "complete", "pruned", "failed"]
-    value: float | None = None  # the searcher metric as it was last reported
+    value: float | None = None  # the searcher metric, as last reported
     reports: Sequence[tuple[int, float]] = ()  # at validations: (batches, metric), ascending
-    created_at: float = 0.0  # when its hyperparameters were chosen
-    ended_at: float | None = None  # None: it is not over, or the time is not known
+    created_at: float = 0.0  # when its hyperparameters were sampled
+    ended_at: float | None = None  # None: it is not over, or the time is not stored
 
 
 @dataclass(slots=True)
 class _Entry:
-    """What the study has of a trial."""
+    """A trial as it was entered into the study."""
 
     trial_id: int
     is_over: bool = False
     reports: dict[int, float] = field(default_factory=dict)
-    verdict: bool | None = None  # on the last report; a pruner with notes has to see each once
+    verdict: bool | None = (
+        None  # of the pruner on the last report; a pruner with state must see each report once
+    )
 
 
 class OptunaStudy:
-    """A study that follows a search. Optuna has to be installed."""
+    """A study that mirrors a search. Optuna must be installed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         import optuna
@@ -95,12 +97,12 @@ class OptunaStudy:
         return make(PRUNER, self._searcher.pruner, self._searcher.pruner_args)
 
     def fits(self, config: Mapping[str, Any], history: Sequence[TrialHistory]) -> bool:
-        """Return whether `update` suffices: the space is as it was, and no answer was lost."""
+        """Return whether the study can be updated: same search space, and no trial was lost."""
         is_same_space: bool = self._hyperparameters == config["hyperparameters"]
         return is_same_space and len(self._entries) <= len(history)
 
     def ask(self) -> dict[str, Any]:
-        """Return hyperparameters for the next trial, which is at work from now on."""
+        """Sample hyperparameters for the next trial, and add it as a running one."""
         index = len(self._entries)
         self._study.sampler = self._make_sampler(index)
         trial = self._study.ask(self._distributions)
@@ -122,7 +124,7 @@ class OptunaStudy:
         return sampler
 
     def should_prune(self, index: int) -> bool:
-        """Return whether the pruner wants to end a trial."""
+        """Return whether the pruner decides to end a trial."""
         entry = self._entries[index]
         if entry.is_over:
             return False
@@ -132,30 +134,30 @@ class OptunaStudy:
         return entry.verdict
 
     def update(self, history: Sequence[TrialHistory]) -> None:
-        """Take note of what is new."""
+        """Add new trials and reports."""
         for past in history:
             if past.index == len(self._entries):
                 self._add(past)
-            self._tell(past)
+            self._report(past)
 
     def replay(self, history: Sequence[TrialHistory]) -> None:
-        """Take note of everything, in a study that is new."""
-        is_asked_again = writes_notes(find_name(SAMPLER, self._searcher.sampler) or "")
+        """Add all trials to a new study, and rebuild the state of its sampler and pruner."""
+        repeat_sampling = keeps_state(find_name(SAMPLER, self._searcher.sampler) or "")
         ended = sorted((past for past in history if _is_over(past)), key=_ended_at)
-        num_told = 0
+        num_reported = 0
         for past in history:
-            while num_told < len(ended) and _ended_at(ended[num_told]) <= past.created_at:
-                self._tell(ended[num_told], is_judged_again=True)
-                num_told += 1
-            self._add(past, is_asked_again=is_asked_again)
+            while num_reported < len(ended) and _ended_at(ended[num_reported]) <= past.created_at:
+                self._report(ended[num_reported], repeat_pruning=True)
+                num_reported += 1
+            self._add(past, repeat_sampling=repeat_sampling)
         for past in history:
-            self._tell(past, is_judged_again=True)
+            self._report(past, repeat_pruning=True)
 
-    def _add(self, past: TrialHistory, *, is_asked_again: bool = False) -> None:
-        """Enter a trial that is at work with the hyperparameters that it has."""
+    def _add(self, past: TrialHistory, *, repeat_sampling: bool = False) -> None:
+        """Add a running trial with its hyperparameters."""
         params = to_params(self._hyperparameters, past.hparams)
         state = self._optuna.trial.TrialState
-        if params is not None and is_asked_again:
+        if params is not None and repeat_sampling:
             self.ask()
             trial_id = self._entries[-1].trial_id
             for name, distribution in self._distributions.items():
@@ -176,17 +178,18 @@ class OptunaStudy:
         study_id = self._storage.get_study_id_from_name(_NAME)
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, index)
 
-    def _tell(self, past: TrialHistory, *, is_judged_again: bool = False) -> None:
+    def _report(self, past: TrialHistory, *, repeat_pruning: bool = False) -> None:
+        """Add a trial's new reports, and its end if it is over."""
         entry = self._entries[past.index]
         if entry.is_over:
             return
-        is_judged_again = is_judged_again and writes_notes(type(self._study.pruner).__name__)
+        repeat_pruning = repeat_pruning and keeps_state(type(self._study.pruner).__name__)
         for step, metric in past.reports:
-            if entry.reports.get(step) != metric:  # a trial that was set back reports again
+            if entry.reports.get(step) != metric:  # new, or reported again after a restart
                 entry.reports[step] = metric
                 entry.verdict = None
                 self._storage.set_trial_intermediate_value(entry.trial_id, step, metric)
-                if is_judged_again:
+                if repeat_pruning:
                     self.should_prune(past.index)
         if not _is_over(past):
             return

@@ -1,18 +1,18 @@
-"""Puts questions to Optuna's samplers and pruners.
+"""Queries Optuna's samplers and pruners, and checks whether Optuna accepts a configuration.
 
-A study in memory (optuna_study.py) stands for each search that asks. It is updated at every call,
-and made anew from the trials when it is not there: after a restart of the master, or when
-the space was narrowed. Nothing of it is stored. What a restart in the middle changes:
+Each search that uses Optuna has a study in memory (optuna_study.py). It is updated at every query,
+and rebuilt from the trials if it does not exist: after a restart of the master, or when the search
+space was narrowed. It is not stored. What a restart in the middle of a search changes:
 
     random, TPE, GP, brute force, QMC      no sample
     CMA-ES, NSGA-II, NSGA-III              no sample, unless a trial ended in the milliseconds in
-                                           which another one was chosen: that trial may count for
-                                           another generation then
-    pruners                                no decision, but for successive halving and Hyperband:
-                                           in what order trials reported is not known any more
+                                           which another one was sampled: it may then count for
+                                           another generation
+    pruners                                no decision, except for successive halving and
+                                           Hyperband: the order in which trials reported is lost
 
-Questions come one at a time; configurations may be checked in other threads meanwhile. What Optuna
-logs and warns of is not shown.
+Queries are made one at a time; meanwhile, configurations may be checked in other threads. Log
+messages and warnings of Optuna are suppressed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from det_jupyter.master.sampling.optuna_classes import (
 from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
 from det_jupyter.searcher.optuna import OptunaSearcher
 
-_MOST_STUDIES = 8  # in memory; others are made anew when they are asked again
-_NUM_REHEARSED = 12  # most samplers begin to think after the tenth trial
+_MOST_STUDIES = 8  # in memory; others are rebuilt when they are queried again
+_NUM_TRIED = 12  # trials; most samplers sample at random before the tenth
 
 
 class Samplers:
-    """The samplers and pruners of all searches that have questions."""
+    """The samplers and pruners of all searches that use Optuna. Not thread-safe."""
 
     def __init__(self) -> None:
         self._studies: dict[int, OptunaStudy] = {}
@@ -58,16 +58,17 @@ class Samplers:
         """Return hyperparameters for a trial.
 
         Args:
-            experiment_id: Whose study it is.
-            index: The trial's place; the trials before it are `history`.
-            history: The experiment's trials in the order of their indices.
+            experiment_id: The experiment.
+            config: Its configuration.
+            index: The trial's index.
+            history: The experiment's other trials, in the order of their indices.
 
         Raises:
-            Exception: Whatever Optuna, or a library that it uses, raises.
+            Exception: Any error of Optuna, or of a library that it uses.
         """
-        if index < len(history):  # asked twice, around a restart: it was answered
+        if index < len(history):  # a query that is repeated after a restart, answered before
             return dict(history[index].hparams)
-        assert index == len(history), "trials are sampled in their order"
+        assert index == len(history), "trials are sampled in the order of their indices"
         with quiet:
             return self._study_of(experiment_id, config, history).ask()
 
@@ -78,14 +79,14 @@ class Samplers:
         index: int,
         history: Sequence[TrialHistory],
     ) -> bool:
-        """Return whether the pruner wants to end a trial; arguments and errors as of `sample`."""
+        """Return whether the pruner ends a trial; arguments and errors as of `sample`."""
         with quiet:
             return self._study_of(experiment_id, config, history).should_prune(index)
 
     def _study_of(
         self, experiment_id: int, config: Mapping[str, Any], history: Sequence[TrialHistory]
     ) -> OptunaStudy:
-        # It is taken out while it is updated: if that fails, the next question makes a new one.
+        # Removed while it is updated: if that fails, the next query builds a new one.
         study = self._studies.pop(experiment_id, None)
         if study is not None and study.fits(config, history):
             study.update(history)
@@ -99,7 +100,11 @@ class Samplers:
 
 
 async def check_sampler(config: ExperimentConfig) -> None:
-    """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
+    """Check in a thread that Optuna accepts a configuration, if it uses Optuna.
+
+    Raises:
+        ConfigError: With all problems.
+    """
     if isinstance(config.searcher, OptunaSearcher):
         problems = await asyncio.to_thread(find_problems, config.searcher, config.hyperparameters)
         if problems:
@@ -107,13 +112,13 @@ async def check_sampler(config: ExperimentConfig) -> None:
 
 
 def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[Problem]:
-    """Return everything that Optuna would not do with this space, valid by itself.
+    """Return all problems that Optuna has with a search; `hyperparameters` are valid otherwise.
 
-    Imports Optuna and tries the sampler out, without training anything: that takes a moment.
+    Imports Optuna and runs the sampler on simulated trials, which takes a moment.
     """
     with quiet:
         problems = _find_name_problems(searcher)
-        return problems or list(_rehearse(searcher, hyperparameters))
+        return problems or list(_try_out(searcher, hyperparameters))
 
 
 def _find_name_problems(searcher: OptunaSearcher) -> list[Problem]:
@@ -139,9 +144,9 @@ def _find_name_problems(searcher: OptunaSearcher) -> list[Problem]:
     return problems
 
 
-def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> Iterator[Problem]:
-    """Try whether sampler and pruner work with this space and these arguments."""
-    # A Gaussian process imports torch when it begins to think, and thinks for seconds.
+def _try_out(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> Iterator[Problem]:
+    """Run sampler and pruner on simulated trials, and yield the error that they raise."""
+    # After random trials, a Gaussian process imports torch and computes for seconds.
     is_slow = find_name(SAMPLER, searcher.sampler) == "GPSampler"
     config = {
         "searcher": searcher.model_dump(),
@@ -149,57 +154,58 @@ def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> I
         "reproducibility": {"experiment_seed": 0},
     }
     history: list[TrialHistory] = []
-    who, name = "pruner", searcher.pruner
+    key, name = "pruner", searcher.pruner
     try:
         study = OptunaStudy(config)
-        for index in range(2 if is_slow else _NUM_REHEARSED):
-            who, name = "sampler", searcher.sampler
-            history.append(_rehearsed(index, study.ask()))
+        for index in range(2 if is_slow else _NUM_TRIED):
+            key, name = "sampler", searcher.sampler
+            value = 1 / (index + 1)
+            trial = TrialHistory(
+                index=index,
+                hparams=study.ask(),
+                state="running",
+                value=value,
+                reports=[(1, value)],
+            )
+            history.append(trial)
             study.update(history)
-            who, name = "pruner", searcher.pruner
+            key, name = "pruner", searcher.pruner
             study.should_prune(index)
-            history[index] = replace(history[index], state="complete")
+            history[index] = replace(trial, state="complete")
             study.update(history)
-    except Exception as error:  # whatever Optuna raises about the user's arguments
-        yield Problem(f"searcher.{who}_args", f"{name} refuses: {error_text(error)}")
-
-
-def _rehearsed(index: int, hparams: dict[str, Any]) -> TrialHistory:
-    value = 1 / (index + 1)
-    return TrialHistory(
-        index=index, hparams=hparams, state="running", value=value, reports=[(1, value)]
-    )
+    except Exception as error:  # any error that Optuna raises about the user's arguments
+        yield Problem(f"searcher.{key}_args", f"{name} refuses: {error_text(error)}")
 
 
 class _Quiet:
-    """Keeps Optuna from writing to the master's output while a question is being answered.
+    """Context manager that suppresses Optuna's log messages and warnings.
 
-    A new sampler for every question would say everything at every question. What is switched off
-    belongs to the whole process, so the last one out puts it back.
+    A new sampler is created for every query, and each would repeat its warnings. Warning filters
+    and log levels belong to the whole process, so the last thread that leaves restores them.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._inside = 0
+        self._num_inside = 0
         self._restore = ExitStack()
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._inside:
+            if not self._num_inside:
                 self._restore.enter_context(warnings.catch_warnings())
                 warnings.simplefilter("ignore")
-                self._restore.callback(_switch_logging_off())
-            self._inside += 1
+                self._restore.callback(_silence_logging())
+            self._num_inside += 1
 
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
+            self._num_inside -= 1
+            if not self._num_inside:
                 self._restore.close()
 
 
-def _switch_logging_off() -> Callable[[], None]:
-    """Return what switches it on again as it was."""
+def _silence_logging() -> Callable[[], None]:
+    """Silence Optuna's logger; return a function that restores its level."""
     try:
         from optuna import logging
     except ImportError:
