@@ -25,7 +25,11 @@ from det_jupyter.contract.trial.rank_arguments import find_function_problem
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import CaptureError, ConfigError, DetError, Problem
 from det_jupyter.front.notebook.capture.cells import Cells
-from det_jupyter.front.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
+from det_jupyter.front.notebook.capture.modules import (
+    LocalFiles,
+    find_local_modules,
+    find_packages,
+)
 from det_jupyter.front.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.front.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
 from det_jupyter.front.notebook.capture.traps import find_code_traps
@@ -214,7 +218,7 @@ def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, Pac
 
 def _find_sources(files: set[str], cells: Cells, cwd: str) -> dict[str, dict[str, str]]:
     """Return label and source of each code file that is the user's: cells and own files."""
-    own = OwnFiles(cwd)
+    own = LocalFiles(cwd)
     sources: dict[str, dict[str, str]] = {}
     for file in sorted(files):
         source = "".join(linecache.getlines(file))

@@ -1,7 +1,7 @@
-"""Finds out which cell made a name and which cell a code file is, from the history alone.
+"""Finds the cell that defined a name, or that a code object is from, in IPython's history.
 
-Nothing is hooked into the execution of cells: their sources are parsed on request, the
-last one first, so that only as many are parsed as are needed.
+The execution of cells is not hooked: their sources are parsed on request, the last one first, and
+no more than needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERED_FILE = re.compile(r"<ipython-input-(\d+)-")
 
 
 class Cells:
-    """The cells that were run, by number."""
+    """The executed cells, by number."""
 
     def __init__(self, sources: Sequence[str], compiler: CachingCompiler | None = None) -> None:
         self._sources = sources
@@ -33,14 +33,14 @@ class Cells:
 
     @classmethod
     def of(cls, namespace: Mapping[str, Any], shell: InteractiveShell | None) -> Cells:
-        """Return the cells of a notebook; without its shell, those that its `In` remembers."""
+        """Return the cells of a notebook; without its shell, those in its list `In`."""
         if shell is not None and shell.history_manager is not None:
             return cls(shell.history_manager.input_hist_parsed, shell.compile)
-        remembered = namespace.get("In")
-        return cls(remembered if isinstance(remembered, list) else [])
+        sources = namespace.get("In")
+        return cls(sources if isinstance(sources, list) else [])
 
     def maker_of(self, name: str) -> str:
-        """Return the cell that last defined `name`, as "In [5]", or "" when no cell does."""
+        """Return the cell that last defined `name`, as "In [5]"; "" if none does."""
         for number in range(len(self._sources) - 1, 0, -1):
             source = self._sources[number]
             if name in source or "import *" in source:
@@ -50,7 +50,7 @@ class Cells:
         return ""
 
     def label_of(self, filename: str) -> str | None:
-        """Return what to call the code file of a cell ("Cell In[5]"), None if it is no cell's."""
+        """Return the label of a cell's code file, such as "Cell In[5]"; None for other files."""
         if self._compiler is not None and (name := self._compiler.format_code_name(filename)):
             return " ".join(name)
         if match := _NUMBERED_FILE.match(filename):
@@ -64,22 +64,17 @@ class Cells:
 
 @lru_cache(maxsize=1024)
 def _bindings(source: str) -> Mapping[str, bool]:
-    """Return the names that the cell's top level binds (True) or deletes (False) last."""
+    """Return the names that a cell binds (True) or deletes (False) last, outside of functions."""
     found = _Bindings()
-    if (tree := _parse(source)) is not None:
-        found.visit(tree)
+    for attempt in _python_sources(source):
+        with suppress(SyntaxError, ValueError):
+            found.visit(ast.parse(attempt))
+            break
     return found.names
 
 
-def _parse(source: str) -> ast.Module | None:
-    for attempt in _spellings(source):
-        with suppress(SyntaxError, ValueError):
-            return ast.parse(attempt)
-    return None
-
-
-def _spellings(source: str) -> Iterator[str]:
-    """Yield the cell as it is, without its magics' syntax, and without the lines that hold it."""
+def _python_sources(source: str) -> Iterator[str]:
+    """Yield the cell unchanged, then with magics as calls, then without lines of magics."""
     yield source
     with suppress(SyntaxError):
         yield TransformerManager().transform_cell(source)
@@ -104,7 +99,7 @@ class _Bindings(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self.names[node.name] = True
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Global):  # bound when the function is called, wherever
+            if isinstance(inner, ast.Global):  # bound when the function is called
                 for name in inner.names:
                     self.names.setdefault(name, True)
 
@@ -114,7 +109,7 @@ class _Bindings(ast.NodeVisitor):
         """A lambda binds nothing outside of itself."""
 
     def _visit_comprehension(self, node: ast.AST) -> None:
-        for inner in ast.walk(node):  # its targets are its own, but `:=` binds outside
+        for inner in ast.walk(node):  # its targets are local, but `:=` binds outside
             if isinstance(inner, ast.NamedExpr):
                 self.visit(inner.target)
 

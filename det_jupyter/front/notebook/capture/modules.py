@@ -1,8 +1,8 @@
-"""Finds the local modules that have to travel with a trial, and the versions of installed ones.
+"""Finds the local modules to send with a trial, and the versions of installed ones.
 
-A module is local when its file is the user's own: neither installed nor Python's nor ours. Of
-local modules travel those that are loaded from under the notebook's folder, those that the trial
-refers to wherever they lie, and whatever these import, lazily or not. A package travels whole.
+A module is local if its file is neither installed, nor Python's, nor ours. Sent are the local
+modules that are loaded from below the notebook's folder, those that the trial refers to wherever
+their files are, and all that these import, at any time. A package is sent as a whole.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_DATA_FILE_BYTES = 2**20
 _MAX_DATA_BYTES = 32 * 2**20  # of one package
 _NOT_SENT = {"__main__", "__mp_main__", "conftest", "det_jupyter"}
 _IMPORT = re.compile(r"^([ \t]*)(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
-# Where the distribution is not called as its module is; importlib.metadata's own table of them
-# takes 150 ms to build.
+# Distributions whose name differs from their module's; importlib.metadata takes 150 ms to build
+# the complete table.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "bs4": "beautifulsoup4",
@@ -36,22 +36,22 @@ _DISTRIBUTIONS = {
 }
 
 
-class OwnFiles:
+class LocalFiles:
     """Distinguishes the user's own files from installed ones."""
 
     def __init__(self, cwd: str) -> None:
-        self._folders = _both_spellings([cwd])
+        self._folders = _with_resolved([cwd])
         installed = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
         installed += sysconfig.get_paths().values()
-        # A prefix around the notebook's folder (/usr, when that is /usr/home/me) proves nothing.
+        # A prefix that contains the notebook's folder (/usr and /usr/home/me) does not count.
         self._installed = tuple(
             folder
-            for folder in _both_spellings(installed)
+            for folder in _with_resolved(installed)
             if not any(own.startswith(folder) for own in self._folders)
         )
 
     def has(self, file: str) -> bool:
-        """Return whether the file or folder is neither installed nor Python's."""
+        """Return whether a file or folder is neither installed nor Python's."""
         file = _normal(file) + os.sep
         return (
             os.path.isabs(file)
@@ -61,7 +61,7 @@ class OwnFiles:
         )
 
     def relative(self, file: str) -> str | None:
-        """Return the file's path from the notebook's folder, None if it lies elsewhere."""
+        """Return a file's path relative to the notebook's folder, None if it is elsewhere."""
         file = _normal(file)
         for folder in self._folders:
             if file.startswith(folder):
@@ -69,20 +69,20 @@ class OwnFiles:
         return None
 
 
-@lru_cache(maxsize=2**14)  # each capture asks for every module that is loaded
+@lru_cache(maxsize=2**14)  # called at each capture for every loaded module
 def _normal(file: str) -> str:
     return os.path.normpath(file)
 
 
-def _both_spellings(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return each folder, as it is called and without symbolic links, ending in a separator."""
+def _with_resolved(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return each folder as given and with symbolic links resolved, ending in a separator."""
     spelled = {os.path.abspath(f) for f in folders} | {os.path.realpath(f) for f in folders}
     return tuple(sorted(folder.rstrip(os.sep) + os.sep for folder in spelled))
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalModules:
-    """What travels: files by their path below the import root; and every import they make."""
+    """Files to send, by path below the import root, and the modules that they import."""
 
     files: dict[str, str] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
@@ -99,7 +99,7 @@ def find_local_modules(
         cell_sources: Sources of its cells, searched for imports inside of functions.
         cwd: The notebook's folder.
     """
-    own = OwnFiles(cwd)
+    own = LocalFiles(cwd)
     found = LocalModules(imports=set(referenced))
     for source in cell_sources:
         found.imports |= _imported_names(source, only_lazy=True)
@@ -114,19 +114,19 @@ def find_local_modules(
     return found
 
 
-def _loaded_below(own: OwnFiles) -> set[str]:
+def _loaded_below(own: LocalFiles) -> set[str]:
     """Return the top-level names of the loaded modules with a file under the notebook's folder."""
     tops = set()
     for name, module in list(sys.modules.items()):
-        # Not getattr: modules that load lazily would load.
+        # Not getattr: that would load lazy modules.
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and own.relative(file) is not None and own.has(file):
             tops.add(name.partition(".")[0])
     return tops
 
 
-def _collect(top: str, own: OwnFiles, found: LocalModules) -> set[str]:
-    """Add the files of a module if it is local, and return the top-level names they import."""
+def _collect(top: str, own: LocalFiles, found: LocalModules) -> set[str]:
+    """Add a module's files if it is local, and return the top-level names that they import."""
     origin, folders = _locate(top)
     if not folders and origin is not None and own.has(origin) and os.path.isfile(origin):
         files = {top + os.path.splitext(origin)[1]: origin}
@@ -178,9 +178,9 @@ def _files_below(folder: str) -> Iterator[str]:
 def _without_bulk(
     top: str, files: dict[str, str], notices: list[str], *, has_data: bool
 ) -> dict[str, str]:
-    """Return the code of a package with its small data files; report which data stays behind.
+    """Return a package's code and small data files; add a notice about data that are not sent.
 
-    Any folder is a package to Python; without an `__init__.py`, its data never travels.
+    Any folder is a package for Python; without an `__init__.py`, its data are never sent.
     """
     code = {name: file for name, file in files.items() if name.endswith(_CODE_SUFFIXES)}
     if not code or not has_data:
@@ -198,9 +198,9 @@ def _without_bulk(
     return code | {name: files[name] for name in small}
 
 
-@lru_cache(maxsize=2**12)  # a cell is run again and again, its package seldom changes meanwhile
+@lru_cache(maxsize=2**12)  # cells are run again and again while their packages stay the same
 def _names_imported_by(file: str, mtime_ns: int) -> frozenset[str]:
-    """Return the top-level names that a file of that state imports."""
+    """Return the top-level names that a file imports; `mtime_ns` is part of the cache's key."""
     with open(file, encoding="utf-8", errors="replace") as opened:
         return frozenset(_imported_names(opened.read()))
 
@@ -208,7 +208,7 @@ def _names_imported_by(file: str, mtime_ns: int) -> frozenset[str]:
 def _imported_names(source: str, *, only_lazy: bool = False) -> set[str]:
     """Return the top-level names that a source imports; `only_lazy`: in indented lines only.
 
-    Text that merely looks like an import does no harm: nothing of that name will be found.
+    Text that only looks like an import does no harm: no module of that name is found.
     """
     names: set[str] = set()
     for indent, package, modules in _IMPORT.findall(source):
@@ -221,7 +221,7 @@ def _imported_names(source: str, *, only_lazy: bool = False) -> set[str]:
 
 
 def find_packages(imports: Iterable[str], local: Iterable[str]) -> dict[str, str]:
-    """Return the names and versions of the installed distributions behind these modules."""
+    """Return names and versions of the installed distributions of these modules."""
     tops = set(imports) - {name.partition("/")[0].removesuffix(".py") for name in local}
     versions = {
         distribution: version

@@ -1,7 +1,7 @@
-"""What cannot travel to the ranks, by type, and what to do instead.
+"""Types of objects that cannot be sent to the ranks, and what to do instead.
 
-Types are looked up by qualified name along their method resolution order: nothing has to be
-imported to recognise its objects, and subclasses are recognised too.
+Types are looked up by qualified name along the method resolution order: that recognises
+subclasses, and imports nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why objects of a type stay behind, and the remedy (with a place for the trial's name)."""
+    """Why objects of a type cannot be sent; the remedy has `{trial}` for the trial's name."""
 
     reason: str
     remedy: str
@@ -81,7 +81,7 @@ _TYPES: dict[Refusal, str] = {
 _REFUSED = {name: refusal for refusal, names in _TYPES.items() for name in names.split()}
 _ALLOWED = {"_io.BytesIO", "_io.StringIO"}  # files in memory only
 _HANDLE_MODULES = ("client.", "connection.", "front.")
-# Database drivers are many; nearly all of them call these classes alike, and none can be pickled.
+# Nearly all database drivers use these names for classes, none of which can be pickled.
 _DATABASE_NAMES = ("connection", "cursor", "engine", "session")
 
 
@@ -91,7 +91,7 @@ def qualified_names(type_: type) -> list[str]:
 
 
 def refusal_of(type_: type) -> Refusal | None:
-    """Return why objects of this type cannot travel, None if nothing is known against it."""
+    """Return why objects of this type cannot be sent; None if the type is not listed."""
     for name in qualified_names(type_):
         if name in _ALLOWED:
             return None
@@ -104,7 +104,7 @@ def refusal_of(type_: type) -> Refusal | None:
 
 
 def refusal_for_failure(type_: type, error: BaseException) -> Refusal:
-    """Return why an object whose pickling failed with `error` cannot travel."""
+    """Return why an object whose pickling failed with `error` cannot be sent."""
     if isinstance(error, RefusedError):
         return error.refusal
     if type_.__name__.lower().endswith(_DATABASE_NAMES):

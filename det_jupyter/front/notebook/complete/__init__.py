@@ -1,1 +1,1 @@
-"""Completion of our magics' lines and of the YAML below them."""
+"""Completion of lines of our magics, and of the YAML below them."""

@@ -1,7 +1,7 @@
-"""Which words fit at a place of our magics' lines, and of the YAML below them.
+"""Words that complete a line of our magics, or the YAML below one.
 
-Some are the master's, if one runs already. It is asked in a thread, for which Tab waits 40 ms at
-most. If the answer takes longer, Tab gets the one of the last time, and this one the next time.
+Names and ids come from the master, if one runs already. They are fetched in a thread, for which
+Tab waits at most 40 ms. If that takes longer, Tab offers the former answer, and the new one later.
 """
 
 from __future__ import annotations
@@ -30,16 +30,22 @@ from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.verbs.word_completion import options_of, words_after
 
 _PATIENCE_S = 0.04
-_FRESH_S = 5.0
+_FRESH_S = 5.0  # an answer is fetched again when it is older
 _SOURCES = 3  # experiments whose metrics are offered
 
-Ask = Callable[[Client], list[str]]
+Fetch = Callable[[Client], list[str]]
 
 
 def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
-    """Return what fits at the end of `line`, and how much of it is typed; None: not ours.
+    """Return the words that may end `line`, and the typed beginning of the word.
 
-    It is the line up to the cursor: of a cell's lines that of this number, from 0.
+    Args:
+        lines: The lines of the cell.
+        number: Index of the cursor's line in it.
+        line: That line up to the cursor.
+
+    Returns:
+        None if the line does not belong to our magics.
     """
     if magic := re.match(r"\s*%(det_experiment|det)\s", line):
         parser = line_parser() if magic[1] == "det_experiment" else det_parser()
@@ -63,7 +69,7 @@ def _typed(line: str) -> str:
 
 
 def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
-    """Return what may follow the words of a line: verbs, then what its verb takes."""
+    """Return the words that may follow in a line of verbs."""
     return words_after(parser, line.removesuffix(_typed(line)).split()[1:], _KNOWN)
 
 
@@ -75,7 +81,7 @@ def _yaml_words(text: str) -> tuple[list[str], str]:
 
 
 class Lookups:
-    """Answers by question, each asked again when it is some seconds old."""
+    """Answers of the master by question, each fetched again when it is some seconds old."""
 
     def __init__(self, connect: Callable[[], Client | None]) -> None:
         self._connect = connect
@@ -83,10 +89,10 @@ class Lookups:
         self._asked_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def words(self, question: str, ask: Ask) -> list[str]:
-        """Return the answer to a question, or what is known of it yet.
+    def words(self, question: str, fetch: Fetch) -> list[str]:
+        """Return the newest answer to a question; [] if there is none yet.
 
-        `ask` is called with a client in a thread, one at a time for a question.
+        `fetch` is called with a client in a thread, if the answer is too old.
         """
         with self._lock:
             is_fresh = time.monotonic() - self._asked_at.get(question, -_FRESH_S) < _FRESH_S
@@ -94,20 +100,20 @@ class Lookups:
                 self._asked_at[question] = time.monotonic()
         if not is_fresh:
             thread = threading.Thread(
-                target=self._find_out, args=(question, ask), name="det-complete", daemon=True
+                target=self._find_out, args=(question, fetch), name="det-complete", daemon=True
             )
             thread.start()
             thread.join(_PATIENCE_S)
         return self._answers.get(question, [])
 
-    def _find_out(self, question: str, ask: Ask) -> None:
+    def _find_out(self, question: str, fetch: Fetch) -> None:
         client = self._connect()
         if client is not None:
-            with suppress(DetError):  # it ends just now: what was known stays
-                self._answers[question] = ask(client)
+            with suppress(DetError):  # the master exits just now: the former answer stays
+                self._answers[question] = fetch(client)
 
 
-QUESTIONS: dict[str, Ask] = {  # experiments come newest first, trials that wait in their order
+QUESTIONS: dict[str, Fetch] = {  # experiments newest first, waiting trials in their order
     "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
     "templates": lambda c: [template.name for template in c.templates()],
     "agents": lambda c: [agent.id for pool in c.pools() for agent in pool.agents],
@@ -117,7 +123,7 @@ QUESTIONS: dict[str, Ask] = {  # experiments come newest first, trials that wait
 
 
 def metric_names(client: Client, entrypoint: str | None) -> list[str]:
-    """Return the metrics that the newest experiment of this class has validated by."""
+    """Return the validation metrics of the newest experiments of this entrypoint."""
     rows = client.find(ExperimentQuery(archived=True)).rows
     names: dict[str, None] = {}
     for row in [row for row in rows if entrypoint in (None, row.entrypoint)][:_SOURCES]:
@@ -134,23 +140,22 @@ def _lookups() -> Lookups:
 
 
 def _running_master() -> Client | None:
-    """Return a client of the master that runs; None when none does: Tab starts nothing."""
+    """Return a client of the running master; None if none runs, as Tab must not start one."""
     try:
         return connection.client() if find_master() else None
     except DetError:
         return None
 
 
-def _look_up(question: str, ask: Ask) -> list[str]:
-    return _lookups().words(question, ask)
+def _look_up(question: str, fetch: Fetch) -> list[str]:
+    return _lookups().words(question, fetch)
 
 
 def _metrics(entrypoint: str | None) -> list[str]:
-    ask = partial(metric_names, entrypoint=entrypoint)
-    return _look_up(f"metrics of {entrypoint}", ask)
+    return _look_up(f"metrics of {entrypoint}", partial(metric_names, entrypoint=entrypoint))
 
 
 _KNOWN: dict[str, Callable[[], list[str]]] = {
     "keys": lambda: list(all_paths()),
-    **{name: partial(_look_up, name, ask) for name, ask in QUESTIONS.items()},
+    **{name: partial(_look_up, name, fetch) for name, fetch in QUESTIONS.items()},
 }

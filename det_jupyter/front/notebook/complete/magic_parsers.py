@@ -1,7 +1,4 @@
-"""The verbs as magics: `%det_experiment`, and `%det`, which has those of experiments under `e`.
-
-Their parsers; completion reads them.
-"""
+"""Parsers of `%det_experiment`, `%%det_experiment` and `%det`; magics and completion use them."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from det_jupyter.front.verbs.grammar import (
 from det_jupyter.front.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS
 from det_jupyter.front.verbs.table_others import OF_DET, OTHERS
 
-# Verbs of a shell, and what to do instead.
+# Verbs that only the shell has, and what to use instead.
 NOT_IN_NOTEBOOKS = {
     "master": "`!det master status` asks in a shell",
     "support-bundle": "`!det support-bundle` makes one in a shell",
@@ -45,7 +42,7 @@ NO_CREATE = {
     ),
 }
 
-# Of the cell that submits an experiment.
+# Options of the cell magic that submits an experiment.
 _CELL = (
     argument("--name", help="name of the experiment, instead of the YAML's"),
     argument("--slots", type=whole, metavar="N", help="resources.slots_per_trial"),
@@ -114,7 +111,7 @@ EXPERIMENT = Group(
   %det_experiment ? searcher.divisor  what a key of the configuration means""",
 )  # fmt: skip
 
-# Those that take the YAML of a cell: `%%det_experiment fork 7`.
+# Verbs that take YAML in a cell: `%%det_experiment fork 7`.
 CELL_VERBS = [
     verb.name for verb in EXPERIMENT.members if isinstance(verb, Verb) and verb.takes_text
 ]
@@ -157,7 +154,7 @@ it returns is also put into a variable (--var)."""
 
 
 class MagicParser(LineParser):
-    """The parser of a magic's line, in which IPython fills in what is in braces."""
+    """The parser of a magic's line, in which IPython replaces `{expression}` by its value."""
 
     reader = NOTEBOOK
 
@@ -170,7 +167,7 @@ class MagicParser(LineParser):
 
 
 def _number_hint(text: str) -> str:
-    """Return what to type instead of an expression.
+    """Return the end of the error for an expression in place of a number.
 
     >>> _number_hint("w.id"), _number_hint("w"), _number_hint("{w.id}"), _number_hint("7a")
     ('; write {w.id}', '; write {w.id}', '; w.id is not defined here', '')

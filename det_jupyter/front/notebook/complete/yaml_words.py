@@ -1,17 +1,17 @@
-"""Where the cursor is in YAML that is being written and parses as nothing yet, and what fits.
+"""Completion of incomplete YAML, which no parser reads: the cursor's section, and words for it.
 
-    searcher:                    block: a deeper indentation is inside of the key above it
+    searcher:                    block style: deeper indented lines are inside the key above
       name: random
-      max_length: {epochs: |}    flow: what is between braces is inside of the key before them
+      max_length: {epochs: |}    flow style: the text between braces is inside the key before
 
-Reads only what is before the cursor, line by line, and never fails: of what it does not understand
-it makes nothing.
+Only the text before the cursor is read, line by line. Nothing raises: text that is not understood
+is ignored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,20 +35,20 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """What is being written."""
+    """The position of the cursor."""
 
-    section: Path  # keys that lead to the section that the cursor is in
-    key: str | None  # whose value is being written; None: a key is being written
-    typed: str  # the beginning of it
-    document: dict[str, Any]  # of the lines before, as far as understood; scalars as text
+    section: Path  # keys of the section that contains the cursor
+    key: str | None  # the key whose value is being typed; None: a key is being typed
+    typed: str  # its beginning
+    document: dict[str, Any]  # the text before, as far as understood; scalars as text
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the section has already."""
-        place: Any = self.document
+        """The section's keys and values so far."""
+        section: Any = self.document
         for key in self.section:
-            place = place.get(key) if isinstance(place, dict) else None
-        return place if isinstance(place, dict) else {}
+            section = section.get(key) if isinstance(section, dict) else None
+        return section if isinstance(section, dict) else {}
 
 
 @dataclass(slots=True)
@@ -93,8 +93,9 @@ class _Scanner:
     def _scan(self, text: str) -> None:
         for place, char in enumerate(text):
             top = self.flows[-1] if self.flows else None
-            is_in_quotes = top is not None and top.text.lstrip()[:1] in ("'", '"')
-            if is_in_quotes and top is not None and not _is_closed(top.text.lstrip()):
+            text_so_far = "" if top is None else top.text.lstrip()
+            is_closed = len(text_so_far) > 1 and text_so_far[-1] == text_so_far[0]
+            if top is not None and text_so_far[:1] in ("'", '"') and not is_closed:
                 top.text += char
             elif char in "{[":
                 self.flows.append(_Flow(is_mapping=char == "{"))
@@ -118,23 +119,23 @@ class _Scanner:
             self._note((*self._section(), flow.key), flow.text.strip())
 
     def _note(self, path: Path, value: str) -> None:
-        place = self.document
+        section = self.document
         for key in path[:-1]:
-            inner = place.get(key)
+            inner = section.get(key)
             if not isinstance(inner, dict):
-                inner = place[key] = {}
-            place = inner
+                inner = section[key] = {}
+            section = inner
         if not value or value[0] in "{[":
-            place.setdefault(path[-1], {})
+            section.setdefault(path[-1], {})
         else:
-            place[path[-1]] = value.strip("'\"")
+            section[path[-1]] = value.strip("'\"")
 
     def _section(self) -> Path:
         outer = tuple(flow.key for flow in self.flows[:-1] if flow.key is not None)
         return (*(key for _, key in self.blocks), *outer)
 
     def cursor(self) -> Cursor:
-        """Return where the end of the last line is."""
+        """Return the position of the end of the last line."""
         if self.flows:
             top = self.flows[-1]
             section, key, typed = self._section(), top.key, top.text.lstrip()
@@ -147,31 +148,21 @@ class _Scanner:
         return Cursor(section=section, key=key, typed=typed, document=self.document)
 
 
-def _is_closed(text: str) -> bool:
-    return len(text) > 1 and text[-1] == text[0]
-
-
 def find_cursor(text: str) -> Cursor:
-    """Return where the end of `text`, the YAML before the cursor, is."""
+    """Return the position of the end of `text`, the YAML before the cursor."""
     scanner = _Scanner()
-    for line in _content(text):
-        scanner.take(line)
-    return scanner.cursor()
-
-
-def _content(text: str) -> Iterator[str]:
-    """Yield the lines with content, and the last one in any case."""
     *before, last = text.split("\n")
     for line in before:
         if (content := _COMMENT.sub("", line).rstrip()).strip():
-            yield content
-    yield last
+            scanner.take(content)
+    scanner.take(last)
+    return scanner.cursor()
 
 
 def words_at(cursor: Cursor, metric_names: MetricNames) -> list[str]:
-    """Return what may be written at the cursor, keys with their colon.
+    """Return the words that may be typed at the cursor, keys with their colon.
 
-    `metric_names` is called only where the name of a metric is asked for.
+    `metric_names` is called, with the entrypoint, only for the value of `searcher.metric`.
     """
     if cursor.section[:1] == ("hyperparameters",):
         return _in_hyperparameters(cursor)
