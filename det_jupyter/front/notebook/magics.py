@@ -63,7 +63,7 @@ class DetMagics(Magics):
         `entrypoint: train:main`, in the YAML of `%%det_experiment`. The file is written nowhere
         else.
         """
-        from det_jupyter.front.notebook.submit.contexts import keep_script, list_scripts
+        from det_jupyter.front.notebook.submit.contexts import list_scripts, store_script
 
         if cell is None and line.strip():
             raise LineError(f"%det_script lists scripts; %%det_script {line.strip()} makes one")
@@ -72,7 +72,7 @@ class DetMagics(Magics):
             return
         assert self.shell is not None, "magics are registered by a shell"
         try:
-            print(keep_script(line, cell, f"In [{self.shell.execution_count}]"))
+            print(store_script(line, cell, f"In [{self.shell.execution_count}]"))
         except UsageError as error:
             raise LineError(str(error)) from None
 

@@ -1,6 +1,6 @@
-"""Takes a trial or a function out of a notebook: survey it, refuse what cannot travel, pack it.
+"""Captures a trial or function of a notebook: survey, refusals, packing into a capsule.
 
-Nothing is written before everything is known to travel and to be of a reasonable size.
+Nothing is written before the survey has found that everything can be sent, and how large it is.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def capture(
     shell: InteractiveShell | None = None,
     allow_large: bool = False,
 ) -> Capsule:
-    """Take `entrypoint`, with everything it refers to, out of a notebook or script.
+    """Capture `entrypoint`, with everything that it refers to, from a notebook or script.
 
     Args:
         entrypoint: Name of the trial's class, or of a function.
-        namespace: The notebook's globals: the very dict (`shell.user_ns`), not a copy of it.
-        given: The class or function itself, if it need not be the one that the name means there.
-        blobs: Where to write what travels.
-        cwd: The notebook's folder; modules below it travel too.
-        shell: Knows the cells; without it, `namespace["In"]` has to do.
-        allow_large: Send more than 1 GiB.
+        namespace: The notebook's globals: the dict itself (`shell.user_ns`), not a copy.
+        given: The class or function, if it may differ from the value of the name.
+        blobs: Stores the parts of the capsule.
+        cwd: The notebook's folder; modules below it are included.
+        shell: Has the sources of cells; without it, `namespace["In"]` is used.
+        allow_large: Accept more than 1 GiB.
 
     Raises:
-        ConfigError: There is no such class or function.
-        CaptureError: Something cannot travel (one line for each), or it is too large.
-        DetError: There is no room for it.
+        ConfigError: The class or function does not exist.
+        CaptureError: Objects cannot be sent (one line for each), or are too large.
+        DetError: The disk is full.
     """
     if given is None:
         if problem := find_entrypoint_problem(entrypoint, namespace):
@@ -102,9 +102,9 @@ def capture(
 def find_entrypoint_problem(
     entrypoint: str, namespace: Mapping[str, Any], base: type = object
 ) -> Problem | None:
-    """Return what is wrong with the entrypoint if it names no class or function of the notebook.
+    """Return a problem if the entrypoint is no class or function of the notebook.
 
-    Of the classes defined here, those that derive from `base` are worth naming.
+    The message lists the notebook's functions, and its classes that derive from `base`.
     """
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
@@ -132,7 +132,7 @@ def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
 def traps_of(
     entrypoint: str, namespace: Mapping[str, Any], shell: InteractiveShell | None
 ) -> list[str]:
-    """Return the mistakes that show in the code of an entrypoint; none if there is no such."""
+    """Return notices about mistakes in the code of an entrypoint; [] if it does not exist."""
     if find_entrypoint_problem(entrypoint, namespace) is not None:
         return []
     value = namespace[entrypoint]
@@ -141,7 +141,7 @@ def traps_of(
 
 
 class _Blobs(BlobStore):
-    """Reports a full disk as such: else it looks as if the trial could not be pickled."""
+    """Raises a DetError about a full disk, which otherwise looks like a failure of pickling."""
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Store `data`, as any BlobStore does."""
@@ -204,7 +204,7 @@ def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
 def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, PackPickler]:
     try:
         value, namespace = survey.values[entrypoint], survey.namespace
-        # A class that was made in a function need not be what its name means outside of it.
+        # A class defined in a function may differ from the value of its name in the notebook.
         names = [name for name in survey.sizes if namespace.get(name) is survey.values[name]]
         return pack(value, names, namespace, blobs)
     except DetError:
@@ -217,7 +217,7 @@ def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, Pac
 
 
 def _find_sources(files: set[str], cells: Cells, cwd: str) -> dict[str, dict[str, str]]:
-    """Return label and source of each code file that is the user's: cells and own files."""
+    """Return label and source of each code file of the user: cells and local files."""
     own = LocalFiles(cwd)
     sources: dict[str, dict[str, str]] = {}
     for file in sorted(files):
@@ -245,7 +245,7 @@ def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
 
 
 def _source_notices(value: Any, entrypoint: str) -> list[str]:
-    """Return a notice if no source is known: code typed at `python`, or piped into it."""
+    """Return a notice if the source cannot be read: code typed at `python`, or piped into it."""
     parts = vars(value).values() if isinstance(value, type) else [value]
     files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
     if not files or any(linecache.getlines(file) for file in files):

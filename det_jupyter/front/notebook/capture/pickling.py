@@ -1,8 +1,9 @@
-"""How a trial's objects are pickled: cloudpickle by value, arrays and tensors out of band.
+"""Pickling of a trial's objects: cloudpickle by value, arrays and tensors out of band.
 
 The notebook's functions share one dict of globals in the stream, which `load_capsule` provides.
-What det_jupyter exports is named as users import it, so that capsules outlive moves of modules.
-torch and numpy are not imported: their objects are recognised by the names of their types.
+Objects that det_jupyter exports are pickled by their public names, so that stored capsules can be
+loaded after a module was moved. torch and numpy are not imported: their objects are recognised by
+the names of their types.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from det_jupyter.front.notebook.capture.refusals import (
     refusal_of,
 )
 
-# Below this, a file and a mapping per rank cost more than copying.
+# A smaller buffer stays in the stream: a file and a mapping in each rank would cost more.
 _MIN_BLOB_BYTES = 64 * 2**10
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 _SKELETONS = {"_make_skeleton_class", "_make_skeleton_enum"}
 
-# What Python knows by module and name, where there is one.
+# Types of objects that may be importable by module and name.
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 
 _PUBLIC = ("det_jupyter.pytorch", "det_jupyter.core")
@@ -51,14 +52,14 @@ _Reducer = Callable[[Any], Any]
 
 
 class Sink(Protocol):
-    """Where a stream goes."""
+    """The target of a stream."""
 
     def write(self, data: bytes, /) -> object:
-        """Take the next part of the stream."""
+        """Write the next part of the stream."""
 
 
 class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """cloudpickle with our reductions; raises RefusedError for what cannot travel."""
+    """cloudpickle with our reductions; raises RefusedError for objects that cannot be sent."""
 
     def __init__(
         self,
@@ -115,43 +116,43 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         return self.refuse(error)
 
     def refuse(self, error: RefusedError) -> Any:
-        """Deal with an object that cannot travel."""
+        """Handle an object that cannot be sent: raise; a subclass may substitute it."""
         raise error
 
     def _reduce_plain(self, obj: Any) -> Any:
-        # An object of a library's type that calls itself the notebook's (`__module__`) may pickle
-        # as a mere name in `__main__`, where no rank would find it.
-        calls_itself_ours = getattr(obj, "__module__", None) == "__main__"
-        if calls_itself_ours and isinstance(obj.__reduce_ex__(5), str):
+        # An object of a library's type with `__module__ == "__main__"` may be pickled as a name in
+        # `__main__`, which ranks do not have.
+        claims_main = getattr(obj, "__module__", None) == "__main__"
+        if claims_main and isinstance(obj.__reduce_ex__(5), str):
             return self.refuse(RefusedError(BY_NAME_ONLY))
         return NotImplemented
 
     def reduce_reference(self, obj: Any) -> Any:
-        """Reduce a module, what is imported from one by its name, or a code object."""
+        """Reduce a module, an importable object, or a code object."""
         return NotImplemented
 
     def reduce_function(self, function: types.FunctionType) -> Any:
-        """Reduce a function: NotImplemented when it travels by reference."""
+        """Reduce a function; NotImplemented if it is pickled by reference."""
         reduced = super().reducer_override(function)
         if reduced is NotImplemented:
             return self.reduce_reference(function)
         names = reduced[2][1]["__globals__"]
-        for name in [name for name, value in names.items() if _is_shells(name, value)]:
+        for name in [name for name, value in names.items() if _is_shell_builtin(name, value)]:
             del names[name]
         return reduced
 
     def reduce_class(self, class_: type) -> Any:
-        """Reduce a class: NotImplemented when it travels by reference."""
+        """Reduce a class; NotImplemented if it is pickled by reference."""
         reduced = super().reducer_override(class_)
         if isinstance(reduced, tuple) and reduced[0].__name__ in _SKELETONS:
-            # Without cloudpickle's tracking id: else loading a capsule in the notebook that made
-            # it would overwrite the notebook's own class.
+            # Without cloudpickle's tracking id: with it, loading a capsule in the notebook that
+            # made it would overwrite the notebook's own class.
             make, args, *rest = reduced
             return (make, (*args[:-2], None, args[-1]), *rest)
         return self.reduce_reference(class_) if reduced is NotImplemented else reduced
 
     def reduce_array(self, array: Any) -> Any:
-        """Reduce a numpy array; numpy itself sends contiguous ones out of band."""
+        """Reduce a numpy array; numpy pickles contiguous ones out of band."""
         if not is_plain_array(array):
             return NotImplemented
         numpy = sys.modules["numpy"]
@@ -170,7 +171,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
             or tensor._backward_hooks
             or vars(tensor)
         ):
-            return NotImplemented  # torch's own reduction, which comes back here for the memory
+            return NotImplemented  # torch's own reduction; its memory by reduce_storage
         place = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         return rebuild_tensor, (
             tensor.untyped_storage(),
@@ -184,14 +185,14 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
         size = on_cpu.nbytes()
         buffer = (ctypes.c_char * size).from_address(on_cpu.data_ptr() if size else 0)
-        buffer.owner = on_cpu  # the copy of a CUDA tensor lives until it is written
+        buffer.owner = on_cpu  # keeps the copy of a CUDA tensor until it is written
         return rebuild_storage, (pickle.PickleBuffer(buffer),)
 
     def _reduce_typed_storage(self, storage: Any) -> Any:
         return rebuild_typed_storage, (storage._untyped_storage, storage.dtype)
 
     def _reduce_cached_property(self, cached: functools.cached_property[Any]) -> Any:
-        # Before Python 3.12 it holds a lock, which its copy has to make for itself.
+        # Before Python 3.12 it contains a lock, which its constructor creates anew.
         return type(cached), (cached.func,), {"attrname": cached.attrname}
 
     def _reduce_cached(self, cached: Any) -> Any:
@@ -199,8 +200,8 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
             return self.reduce_reference(cached)
         if (function := self.reduce_function(cached.__wrapped__)) is NotImplemented:
             return NotImplemented
-        # Recursive functions meet their own wrapper on the way: it must exist before its function
-        # is filled.
+        # A recursive function refers to its own wrapper, which must exist before the function
+        # gets its state.
         make, args, state, _, _, fill = function
         parameters = cached.cache_parameters()
         return rebuild_cached, (make, args, parameters), (fill, state), None, None, fill_cached
@@ -212,7 +213,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
 
 
 def is_importable(value: Any) -> bool:
-    """Return whether a rank gets the value by importing it, so that nothing of it travels."""
+    """Return whether ranks can import the value, so that only its name is sent."""
     if isinstance(value, types.ModuleType):
         return True
     if not isinstance(value, _NAMED):
@@ -227,7 +228,7 @@ def is_importable(value: Any) -> bool:
 
 
 def _by_public_name(obj: Any) -> Any:
-    """Return the reduction of what a package of ours exports: by its name in that package."""
+    """Return the reduction of an object that a public package of ours exports: by that name."""
     if not isinstance(obj, _NAMED):
         return NotImplemented
     home = obj.__module__
@@ -240,21 +241,21 @@ def _by_public_name(obj: Any) -> Any:
 
 
 def is_plain_array(array: Any) -> bool:
-    """Return whether a numpy array is nothing but memory with a shape: it goes out of band."""
+    """Return whether a numpy array is only memory with a shape, so that it is sent out of band."""
     numpy = sys.modules["numpy"]
     is_plain = type(array) is numpy.ndarray or isinstance(array, numpy.memmap)
     return is_plain and not array.dtype.hasobject
 
 
-def _is_shells(name: str, value: Any) -> bool:
-    """Return whether `value` is the shell's substitute for a builtin (`open`, `exit`, `quit`)."""
+def _is_shell_builtin(name: str, value: Any) -> bool:
+    """Return whether `value` is IPython's substitute for a builtin (`open`, `exit`, `quit`)."""
     is_function = isinstance(value, types.FunctionType)
     home = value.__globals__.get("__name__") if is_function else type(value).__module__
     return hasattr(builtins, name) and str(home).startswith(("IPython.", "ipykernel."))
 
 
 class PackPickler(TrialPickler):
-    """Writes the stream, its large buffers as blobs, and notes what the stream refers to."""
+    """Stores large buffers as blobs, and collects the code files and modules referred to."""
 
     def __init__(self, file: Sink, namespace: Mapping[str, Any], blobs: BlobStore) -> None:
         super().__init__(file, namespace, self._place_buffer)
@@ -284,13 +285,13 @@ class PackPickler(TrialPickler):
 def pack(
     value: Any, names: Iterable[str], namespace: Mapping[str, Any], blobs: BlobStore
 ) -> tuple[bytes, PackPickler]:
-    """Return the stream of a class or function and of all names that travel with it.
+    """Pickle a class or function with all names that it needs; return stream and pickler.
 
-    Large buffers are written to `blobs`; the pickler holds what it noted on the way.
+    Large buffers are written to `blobs`; the pickler has the lists of buffers and references.
     """
     root = (value, {name: namespace[name] for name in names})
     stream = io.BytesIO()
     pickler = PackPickler(stream, namespace, blobs)
     pickler.dump(root)
-    pickler.clear_memo()  # it holds the trial's arrays, and copies of some
+    pickler.clear_memo()  # frees the trial's arrays, and copies of some
     return stream.getvalue(), pickler

@@ -1,13 +1,13 @@
-"""Looks at a trial before it is packed: which names travel, how large they are, what cannot.
+"""Survey of a trial before it is packed: the names to send, their sizes, and failures.
 
-Every name is pickled by itself into a counter that keeps nothing, and the pickle is cut wherever
-it meets another name of the notebook, which then has its turn:
+Every name is pickled by itself into a counter that stores nothing, and the pickle is cut at each
+other name of the notebook, which is pickled by itself in turn:
 
-    DigitsTrial ──► Net, train_set          each name's size is its own, without the names it uses;
-                      │       └──► images   each failure belongs to one name, so that all failures
-                      └──► make_layer       are found in one go
+    DigitsTrial ──► Net, train_set          a size excludes the names that a name uses;
+                      │       └──► images   a failure belongs to one name, so that all failures
+                      └──► make_layer       are found in one pass
 
-Memory is counted once, for the first name that leads to it. Nothing is written anywhere.
+Memory is counted once, for the first name that refers to it. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from det_jupyter.front.notebook.capture.refusals import (
 _MAX_CULPRITS = 3  # for each name
 _MAX_PARTS = 1000  # of one object
 _MAX_DEPTH = 25
-_CUT = (str, ("",))  # what a survey's stream holds instead of something that has its own turn
+_CUT = (str, ("",))  # the reduction of an object that is surveyed by itself
 
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """What was found: sizes of the names that travel, in the order in which they were met."""
+    """The result: sizes of the names to send, in the order in which they were found."""
 
     namespace: Mapping[str, Any]
-    values: Mapping[str, Any]  # the namespace, and in it the class or function that travels
+    values: Mapping[str, Any]  # the namespace with the class or function to send
     names: dict[int, str]  # of the notebook's objects, by identity
     sizes: dict[str, int] = field(default_factory=dict)
-    users: dict[str, str] = field(default_factory=dict)  # functions that refer to names
+    users: dict[str, str] = field(default_factory=dict)  # name -> function that refers to it
     failures: dict[str, BaseException] = field(default_factory=dict)
-    devices: dict[str, str] = field(default_factory=dict)  # of names with tensors off the CPU
+    devices: dict[str, str] = field(default_factory=dict)  # of names with tensors on a device
     counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
-    functions: list[types.FunctionType] = field(default_factory=list)  # with these globals
+    functions: list[types.FunctionType] = field(default_factory=list)  # of the notebook
 
-    def meet(self, name: str, user: str) -> None:
-        """Note that a name travels."""
+    def add(self, name: str, user: str) -> None:
+        """Add a name to send."""
         if name not in self.sizes:
             self.sizes[name] = 0
             self.users[name] = user
@@ -61,7 +61,7 @@ class Survey:
 def survey_trial(
     entrypoint: str, value: Any, namespace: Mapping[str, Any], ignored: Collection[str]
 ) -> Survey:
-    """Return what travels when a class or function of that name does.
+    """Return the survey of a class or function of this name, and all that it needs.
 
     Args:
         namespace: The notebook's globals.
@@ -74,9 +74,9 @@ def survey_trial(
             names.setdefault(id(each), name)
     names[id(value)] = entrypoint
     survey = Survey(namespace=namespace, values=values, names=names)
-    survey.meet(entrypoint, "")
+    survey.add(entrypoint, "")
     done = 0
-    while queued := list(survey.sizes)[done:]:  # names that are met on the way queue at its end
+    while queued := list(survey.sizes)[done:]:  # names that are found meanwhile are appended
         for name in queued:
             _survey_name(survey, name, values[name])
         done += len(queued)
@@ -88,24 +88,23 @@ def _survey_name(survey: Survey, name: str, value: Any) -> None:
         _SurveyPickler(survey, name).dump(value)
     except Exception as error:  # anything that user code raises while it is pickled
         survey.failures[name] = error
-        # What comes behind the failure has not been looked at: look at the parts one by one.
+        # The parts after the failure were not pickled: pickle them one by one.
         for _, part in islice(parts_of(value), _MAX_PARTS):
             with suppress(Exception):
                 _SurveyPickler(survey, name).dump(part)
 
 
 def _has_identity(value: Any) -> bool:
-    """Return whether to recognise the object, when something else holds it, as this name's value.
+    """Return whether an object that is found elsewhere can be attributed to this name.
 
-    Small constants (`torch.float32`, the number 1) are shared by everything: meeting one shows
-    nothing of the name.
+    Shared constants (`torch.float32`, the number 1) cannot.
     """
     is_array = "numpy.ndarray" in qualified_names(type(value))
     return (is_array or type(value).__dictoffset__ != 0) and not is_importable(value)
 
 
 class _Counter:
-    """A file that keeps only the number of bytes written to it."""
+    """A file that stores only the number of bytes written to it."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -116,9 +115,9 @@ class _Counter:
 
 
 class _SurveyPickler(TrialPickler):
-    """Pickles one name's value to see whether it can be, and how large it is.
+    """Pickles one name's value to find failures and its size.
 
-    A probe (`name` is None) notes nothing: it only finds out whether an object can be pickled.
+    With `name` None it changes no survey: it only tests whether an object can be pickled.
     """
 
     def __init__(self, survey: Survey, name: str | None) -> None:
@@ -137,7 +136,7 @@ class _SurveyPickler(TrialPickler):
     def reducer_override(self, obj: Any) -> Any:
         name = self._survey.names.get(id(obj))
         if name is not None and obj is not self._root:
-            self._meet(name, "")
+            self._add(name, "")
             return _CUT
         return super().reducer_override(obj)
 
@@ -149,7 +148,7 @@ class _SurveyPickler(TrialPickler):
             slots = reduced[2][1]
             for name, value in slots["__globals__"].items():
                 if not is_importable(value):
-                    self._meet(name, function.__qualname__)
+                    self._add(name, function.__qualname__)
             slots["__globals__"] = {}
         return reduced
 
@@ -171,9 +170,9 @@ class _SurveyPickler(TrialPickler):
         self._survey.failures.setdefault(self._name, error)
         return _CUT
 
-    def _meet(self, name: str, user: str) -> None:
+    def _add(self, name: str, user: str) -> None:
         if self._name is not None:
-            self._survey.meet(name, user)
+            self._survey.add(name, user)
 
     def _count_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         with buffer.raw() as view:
@@ -188,7 +187,7 @@ class _SurveyPickler(TrialPickler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Culprit:
-    """An object that cannot travel, by its path from the name that holds it."""
+    """An object that cannot be sent, with its path from a name of the notebook."""
 
     path: str
     type_name: str
@@ -196,7 +195,7 @@ class Culprit:
 
 
 def find_culprits(survey: Survey, name: str) -> list[Culprit]:
-    """Return the innermost objects that kept a name from being pickled, the first few of them."""
+    """Return the first few of the innermost objects because of which pickling a name failed."""
     search = _Search(survey)
     search.descend(name, survey.values[name], survey.failures[name], depth=0)
     return search.culprits[:_MAX_CULPRITS]
@@ -206,7 +205,7 @@ class _Search:
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
         self._seen: set[int] = set()
-        self._kept: list[Any] = []  # else the identity of a temporary object could come again
+        self._kept: list[Any] = []  # otherwise the id of a temporary object could be reused
         self.culprits: list[Culprit] = []
 
     def descend(self, path: str, value: Any, error: BaseException, depth: int) -> None:
@@ -219,7 +218,7 @@ class _Search:
             if len(self.culprits) >= _MAX_CULPRITS:
                 return
             if id(part) in self._survey.names:
-                continue  # it has its own turn
+                continue  # surveyed by itself
             if (part_error := self._probe(part)) is not None:
                 is_leaf = False
                 if id(part) not in self._seen:
@@ -239,9 +238,9 @@ class _Search:
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what pickling `value` would pickle next, each with its step on the way there.
+    """Yield the objects that pickling `value` pickles next, each with its access expression.
 
-    A step is written as Python writes it (`.name`, `['key']`, `[0]`), or empty if it has no way.
+    That is Python's (`.name`, `['key']`, `[0]`), or empty if there is none.
     """
     match value:
         case dict():
@@ -318,5 +317,5 @@ def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
 def _reduction(value: Any) -> Any:
     try:
         return value.__reduce_ex__(5)
-    except Exception:  # it cannot be pickled: then it has no parts, it is the culprit
+    except Exception:  # it cannot be pickled itself, so it has no parts
         return None

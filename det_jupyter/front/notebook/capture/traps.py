@@ -1,11 +1,11 @@
-"""Looks for mistakes in a trial's code that show before it runs; each gets a notice.
+"""Finds mistakes in a trial's code before it runs, and reports each in a notice.
 
-    a name that is defined nowhere      from the bytecode of each function that travels
+    a name that is defined nowhere      in the bytecode of each function that is sent
     breakpoint(), pdb.set_trace()       likewise
-    loss.backward(), optimizer.step()   from the source of a PyTorchTrial's methods, and of the
-                                        functions of the notebook that it takes along
+    loss.backward(), optimizer.step()   in the source of a PyTorchTrial's methods, and of the
+                                        notebook's functions that are sent with it
 
-A notice is no refusal: code that is never reached does no harm.
+Notices refuse nothing: the code may never be reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEBUGGERS = {"pdb", "ipdb", "Pdb"}
 def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
     """Return one line for each mistake in a trial or function, and in `functions`.
 
-    These are what travels by value, with the notebook's globals.
+    `functions` are the notebook's functions that are sent with it.
     """
     functions = list(functions)
     methods = _methods_of(value)
@@ -41,13 +41,13 @@ def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
 
 def _find_undefined(functions: list[FunctionType]) -> Iterator[str]:
     made = {name for each in functions for name in _globals_of(each.__code__, "STORE_GLOBAL")}
-    told: set[str] = set()
+    reported: set[str] = set()
     for function in functions:
         known = function.__globals__
         for name in _globals_of(function.__code__, "LOAD_GLOBAL"):
-            if name in known or name in made or name in told or hasattr(builtins, name):
+            if name in known or name in made or name in reported or hasattr(builtins, name):
                 continue
-            told.add(name)
+            reported.add(name)
             yield (
                 f"{function.__qualname__}: {name} is defined nowhere, so ranks that come to it "
                 f"end with a NameError{_near(name, known, function)}"
@@ -63,7 +63,7 @@ def _near(name: str, known: Mapping[str, Any], function: FunctionType) -> str:
 
 
 def _globals_of(code: CodeType, operation: str) -> Iterator[str]:
-    """Yield the global names of which code, with the functions inside of it, does that."""
+    """Yield the names of this bytecode operation in code and in the functions inside of it."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == operation:
             yield str(instruction.argval)
@@ -75,7 +75,7 @@ def _globals_of(code: CodeType, operation: str) -> Iterator[str]:
 def _find_stops(functions: Iterable[FunctionType]) -> Iterator[str]:
     for function in functions:
         names = set(_globals_of(function.__code__, "LOAD_GLOBAL"))
-        called = _attributes_of(function.__code__)
+        called = _names_of(function.__code__)
         is_plain = "breakpoint" in names and "breakpoint" not in function.__globals__
         if is_plain or ("set_trace" in names | called and (names | called) & _DEBUGGERS):
             call = "breakpoint()" if is_plain else "set_trace()"
@@ -85,15 +85,15 @@ def _find_stops(functions: Iterable[FunctionType]) -> Iterator[str]:
             )
 
 
-def _attributes_of(code: CodeType) -> set[str]:
+def _names_of(code: CodeType) -> set[str]:
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return {*code.co_names}.union(*map(_attributes_of, inner))
+    return {*code.co_names}.union(*map(_names_of, inner))
 
 
 def _methods_of(value: Any) -> list[FunctionType]:
-    """Return the methods that the user wrote for a PyTorchTrial; none of any other entrypoint.
+    """Return the user's methods of a PyTorchTrial; [] for any other entrypoint.
 
-    A method that another one overrides counts only where that one calls it (`super()`).
+    An overridden method is included only if the overriding one calls it (`super()`).
     """
     library = sys.modules.get("det_jupyter.pytorch")
     if (
@@ -109,7 +109,7 @@ def _methods_of(value: Any) -> list[FunctionType]:
         for method in filter(None, map(_function_of, parts)):
             if name != "__init__":
                 found.append(method)
-            if name not in _called_above(method):
+            if name not in _base_methods_called(method):
                 break
     return found
 
@@ -119,14 +119,14 @@ def _is_library(class_: type) -> bool:
 
 
 def _function_of(part: Any) -> FunctionType | None:
-    """Return the function that a static method, class method, property or decorator wraps."""
+    """Return the function inside a static method, class method, property or decorator."""
     part = part.fget if isinstance(part, property) else getattr(part, "__func__", part)
     part = inspect.unwrap(part) if callable(part) else part
     return part if isinstance(part, FunctionType) else None
 
 
-def _called_above(method: FunctionType) -> set[str]:
-    """Return the names of the methods of other classes that a method calls: `super().step()`."""
+def _base_methods_called(method: FunctionType) -> set[str]:
+    """Return the names of methods that a method calls by `super()` or by a class's name."""
     return {
         what.attr
         for _, what in _calls_of(method)
@@ -136,9 +136,9 @@ def _called_above(method: FunctionType) -> set[str]:
 
 
 def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:
-    """Look for `loss.backward()` and `optimizer.step()` where the context does neither.
+    """Report `loss.backward()` and `optimizer.step()` if the context's methods are not called.
 
-    A trial that calls both kinds may throw the raw gradients away; RawBackward checks that.
+    A trial that calls both may discard the raw gradients; RawBackward checks that in the ranks.
     """
     calls = [(method, *call) for method in methods for call in _calls_of(method)]
     done = {what.attr for _, call, what in calls if call.args}  # context.backward(loss)
@@ -159,7 +159,7 @@ def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:
 
 
 def _calls_of(method: FunctionType) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """Yield the calls of attributes, each with its attribute."""
+    """Yield the calls of attributes in a method's source, each with its attribute."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     except (OSError, TypeError, SyntaxError):
@@ -170,7 +170,7 @@ def _calls_of(method: FunctionType) -> Iterator[tuple[ast.Call, ast.Attribute]]:
 
 
 def _is_optimizer(node: ast.expr) -> bool:
-    """Return whether an expression is called like an optimizer: `self.optimizer`, `opts[0]`."""
+    """Return whether an expression is named like an optimizer: `self.optimizer`, `opts[0]`."""
     while isinstance(node, ast.Subscript):
         node = node.value
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -14,18 +14,18 @@ from det_jupyter.errors import CaptureError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The process that submits, and what it allows.
+    """The process that submits, and its options.
 
     Args:
-        namespace: The globals of the notebook or script: the very dict, not a copy of it.
-        shell: Knows the cells of a notebook; None in a script.
+        namespace: The globals of the notebook or script: the dict itself, not a copy.
+        shell: IPython's shell, which has the sources of cells; None in a script.
         given: The class or function by its name, if it was given as an object.
-        is_call: It was called for, and its handle need not be shown.
-        queue_anyway: Submit it though no pool can run it now.
+        is_call: Submitted by `submit()`, whose handle may not be displayed.
+        queue_anyway: Submit it even if no pool can run it at present.
         allow_large: Send more than 1 GiB.
-        context: The context directory; None: there is none.
+        context: The context directory; None if there is none.
         include: Files and folders to add to it.
-        follow_links: Send what links out of it lead to.
+        follow_links: Send the targets of links that lead out of it.
     """
 
     namespace: Mapping[str, Any]
@@ -40,15 +40,15 @@ class Caller:
 
     @property
     def names(self) -> Mapping[str, Any]:
-        """What an entrypoint may name."""
+        """The values that an entrypoint may name."""
         return {**self.namespace, **self.given} if self.given else self.namespace
 
 
 def present_folder() -> Path:
-    """Return the folder that this process works in.
+    """Return this process's working directory.
 
     Raises:
-        CaptureError: It is gone, or no rank could name it.
+        CaptureError: It is deleted, or its name is not UTF-8.
     """
     try:
         folder = Path.cwd()
@@ -67,7 +67,7 @@ def present_folder() -> Path:
 
 
 def notebook_path(caller: Caller) -> str | None:
-    """Return the path of the script, or the notebook's: JupyterLab and VS Code give it."""
+    """Return the path of the script or notebook; None if the front end does not give it."""
     if caller.shell is None:
         script = os.path.abspath(caller.namespace.get("__file__") or "")
         return printable(script) if os.path.isfile(script) else None

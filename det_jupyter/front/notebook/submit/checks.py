@@ -1,4 +1,4 @@
-"""Checks of a submission that the notebook makes before it asks the master."""
+"""Checks of a notebook's classes and functions before submission."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from det_jupyter.front.notebook.capture.capture import find_entrypoint_problem
 
 
 def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with the trial class or function, as far as its source shows."""
+    """Return the problems of a trial class or function that its source shows."""
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
     base = library.PyTorchTrial if library is not None else object
     if problem := find_entrypoint_problem(entrypoint, namespace, base):
@@ -42,9 +42,9 @@ def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[P
 def find_batch_size_problems(
     document: Mapping[str, Any], trial_class: type = object
 ) -> list[Problem]:
-    """Return a problem if a trial class is to train without a batch size that it needs.
+    """Return a problem if the configuration lacks a batch size that a trial class needs.
 
-    It is no part of the configuration's own checks: a function needs none.
+    Not one of the configuration's own checks, as a function needs none.
     """
     document = migrate(document).document
     resources, hparams = document.get("resources"), document.get("hyperparameters")
@@ -59,7 +59,7 @@ def find_batch_size_problems(
 
 
 def _own_method(trial_class: type, name: str) -> Function | None:
-    """Return the user's method of this name, parsed; None if it is ours, or its source unknown."""
+    """Return the user's method of this name, parsed; None if it is ours or has no source."""
     module = getattr(getattr(trial_class, name, None), "__module__", None) or ""
     return None if module.startswith("det_jupyter.") else method_of(trial_class, name)
 
@@ -67,7 +67,7 @@ def _own_method(trial_class: type, name: str) -> Function | None:
 def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:
     """Return a problem if the class's source shows that it never reports the searcher's metric.
 
-    A function need not report any: then there is nothing to judge it by, and it runs all the same.
+    Functions are not checked: they need not report any metric.
     """
     trial_class = namespace.get(str(config.entrypoint))
     if not isinstance(trial_class, type):

@@ -1,7 +1,7 @@
-"""The context directory of an experiment that a notebook submits, and scripts that go with it.
+"""The context directory of a notebook's experiment, and the notebook's scripts in it.
 
-`%%det_script train.py` keeps a cell as a file of the context directories of this notebook. It is
-in the kernel, and written nowhere else.
+`%%det_script train.py` stores a cell in the kernel, as a file to add to context directories. It is
+not written to disk.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Script:
     """A script of the notebook."""
 
     text: str
-    cell: str  # where it is from: "In [5]"
+    cell: str  # its origin: "In [5]"
 
 
-SCRIPTS: dict[str, Script] = {}  # of this kernel, by their paths in a context
+SCRIPTS: dict[str, Script] = {}  # of this kernel, by path in the context
 
 
-def keep_script(line: str, text: str, cell: str) -> str:
-    """Keep a script under the path in a line, and return what to say of it.
+def store_script(line: str, text: str, cell: str) -> str:
+    """Store a script under the path in `line`, and return a line to print.
 
     Raises:
-        UsageError: The name is no path in a context.
-        ConfigError: It is Python that cannot be read.
+        UsageError: The line is not one path inside of a context.
+        ConfigError: It is Python with a syntax error.
     """
     path = _path_of(line)
     if path.endswith(".py") and (problem := find_syntax_error(text, path)):
@@ -72,21 +72,22 @@ def list_scripts() -> str:
     )
 
 
-def plan_surroundings(
+def plan_notebook_context(
     folder: Path | str | None,
     include: Sequence[Path | str],
     entrypoint: Entrypoint | None,
     *,
     follow_links: bool = False,
 ) -> ContextPlan | None:
-    """Return what would travel beside the entrypoint; None: ranks work in the present folder.
+    """Return the plan of the context directory; None if ranks work in the present folder.
 
-    The notebook's scripts travel with a context directory, and with a module or command.
+    The notebook's scripts are added to a context directory; an entrypoint that is a module or
+    command gets one for them.
 
     Args:
-        folder: The context directory; None: there is none.
+        folder: The context directory; None if there is none.
         include: Files and folders to add to it.
-        follow_links: Whether what links out of it lead to travels in their places.
+        follow_links: Send the targets of links that lead out of it.
     """
     is_captured = entrypoint is None or isinstance(entrypoint, Captured)
     has_scripts = bool(SCRIPTS) and not is_captured
@@ -103,7 +104,7 @@ def plan_surroundings(
 
 
 def list_files(plan: ContextPlan) -> Iterator[str]:
-    """Yield a line for each file, the first ones of many."""
+    """Yield a line for each of the first files, and one for the others."""
     files = plan.files
     for name, num_bytes in list(files.items())[:_MAX_FILES]:
         script = SCRIPTS.get(name)

@@ -1,4 +1,4 @@
-"""`det_jupyter.submit`: an experiment from a loop, a script or a computed configuration."""
+"""`det_jupyter.submit`: submission from Python, such as in a loop or a script."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ def submit(
 ) -> NotebookExperiment:
     """Submit an experiment, as `%%det_experiment` does, and return its handle at once.
 
-    It works in a notebook and in a script, where the classes and functions of the script travel
-    to the ranks as those of a notebook do; nothing of the script is run there.
+    Also in a script: its classes and functions are sent to the ranks like those of a notebook;
+    the script itself is not run there.
 
         for lr in (0.1, 0.03, 0.01):
             det_jupyter.submit(Trial, config, slots=2, **{"hyperparameters.lr": lr})
 
     Args:
-        trial: The trial class, or a function that each rank calls; or what an `entrypoint` may
-            be: "model_def:MyTrial", "python3 train.py --epochs 3", a list of words. It takes the
-            place of the configuration's `entrypoint`. None: the configuration has one.
-        config: The configuration, its YAML, or the file that holds it: a Path, or text that ends
-            in .yaml or .yml.
-        context: The context directory: ranks work in a copy of it.
-        include: Files and folders to add to that copy, by their own names.
-        follow_links: Send what links out of the context directory lead to, in their places.
-        queue_anyway: Submit it though no pool can run it now: slots may come.
+        trial: The trial class, or a function that each rank calls; or a value of `entrypoint`:
+            "model_def:MyTrial", "python3 train.py --epochs 3", a list of words. It replaces the
+            configuration's `entrypoint`. None: the configuration has one.
+        config: The configuration as a dict or YAML, or its file: a Path, or text that ends in
+            .yaml or .yml.
+        context: The context directory, a copy of which is the ranks' working directory.
+        include: Files and folders to add to that copy, under their own names.
+        follow_links: Send the targets of links that lead out of the context directory.
+        queue_anyway: Submit it even if no pool can run it at present.
         allow_large: Send more than 1 GiB to the ranks.
-        overrides: Laid over the configuration: any of its keys (`name`, `hyperparameters`,
+        overrides: Changes of the configuration: any of its keys (`name`, `hyperparameters`,
             `template`), `slots` for `resources.slots_per_trial`, and keys with dots in a dict:
-            `**{"searcher.max_length.epochs": 3}`. In a dict, `config` may have such keys too.
+            `**{"searcher.max_length.epochs": 3}`. A dict `config` may have such keys, too.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration or the trial.
-        CaptureError: Everything that cannot travel to the ranks.
+        CaptureError: Everything that cannot be sent to the ranks.
     """
     problems: list[Problem] = []
     name = None if trial is None else _entrypoint_of(trial, problems)
     changes, found = try_changes(overrides)
     problems += found
-    reading, where = _read(config, problems)
+    reading, where = _read_config(config, problems)
     reading = lay_over(reading, [changes, {"entrypoint": name}] if name else [changes])
     shell = get_ipython()
     caller = Caller(
@@ -84,7 +84,7 @@ def submit(
         draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
         return submit_draft(draft, caller)
     except ConfigError as error:
-        # Of a trial without a name it is said already.
+        # The problem of a trial without a name is in the list already.
         is_named = name != ""
         found = [
             p for p in error.problems if is_named or p.path != "entrypoint" or not p.is_missing
@@ -109,10 +109,10 @@ def _entrypoint_of(trial: Any, problems: list[Problem]) -> str | list[str]:
     return name
 
 
-def _read(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
-    """Return what the configuration says, and the source that its problems name.
+def _read_config(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
+    """Read the configuration; return it and the file that its problems name, or "".
 
-    Other `problems` go into the reading, or into the ConfigError if it cannot be read.
+    `problems` are added to the reading, or to the ConfigError if it cannot be read.
     """
     if isinstance(config, Mapping):
         document, found = try_changes(config)

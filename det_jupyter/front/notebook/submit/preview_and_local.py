@@ -1,4 +1,4 @@
-"""What `--preview` and `--local` do instead of submitting, and `det_jupyter.preview`."""
+"""`--preview` and `--local`, which submit nothing, and `det_jupyter.preview`."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ def preview(
 
     Args:
         config: The configuration, or its YAML.
-        template: Name of the template that it is laid over.
-        seconds_per_batch: For the times; else what earlier trials of this class took.
+        template: Name of a template with defaults for it.
+        seconds_per_batch: For the times; by default those of earlier trials of this class.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration.
-        NotFound: There is no such template.
+        NotFound: The template does not exist.
     """
     document = parse_part(config) if isinstance(config, str) else dict(config)
     request = make_request(
         PreviewRequest, config=document, template=template, seconds_per_batch=seconds_per_batch
     )
-    return preview_shown(connection.client().preview(request), time.time())
+    return displayed_preview(connection.client().preview(request), time.time())
 
 
 def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displayed[PreviewView]:
-    """Return what the search in a cell would train; print what is probably not meant.
+    """Return what the search of a cell would train; print notices about probable mistakes.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
@@ -69,11 +69,11 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displaye
     entrypoint = str(draft.merged().get("entrypoint"))
     for notice in view.notices + traps_of(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
-    return preview_shown(view, time.time())
+    return displayed_preview(view, time.time())
 
 
-def preview_shown(view: PreviewView, at: float) -> Displayed[PreviewView]:
-    """Return a preview that shows itself as a table, in a notebook with a picture."""
+def displayed_preview(view: PreviewView, at: float) -> Displayed[PreviewView]:
+    """Return a preview for display: as a table, in a notebook with a chart."""
     return Displayed(view, partial(render_text, at=at), partial(render_page, at=at))
 
 
@@ -102,13 +102,13 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     if not isinstance(entrypoint, type):
         print(f"{meaning.name} is a function: {_call_of(entrypoint, hparams)}")
         return None
-    # By name: only here does the notebook need the training library, which the class has loaded.
+    # By name: only here the notebook needs the training library, which the class has imported.
     library = importlib.import_module("det_jupyter.pytorch")
     return library.try_out(entrypoint, config, hparams, batches=options.local)
 
 
 def _another_way(entrypoint: Imported | Program | Command) -> str:
-    """Return why --local cannot try the entrypoint, and what can."""
+    """Return why --local cannot run the entrypoint, and how to run it."""
     if isinstance(entrypoint, Imported):
         top = entrypoint.name.partition(".")[0]
         is_script = f"{entrypoint.module.replace('.', '/')}.py" in SCRIPTS
@@ -129,7 +129,7 @@ def _another_way(entrypoint: Imported | Program | Command) -> str:
 
 
 def _call_of(function: Any, hparams: Mapping[str, Any]) -> str:
-    """Return how to call a function in this kernel as ranks do."""
+    """Return the code that calls a function in this kernel as ranks do."""
     values = {"core_context": "context", "context": "context", "info": "None", "hparams": hparams}
     taken = [name for name in inspect.signature(function).parameters if name in values]
     call = f"{function.__name__}({', '.join(f'{name}={values[name]}' for name in taken)})"

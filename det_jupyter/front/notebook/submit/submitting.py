@@ -1,4 +1,4 @@
-"""From a draft to a submitted experiment: check everything, capture, post."""
+"""Submission from a notebook or script: checks, capture, request."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from det_jupyter.front.notebook.submit.checks import (
     find_class_problems,
     find_metric_problems,
 )
-from det_jupyter.front.notebook.submit.contexts import list_files, plan_surroundings
+from det_jupyter.front.notebook.submit.contexts import list_files, plan_notebook_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """An experiment that was checked and captured, and is not submitted yet."""
+    """A checked and captured experiment, ready to be submitted."""
 
     config: ExperimentConfig
     capsule: Capsule
     plan: ContextPlan | None  # its context directory, if there is one
-    notices: list[str]  # beside those of the configuration
+    notices: list[str]  # without those of the configuration
 
 
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -65,9 +65,9 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     """Submit an experiment and return its handle.
 
     Raises:
-        ConfigError: Everything that is wrong with the configuration or the entrypoint, each line
-            with the line of the text it is about.
-        CaptureError: Everything that cannot travel to the ranks.
+        ConfigError: Everything that is wrong with the configuration or the entrypoint, with the
+            lines of the text.
+        CaptureError: Everything that cannot be sent to the ranks.
     """
     ready = _prepare(draft, caller)
     request = CreateExperiment(
@@ -84,14 +84,14 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     except ConfigError as error:
         raise draft.located(error.problems) from None
     print_notices(draft, ready.notices)
-    if caller.is_call:  # the handle need not be shown, and its view says the same
+    if caller.is_call:  # otherwise the displayed view shows them
         for notice in ready.capsule.notices:
             print(f"Note: {notice}")
     return experiment_handles.experiment_of(view)
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
-    """Check everything as `submit` does and print what would travel; submit nothing."""
+    """Check everything as a submission does, and print what would be sent; submit nothing."""
     draft = read_draft(cell, options)
     ready = _prepare(draft, _caller_of(options, shell), is_dry=True)
     config, capsule = ready.config, ready.capsule
@@ -110,20 +110,21 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
 
 
 def _to_run(config: ExperimentConfig, client: Client) -> str:
-    asked = config.resources
-    number = asked.slots_per_trial
+    """Return the end of the dry run's first line: on how many slots it would run."""
+    resources = config.resources
+    number = resources.slots_per_trial
     problem = client.find_impossibility(
-        number, pool=asked.resource_pool or "", is_single_agent=asked.is_single_node
+        number, pool=resources.resource_pool or "", is_single_agent=resources.is_single_node
     )
-    if problem is not None:  # else it was refused, but for --queue-anyway
+    if problem is not None:  # with --queue-anyway, otherwise it was refused
         return f"to queue, though it cannot run now: {problem}"
     return f"to run on {count(number, 'slot')}" if number else "to run without slots"
 
 
 def read_draft(cell: str, options: argparse.Namespace) -> Draft:
-    """Return the configuration that a cell and the options of its magic give.
+    """Return the draft of a cell's configuration with the options of its magic merged in.
 
-    Problems with its text are among those that `Draft.parse` returns.
+    Problems with the text are returned by `Draft.parse`.
     """
     reading = read_yaml(below_magic(cell))
     document = _with_options(reading.document, options)
@@ -135,12 +136,12 @@ def template_named(name: str) -> dict[str, Any]:
 
 
 def storage_of_master() -> str:
-    """Return the master's folder for checkpoints that cannot go where they should."""
+    """Return the master's folder for checkpoints whose configured storage is not writable."""
     return connection.client().session.info.checkpoint_storage
 
 
 def print_notices(draft: Draft, others: Sequence[str] = ()) -> None:
-    """Print what of the configuration has no effect, where it trusts every user, and others."""
+    """Print the notices about the configuration, and others."""
     merged = draft.merged()
     found = draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged)
     for notice in [*others, *found]:
@@ -164,12 +165,12 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
     entrypoint = try_parse_entrypoint(merged.get("entrypoint"))
-    plan = plan_surroundings(
+    plan = plan_notebook_context(
         caller.context, caller.include, entrypoint, follow_links=caller.follow_links
     )
     found = _find_code_problems(entrypoint, plan, config, caller, merged)
     problems += [problem for problem in found if problem not in problems]
-    # A submission without problems is checked by the master itself.
+    # Otherwise the master checks the slots when it gets the request.
     if problems or is_dry:
         with suppress(MasterUnreachable):
             problems += find_slot_problems(
@@ -178,7 +179,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
     if problems or config is None:
         raise draft.located(problems)
     blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
-    # Ranks read files of the present folder, which may change meanwhile.
+    # Ranks read files of the present folder, which may change before they start.
     is_live = plan is None and not isinstance(entrypoint, Captured)
     if isinstance(entrypoint, Captured):
         capsule = _capture(entrypoint.name, caller, plan, blobs)
@@ -199,7 +200,7 @@ def _find_code_problems(
     caller: Caller,
     merged: dict[str, Any],
 ) -> list[Problem]:
-    """Return what is wrong with context and code."""
+    """Return the problems of context directory and code."""
     problems = [] if plan is None else [Problem("", each) for each in plan.problems]
     if isinstance(entrypoint, Captured):
         own = find_class_problems(entrypoint.name, caller.names)
@@ -230,7 +231,7 @@ def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobSto
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Lay the options of the magic's line over the document."""
+    """Merge the options of the magic's line into the document."""
     if options.name is not None:
         document = document | {"name": options.name}
     if options.slots is not None:

@@ -32,7 +32,7 @@ from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
 from det_jupyter.front.notebook.handles import connection, experiment_handles, progress
 from det_jupyter.front.notebook.magics import run_line
-from det_jupyter.front.notebook.submit.preview_and_local import preview_shown
+from det_jupyter.front.notebook.submit.preview_and_local import displayed_preview
 from det_jupyter.front.verbs.grammar import parse
 from det_jupyter.front.verbs.showing import trials_listing
 from det_jupyter.view.live import LiveExperiment
@@ -193,7 +193,7 @@ def preview_of(**changes: Any) -> PreviewView:
 
 
 def test_a_preview_says_who_trains_how_long() -> None:
-    assert repr(preview_shown(preview_of(), NOON)).splitlines() == [
+    assert repr(displayed_preview(preview_of(), NOON)).splitlines() == [
         "adaptive_asha: 16 trials, judged by error",
         "",
         "train for    trials that end there  bracket 1  bracket 2",
@@ -210,7 +210,7 @@ def test_a_preview_says_who_trains_how_long() -> None:
 
 def test_a_preview_shows_the_ranges_and_what_the_first_trials_get() -> None:
     ranges = [PlannedRange(name="lr", range="0.0001 to 0.1", samples=["0.02", "<3>"])]
-    shown = preview_shown(preview_of(ranges=ranges), NOON)
+    shown = displayed_preview(preview_of(ranges=ranges), NOON)
     assert repr(shown).splitlines()[2:4] == [
         "hyperparameter  range          such as",
         "lr              0.0001 to 0.1  0.02, <3>",
@@ -225,18 +225,18 @@ def test_a_preview_shows_the_ranges_and_what_the_first_trials_get() -> None:
 )  # fmt: skip
 def test_a_preview_with_a_pace_says_when_it_is_done(seconds: float, words: str) -> None:
     pace = Pace(unit="batches", seconds_per_unit=0.02, source="measured in experiment 12")
-    text = repr(preview_shown(preview_of(pace=pace, seconds=seconds), NOON))
+    text = repr(displayed_preview(preview_of(pace=pace, seconds=seconds), NOON))
     assert text.splitlines()[-1] == (
         f"On 4 slots, 2 trials at once: {words} (0.02 s a batch, measured in experiment 12)."
     )
 
 
 def test_a_preview_shows_its_brackets_as_a_picture() -> None:
-    page = preview_shown(preview_of(metric="<b>"), NOON)._repr_html_()
+    page = displayed_preview(preview_of(metric="<b>"), NOON)._repr_html_()
     assert page.count("<rect") == 5
     assert "16 trials, judged by &lt;b&gt;" in page
     flat = preview_of(trials=planned(b58=3), brackets=[PlannedBracket(trials=planned(b58=3))])
-    assert "<svg" not in preview_shown(flat, NOON)._repr_html_()
+    assert "<svg" not in displayed_preview(flat, NOON)._repr_html_()
 
 
 def test_problems_name_their_line_or_their_template() -> None:

@@ -12,10 +12,10 @@ from det_jupyter.errors import ConfigError, UsageError
 from det_jupyter.front.notebook.submit import preview_and_local
 from det_jupyter.front.notebook.submit.contexts import (
     SCRIPTS,
-    keep_script,
     list_files,
     list_scripts,
-    plan_surroundings,
+    plan_notebook_context,
+    store_script,
 )
 
 
@@ -28,9 +28,9 @@ def scripts() -> Iterator[None]:
 
 def test_a_script_is_kept_and_listed_and_replaced() -> None:
     assert list_scripts().startswith("no scripts yet")
-    said = keep_script(" run/train.py ", "x = 1\ny = 2\n", "In [3]")
+    said = store_script(" run/train.py ", "x = 1\ny = 2\n", "In [3]")
     assert said == "run/train.py: 2 lines, taken along by experiments with --context or a command"
-    assert keep_script("run/train.py", "x = 1", "In [4]").endswith("(instead of the one before)")
+    assert store_script("run/train.py", "x = 1", "In [4]").endswith("(instead of the one before)")
     assert list_scripts().split() == ["run/train.py", "1", "line", "In", "[4]"]
 
 
@@ -39,20 +39,20 @@ def test_a_script_is_kept_and_listed_and_replaced() -> None:
 )
 def test_a_script_has_one_path_in_the_context(name: str) -> None:
     with pytest.raises(UsageError, match="expected the path of one file in the context"):
-        keep_script(name, "x = 1", "In [1]")
+        store_script(name, "x = 1", "In [1]")
     assert SCRIPTS == {}
 
 
 def test_a_path_in_quotes_may_have_spaces() -> None:
-    keep_script("'my run.py'", "x = 1", "In [1]")
+    store_script("'my run.py'", "x = 1", "In [1]")
     assert list(SCRIPTS) == ["my run.py"]
 
 
 def test_a_script_that_cannot_be_read_is_refused_in_its_cell() -> None:
     with pytest.raises(ConfigError, match=r"bad\.py, line 2: "):
-        keep_script("bad.py", "x = 1\n!ls\n", "In [1]")
+        store_script("bad.py", "x = 1\n!ls\n", "In [1]")
     assert SCRIPTS == {}
-    keep_script("run.sh", "!ls\n", "In [1]")  # no Python
+    store_script("run.sh", "!ls\n", "In [1]")  # no Python
 
 
 def test_scripts_travel_with_commands_and_contexts_and_not_with_captured_code(
@@ -60,17 +60,17 @@ def test_scripts_travel_with_commands_and_contexts_and_not_with_captured_code(
 ) -> None:
     command = parse_entrypoint("python3 train.py")
     captured = parse_entrypoint("Trial")
-    assert plan_surroundings(None, (), command) is None
-    keep_script("train.py", "x = 1", "In [3]")
-    assert plan_surroundings(None, (), captured) is None
-    plan = plan_surroundings(None, (), command)
+    assert plan_notebook_context(None, (), command) is None
+    store_script("train.py", "x = 1", "In [3]")
+    assert plan_notebook_context(None, (), captured) is None
+    plan = plan_notebook_context(None, (), command)
     assert plan is not None
     assert plan.notices == [
         "ranks work in a copy of train.py alone; --context . takes the rest of this folder along"
     ]
     (tmp_path / "data.txt").write_text("abc")
     (tmp_path / ".git").mkdir()
-    plan = plan_surroundings(tmp_path, (), captured)
+    plan = plan_notebook_context(tmp_path, (), captured)
     assert plan is not None
     assert plan.describe() == f"Context {tmp_path}: 2 files, 8 B; stays behind: .git/"
     assert list(list_files(plan)) == [
