@@ -28,7 +28,7 @@ from det_jupyter.contract.schema.hyperparameters import is_nested
 from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.errors import Problem
-from det_jupyter.searcher.sections import SearcherSection
+from det_jupyter.searcher.searcher_section import SearcherSection
 
 Origin = Literal["you", "template", "default"]
 _COMMON = {

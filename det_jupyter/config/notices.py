@@ -30,7 +30,7 @@ from det_jupyter.contract.values.direction import is_smaller_better
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.contract.values.text import count
 from det_jupyter.searcher.methods import find_section
-from det_jupyter.searcher.sections import SearcherSection
+from det_jupyter.searcher.searcher_section import SearcherSection
 
 _SCRIPT = re.compile(r"[\w-]+\.py")
 _NAMES_OF_LISTS = re.compile(

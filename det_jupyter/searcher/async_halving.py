@@ -8,7 +8,7 @@ from typing import Any, Literal
 from det_jupyter.contract.schema.fields import as_whole
 from det_jupyter.searcher.halving import HalvingSection
 from det_jupyter.searcher.planning import BracketPlan
-from det_jupyter.searcher.sections import Rungs
+from det_jupyter.searcher.searcher_section import Rungs
 
 
 class AsyncHalvingSearcher(HalvingSection):

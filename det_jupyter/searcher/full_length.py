@@ -16,7 +16,7 @@ from det_jupyter.errors import Problem
 from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
-from det_jupyter.searcher.sections import OfLength, OfTrials
+from det_jupyter.searcher.searcher_section import OfLength, OfTrials
 from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
 
 

@@ -21,7 +21,7 @@ from det_jupyter.contract.schema.key_paths import join_all
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.full_length import FullLength
 from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
-from det_jupyter.searcher.sections import OfLength
+from det_jupyter.searcher.searcher_section import OfLength
 from det_jupyter.searcher.trials import Trials
 
 MAX_GRID = 100_000

@@ -26,7 +26,7 @@ from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
 from det_jupyter.searcher.planning import BracketPlan, Form, PlannedBracket, Rules, plan_rungs
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS, divisor_of, rung_lengths
-from det_jupyter.searcher.sections import Divisor, SearcherSection, TrialCount
+from det_jupyter.searcher.searcher_section import Divisor, SearcherSection, TrialCount
 from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
 
 

@@ -12,7 +12,7 @@ from det_jupyter.searcher.async_halving import AsyncHalvingSearcher
 from det_jupyter.searcher.full_length import RandomSearcher, SingleSearcher
 from det_jupyter.searcher.grid import GridSearcher
 from det_jupyter.searcher.optuna import OptunaSearcher
-from det_jupyter.searcher.sections import SearcherSection
+from det_jupyter.searcher.searcher_section import SearcherSection
 
 Searcher = Annotated[
     SingleSearcher

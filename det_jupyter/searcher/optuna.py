@@ -37,7 +37,7 @@ from det_jupyter.searcher.planning import (
     plan_rungs,
 )
 from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rungs
-from det_jupyter.searcher.sections import Divisor, OfTrials, Rungs
+from det_jupyter.searcher.searcher_section import Divisor, OfTrials, Rungs
 from det_jupyter.searcher.trials import MAX_AT_WORK, STOPPED, Trials
 
 _DEFAULT_RUNGS = 3

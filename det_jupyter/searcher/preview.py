@@ -17,7 +17,7 @@ from det_jupyter.contract.schema.hyperparameters import is_range, leaves
 from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
-from det_jupyter.searcher.sections import SearcherSection
+from det_jupyter.searcher.searcher_section import SearcherSection
 
 _MOST_SCHEDULED = 10_000  # trials; with more, the wait for the last ones is negligible
 NUM_SAMPLES = 5

@@ -31,7 +31,7 @@ from det_jupyter.searcher.method import (
     ExitReason,
     Shutdown,
 )
-from det_jupyter.searcher.sections import MAX_TRIALS, SearcherSection
+from det_jupyter.searcher.searcher_section import MAX_TRIALS, SearcherSection
 from det_jupyter.searcher.trials import STOPPED, Trials
 
 

@@ -11,7 +11,11 @@ from itertools import chain, islice
 from det_jupyter.contract.messages import HolderView, Remedy
 from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.reasons.devices import device_remedies, foreign_processes, held_slots
-from det_jupyter.scheduler.reasons.grammar import (
+from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, starts_anew
+from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
+from det_jupyter.scheduler.reasons.wait import Wait
+from det_jupyter.scheduler.reasons.whatif import Change
+from det_jupyter.scheduler.reasons.wording import (
     listed,
     named,
     noun,
@@ -21,10 +25,6 @@ from det_jupyter.scheduler.reasons.grammar import (
     titled,
     verb,
 )
-from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, starts_anew
-from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change
 
 _THEN = "then it waits for its turn"
 

@@ -11,9 +11,9 @@ from det_jupyter.contract.messages import DeviceProcess, Remedy
 from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons.grammar import listed, one_line, process_text
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
+from det_jupyter.scheduler.reasons.wording import listed, one_line, process_text
 
 _IDLE_S = 60.0  # a process that uses its device now and then is not idle
 _AGENTS = 16  # that are looked at

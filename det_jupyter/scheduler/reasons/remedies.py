@@ -21,11 +21,11 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.grammar import about, named, one_line, titled, verb
 from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.reasons.wording import about, named, one_line, titled, verb
 from det_jupyter.scheduler.snapshot import moved_beside
 
 MOST = 4

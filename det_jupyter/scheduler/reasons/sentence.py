@@ -18,7 +18,9 @@ from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.facts import Facts
-from det_jupyter.scheduler.reasons.grammar import (
+from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
+from det_jupyter.scheduler.reasons.wait import Wait
+from det_jupyter.scheduler.reasons.wording import (
     about,
     file_of,
     listed,
@@ -30,8 +32,6 @@ from det_jupyter.scheduler.reasons.grammar import (
     titled,
     verb,
 )
-from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
-from det_jupyter.scheduler.reasons.wait import Wait
 
 _HOLDERS = 2
 _NAMED = 3

@@ -9,7 +9,7 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem
 from det_jupyter.scheduler.board import Board, Seats, in_sections, wholes_among
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Shape
-from det_jupyter.scheduler.reasons.grammar import numbers
+from det_jupyter.scheduler.reasons.wording import numbers
 from det_jupyter.scheduler.snapshot import Snapshot
 
 

@@ -44,7 +44,7 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
-from det_jupyter.searcher.sections import SearcherSection
+from det_jupyter.searcher.searcher_section import SearcherSection
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,

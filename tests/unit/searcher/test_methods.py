@@ -108,7 +108,7 @@ def test_no_other_place_lists_the_names_of_methods() -> None:
         if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict)
         if len(_constants(node) & SECTIONS.keys()) > 1
     ]
-    assert not wrong, "ask the section instead (searcher/sections.py)"
+    assert not wrong, "ask the section instead (searcher/searcher_section.py)"
 
 
 def _constants(node: ast.Tuple | ast.List | ast.Set | ast.Dict) -> set[Any]:

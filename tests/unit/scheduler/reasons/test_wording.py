@@ -8,7 +8,7 @@ from datetime import UTC
 import pytest
 
 from det_jupyter.contract.messages import Estimate
-from det_jupyter.scheduler.reasons.grammar import (
+from det_jupyter.scheduler.reasons.wording import (
     about,
     file_of,
     listed,

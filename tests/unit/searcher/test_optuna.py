@@ -25,7 +25,7 @@ from det_jupyter.searcher import (
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 from tests.problems import said
 from tests.unit.searcher.searcher_world import World, make_config, make_search
-from tests.unit.searcher.test_searcher import SearchMethodContract, draw_event
+from tests.unit.searcher.test_search import SearchMethodContract, draw_event
 
 SEARCHER: dict[str, Any] = {
     "name": "optuna",
