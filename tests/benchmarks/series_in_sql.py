@@ -38,7 +38,7 @@ from det_jupyter.master.service.database import open_database, transaction
 from det_jupyter.master.service.series_packing import find_due, pack, roll_up
 from det_jupyter.master.service.series_reading import read_agent
 from det_jupyter.master.service.stored_series import LAST_STEP_S, LEVELS, StoredSeries
-from det_jupyter.master.views.series_pages import in_short
+from det_jupyter.master.views.series_pages import rounded
 from tests.benchmarks.series_history import NUM_GPUS, drawn_samples
 
 AGENT = "here"
@@ -180,7 +180,7 @@ class OneTable:
                     at, num, total, low, high, _ = np.array(rows, dtype=float).T
                     series = Series(
                         source=source, name=name, title=name, x=at.tolist(),
-                        low=in_short(low), mid=in_short(total / num), high=in_short(high),
+                        low=rounded(low), mid=rounded(total / num), high=rounded(high),
                     )  # fmt: skip
                     page.series.append(series)
         return page

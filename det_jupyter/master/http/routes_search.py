@@ -116,7 +116,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         if finder.pace is not None:
             break
         records = read_metrics(service.store.path, source)
-        finder.look_at(source, await asyncio.to_thread(list, records))
+        finder.search(source, await asyncio.to_thread(list, records))
     ranges = sample_ranges(
         config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
     )

@@ -1,4 +1,4 @@
-"""Views of experiments, trials and agents. Pure: state and progress in, wire views out."""
+"""Views of experiments, trials and agents, made from state and progress. Pure."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from det_jupyter.master.machine.model.state import (
 )
 from det_jupyter.searcher import ExitReason
 
-Sentence = Callable[[Trial], str | None]  # why a trial does not run, None if it runs or is over
+Sentence = Callable[[Trial], str | None]  # why a trial does not run; None if it runs or is over
 VerdictOf = Callable[[int], Verdict | None]  # the last verdict on a trial
 
 
 class Progress(Protocol):
-    """Gives each trial's steps completed and fraction of its length; a mapping fits."""
+    """Steps completed and fraction of the length by trial id; a mapping fits."""
 
     def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
-        """Return a trial's progress."""
+        """Return a trial's progress, or `default` if none is stored."""
 
 
-_MOST_VERDICTS = 100  # of trials, the newest, in the view of an experiment: each is about 1 kB
+_MOST_VERDICTS = 100  # newest trials whose verdicts are in an experiment's view, 1 kB each
 
 
 def experiment_view(
@@ -50,18 +50,25 @@ def experiment_view(
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
+    """Return the view of an experiment.
+
+    Args:
+        living: Its trials that are not over.
+        sentence: Returns why a trial does not run.
+        last_seq: Number of the newest feed item, from which a client follows.
+    """
     trials = state.trials_of(experiment) if with_trials else []
-    num_silent = len(trials) - _MOST_VERDICTS
+    num_older = len(trials) - _MOST_VERDICTS
     return ExperimentView.built_from(
         experiment,
         name=experiment.name,
-        # The names in it are for people; only ranks need the blobs, which may be thousands.
+        # Only ranks need the blobs, of which there may be thousands.
         capsule=experiment.capsule.model_copy(update={"buffers": [], "modules": {}}),
         progress=progress_of(state, experiment, progress, living),
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            trial_view(trial, progress, sentence, None if i < num_silent else verdict_of)
+            trial_view(trial, progress, sentence, None if i < num_older else verdict_of)
             for i, trial in enumerate(trials)
         ],
         last_seq=last_seq,
@@ -69,26 +76,29 @@ def experiment_view(
 
 
 def _message(experiment: Experiment) -> str:
-    """Return the experiment's message, and what of its news was set aside."""
+    """Return the experiment's message, with what was set aside of its events."""
     num = experiment.num_set_aside
     if num == 0 or experiment.is_given_up:
         return experiment.message
     more = f" and {num - 1} more" if num > 1 else ""
-    said = f"set aside, as it could not be read or handled: {experiment.set_aside}{more}"
-    return f"{experiment.message}; {said}" if experiment.message else said
+    notice = f"set aside, as it could not be read or handled: {experiment.set_aside}{more}"
+    return f"{experiment.message}; {notice}" if experiment.message else notice
 
 
 def progress_of(
     state: MachineState, experiment: Experiment, progress: Progress, living: Iterable[Trial]
 ) -> float:
-    """Return how far an experiment is; without rungs, running trials count as far as they are."""
+    """Return the progress of an experiment, from 0 to 1.
+
+    With rungs it is that of the search; without, running trials count by their own progress.
+    """
     search = experiment.search_view
     if experiment.state is State.COMPLETED:
         return 1.0
     if search is None or search.brackets:
         return experiment.search_progress
-    # The search counts a trial when it is over; until then it counts as far as it is. When users
-    # have ended the search it counts no more: then each trial is as far as it came.
+    # The search counts a trial when it is over; until then its own progress counts. If a user has
+    # ended the search, only the progress of the trials counts.
     is_ended, done = experiment.state.is_terminal, experiment.search_progress
     counted = state.trials_of(experiment) if is_ended else living
     started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in counted)

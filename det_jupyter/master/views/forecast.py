@@ -1,10 +1,11 @@
-"""What a search would train and how long that takes, from what earlier trials reported. Pure.
+"""Predicts what a search would train and how long that takes, from records of earlier trials.
+Pure.
 
-    points of a trial   (time, amount trained) at its validations, or at the ends of its windows
+    points of a trial   (time, amount trained) at its validations, or at its reports of metrics
     pace                seconds per unit between neighbouring points
 
 Between two points a trial may have rested, waited or been restarted, which is not training: pairs
-that took more than `_PAUSE` times as long as the middle one are left out.
+whose pace is more than `_PAUSE` times the median are left out.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.planning import Ends
 from det_jupyter.searcher.preview import Preview, Range
 
-MAX_AUX = 100  # trials without slots on an agent, unless the pool says otherwise
+MAX_AUX = 100  # trials without slots on an agent, unless the pool has another limit
 _PAUSE = 3.0
 Records = Iterable[tuple[int, Mapping[str, Any]]]  # trial, metrics record as JSON
 Point = tuple[float, float]
 
 
 def measured_pace(records: Records, unit: str) -> float | None:
-    """Return the seconds that one unit of training took; None when it is not known.
+    """Return the seconds that one unit of training took; None if the records do not show it.
 
     Args:
         records: Trial and record, in the order in which they were written.
@@ -47,7 +48,10 @@ def measured_pace(records: Records, unit: str) -> float | None:
         amount = _amount(record, unit)
         if amount is not None:
             points.setdefault((trial_id, record["kind"]), []).append((record["at"], amount))
-    for kind in ("metrics", "batch_metrics"):  # with validations in it, a pace is more honest
+    for kind in (
+        "metrics",
+        "batch_metrics",
+    ):  # with validations first: their time is part of the pace
         of_kind = [found for key, found in points.items() if key[1] == kind]
         if (pace := _pace(of_kind)) is not None:
             return pace
@@ -80,7 +84,7 @@ def _pace(trials: Iterable[list[Point]]) -> float | None:
 
 
 def batches_per_epoch(records: Records) -> float | None:
-    """Return how many batches an epoch had, by the last validation that says so."""
+    """Return the batches per epoch from the last validation that contains them."""
     for _, record in reversed(list(records)):
         trained: Mapping[str, Any] = record.get("trained") or {}
         if trained.get("epochs") and trained.get("batches"):
@@ -89,7 +93,7 @@ def batches_per_epoch(records: Records) -> float | None:
 
 
 def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, int]:
-    """Return how many slots there are, and how many trials of that size fit into them at once."""
+    """Return the number of slots, and how many trials of this size fit into them at once."""
     sizes = [len(agent.slots) for agent in agents if agent.connected]
     if slots_per_trial == 0:
         return sum(sizes), MAX_AUX * len(sizes)
@@ -98,7 +102,7 @@ def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, 
 
 
 class PaceFinder:
-    """Finds how long one unit of training takes; a user may give the `seconds_per_batch`."""
+    """Finds how long one unit of training takes, or computes it from given `seconds_per_batch`."""
 
     def __init__(
         self, config: ExperimentConfig, unit: str, seconds_per_batch: float | None
@@ -111,8 +115,8 @@ class PaceFinder:
             batches = _batches_per_unit(config, unit)
             self._take(None if batches is None else batches * seconds_per_batch, "as given")
 
-    def look_at(self, experiment_id: int, records: Records) -> None:
-        """Look for the pace in the records of an earlier experiment."""
+    def search(self, experiment_id: int, records: Records) -> None:
+        """Set the pace if the records of this earlier experiment show it."""
         records = list(records)
         where = f"experiment {experiment_id}"
         if self._seconds_per_batch is None:
@@ -127,7 +131,7 @@ class PaceFinder:
 
     @property
     def why_none(self) -> str:
-        """What is missing, and what would help."""
+        """What is missing for a pace, and how it can be given."""
         if self._seconds_per_batch is None:
             return f"no trial of {self._entrypoint} has trained here yet; give --seconds-per-batch"
         if self._unit in ("epochs", "records"):
@@ -162,9 +166,11 @@ def preview_view(
     slots: int,
     places: int,
 ) -> PreviewView:
-    """Return what a search would train, and how long that takes, as far as it is known.
+    """Return the view of what a search would train, with its duration if there is a pace.
 
-    There are `slots`, into which as many trials fit at once as there are `places`.
+    Args:
+        slots: Number of slots.
+        places: Number of trials that fit into them at once.
     """
     concurrent = min(places, planned.max_concurrent_trials)
     pace, no_pace, least, expected = finder.pace, "", None, None

@@ -1,13 +1,13 @@
-"""Finds experiments by what a user remembers of them. Pure: state and a query in, rows out.
+"""Finds the experiments that match a user's query, and makes rows of them. Pure.
 
-Of all experiments only what the query asks for is read, and rows are made of those within the
-limit alone: a list of 50 costs the same whatever the other 10,000 contain.
+Of all experiments only the fields in the query are read, and rows are made only up to the limit: a
+list of 50 takes the same time whatever the other 10,000 contain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import translate
 
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows, State
@@ -20,7 +20,7 @@ from det_jupyter.master.machine.model.state import Experiment, MachineState, Tri
 from det_jupyter.master.views.experiment_views import Progress, progress_of
 
 _RUNNING, _QUEUED = "RUNNING", "QUEUED"
-_OTHER_WORDS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}
+_SYNONYMS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}
 _STOPPING = "STOPPING"
 _WORDS = (_RUNNING, _QUEUED, _STOPPING, *(s for s in State if not s.startswith(_STOPPING)))
 
@@ -30,17 +30,21 @@ Test = Callable[[Experiment], bool]
 def find_experiments(
     state: MachineState, indexes: Indexes, progress: Progress, query: ExperimentQuery
 ) -> ExperimentRows:
-    """Return the experiments that the query describes.
+    """Return the experiments that match a query.
 
     Raises:
-        ConfigError: It names a state that there is not.
+        ConfigError: The query contains an unknown state.
     """
     tests = list(_tests(indexes, query))
     known = state.experiments
-    among = known.values() if query.ids is None else [known[i] for i in query.ids if i in known]
-    found = [each for each in among if all(test(each) for test in tests)]
+    candidates = (
+        known.values() if query.ids is None else [known[i] for i in query.ids if i in known]
+    )
+    found = [each for each in candidates if all(test(each) for test in tests)]
     listed = [each for each in found if query.archived or not each.is_archived]
-    _sort(listed, query)
+    listed.sort(key=lambda each: each.id, reverse=query.sort != "oldest")
+    if query.sort == "metric":
+        listed.sort(key=_metric_order)
     front = listed if query.limit is None else listed[: query.limit]
     return ExperimentRows(
         rows=[_row(state, indexes, progress, each) for each in front],
@@ -50,14 +54,14 @@ def find_experiments(
 
 
 def _tests(indexes: Indexes, query: ExperimentQuery) -> Iterator[Test]:
-    """Yield what an experiment has to pass, the cheap tests first."""
+    """Yield the conditions of a query, the cheap ones first."""
     if (since := query.since) is not None:
         yield lambda each: each.created_at >= since
     if (until := query.until) is not None:
         yield lambda each: each.created_at < until
     if query.state:
-        wanted = _wanted(query.state)
-        yield lambda each: bool(wanted & set(_words_of(each, indexes)))
+        states = _parse_states(query.state)
+        yield lambda each: bool(states & set(_states_of(each, indexes)))
     if query.label:
         yield lambda each: set(query.label) <= set(each.config.get("labels") or ())
     if query.name:
@@ -71,7 +75,11 @@ def _tests(indexes: Indexes, query: ExperimentQuery) -> Iterator[Test]:
 
 
 def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
-    """Return whether a text is as the pattern says, upper and lower case being the same."""
+    """Return a function that matches a text with a shell pattern, ignoring case.
+
+    Args:
+        is_path: Whether the pattern may also match the end of a path.
+    """
     begin = "(?:.*/)?" if is_path else ""
     literal = pattern.replace("[", "[[]")  # names such as "lr [0.1]" are no sets of characters
     compiled = re.compile(f"{begin}{translate(literal)}", re.IGNORECASE | re.DOTALL)
@@ -87,9 +95,9 @@ def _has_words(experiment: Experiment, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _wanted(states: list[str]) -> set[str]:
-    wanted = {_OTHER_WORDS.get(word, word) for word in (text.upper() for text in states)}
-    if unknown := wanted - {*_WORDS, *State}:
+def _parse_states(states: list[str]) -> set[str]:
+    parsed = {_SYNONYMS.get(word, word) for word in (text.upper() for text in states)}
+    if unknown := parsed - {*_WORDS, *State}:
         known = ", ".join(word.lower() for word in _WORDS)
         raise ConfigError(
             [
@@ -97,10 +105,10 @@ def _wanted(states: list[str]) -> set[str]:
                 for text in sorted(unknown)
             ]
         )
-    return wanted
+    return parsed
 
 
-def _words_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
+def _states_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
     state = experiment.state
     if state is State.ACTIVE:
         is_running = any(trial.holds_slots for trial in indexes.unfinished_trials(experiment.id))
@@ -108,13 +116,7 @@ def _words_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
     return (state, _STOPPING) if state.startswith(_STOPPING) else (state,)
 
 
-def _sort(experiments: list[Experiment], query: ExperimentQuery) -> None:
-    experiments.sort(key=lambda each: each.id, reverse=query.sort != "oldest")
-    if query.sort == "metric":
-        experiments.sort(key=_rank)
-
-
-def _rank(experiment: Experiment) -> tuple[bool, str, float]:
+def _metric_order(experiment: Experiment) -> tuple[bool, str, float]:
     searcher = experiment.config["searcher"]
     loss = Direction.of_config(experiment.config).loss(experiment.best_metric)
     return experiment.best_metric is None, str(searcher["metric"]), loss
@@ -128,6 +130,7 @@ def _row(
     living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
+    divergence = next((trial.divergence for trial in living if trial.divergence), "")
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,
@@ -143,14 +146,9 @@ def _row(
         description=str(config.get("description") or ""),
         num_slots=sum(len(allocation.slots) for allocation in holding),
         failure=_failure(state, experiment),
-        alarm=_alarm(living) if config["searcher"]["name"] == "single" else "",
+        # In a search only the worst trial may diverge.
+        alarm=divergence if config["searcher"]["name"] == "single" else "",
     )
-
-
-def _alarm(living: Collection[Trial]) -> str:
-    """Return how the one trial diverges; in a search it is only the worst trial."""
-    found = (trial.divergence for trial in living)
-    return str(next(filter(None, found), ""))
 
 
 def _failure(state: MachineState, experiment: Experiment) -> str:
@@ -162,7 +160,7 @@ def _failure(state: MachineState, experiment: Experiment) -> str:
 
 
 def _best_trial(state: MachineState, experiment: Experiment) -> Trial | None:
-    """Return the best trial; without a value, the first one."""
+    """Return the trial with the best metric, or the first one if none has a metric."""
     trials = state.trials_of(experiment)
     best = (t for t in trials if t.best_metric is not None
             and t.best_metric == experiment.best_metric)  # fmt: skip

@@ -1,6 +1,6 @@
 """Turns stored metrics records into curves, thinned on request, and into series. Pure.
 
-A trial may have a million points, so they are arrays until they are few.
+A trial may have a million points, so they are kept in arrays until they are thinned.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from det_jupyter.contract.messages import BATCHES, Curve, CurveKey, Series, SeriesQuery
 from det_jupyter.contract.messages.curves import most_points, steps_per_epoch_of
 from det_jupyter.contract.values.json_numbers import to_finite
-from det_jupyter.master.views.series_pages import Columns, columns_of, in_short, within
+from det_jupyter.master.views.series_pages import Columns, columns_of, rounded, within
 from det_jupyter.master.views.series_tables import Numbers, Table, merged
 
 
 class Points:
-    """One metric of one trial, as it comes record by record."""
+    """The points of one metric of one trial, collected record by record."""
 
     def __init__(self) -> None:
-        self._values = array("d")  # NaN where it was no finite number
-        self._records: list[tuple[int, int, float]] = []  # first step, number of points, when
+        self._values = array("d")  # NaN where the value is not finite
+        self._records: list[tuple[int, int, float]] = []  # first step, number of points, time
         self._last_step = -1
 
     def add(self, first: int, values: list[Any], at: float) -> None:
-        """Append values; steps that there are already are left out (see Curves.add)."""
+        """Append the values of consecutive steps; steps that were added before are left out."""
         if self._records and first <= self._last_step:
             values = values[self._last_step - first + 1 :]
             first = self._last_step + 1
@@ -40,6 +40,7 @@ class Points:
             self._last_step = first + len(values) - 1
 
     def to_arrays(self) -> Arrays:
+        """Return all points."""
         first, num, at = np.array(self._records, dtype=float).reshape(-1, 3).T
         counts = num.astype(np.int64)
         begins = np.cumsum(counts) - counts  # the place of each record's first point
@@ -49,7 +50,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Steps, values (NaN where it was no finite number) and times of points."""
+    """Steps, values (NaN where not finite) and times of points."""
 
     steps: NDArray[np.int64]
     values: Numbers
@@ -57,13 +58,13 @@ class Arrays:
 
 
 def _finite(values: list[Any]) -> list[float]:
-    if set(map(type, values)) == {float} and isfinite(sum(values)):  # as nearly always, and quick
+    if set(map(type, values)) == {float} and isfinite(sum(values)):  # the usual case, and fast
         return values
     return [nan if (number := to_finite(value)) is None else number for value in values]
 
 
 def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
-    """Return the points of every metric of every trial, from records as they were written."""
+    """Return the points of every metric of every trial, from records in stored order."""
     gathered = Gathered({}, {})
     for trial_id, record in records:
         per_epoch = steps_per_epoch_of(record)
@@ -85,7 +86,7 @@ def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
 
 
 class Gathered(NamedTuple):
-    """Points by curve, and the steps of an epoch, where the reports say it."""
+    """Points by curve, and steps per epoch of the curves whose records contain it."""
 
     points: dict[CurveKey, Points]
     steps_per_epoch: dict[CurveKey, float]
@@ -94,11 +95,11 @@ class Gathered(NamedTuple):
 def to_curves(
     records: Iterable[tuple[int, dict[str, Any]]], *, max_points: int | None = None
 ) -> Iterator[Curve]:
-    """Return every metric of every trial, each made when it is asked for.
+    """Yield every metric of every trial as a curve.
 
     Args:
-        max_points: Thin each curve to about this many points (of very many curves, to fewer); its
-            extremes stay.
+        max_points: Thin each curve to about this many points (to fewer if there are very many
+            curves); its extremes stay.
     """
     gathered = gather(records)
     if max_points is not None:
@@ -114,7 +115,7 @@ def _to_curve(
     key: CurveKey, points: Arrays, per_epoch: float | None, max_points: int | None
 ) -> Curve:
     if max_points is not None and len(points.steps) > max_points:
-        kept = kept_places(points.values, max_points)
+        kept = kept_indices(points.values, max_points)
         points = Arrays(points.steps[kept], points.values[kept], points.times[kept])
     trial_id, group, name = key
     return Curve.model_construct(
@@ -128,10 +129,11 @@ def _to_curve(
     )
 
 
-def kept_places(values: Numbers, max_points: int) -> NDArray[np.int64]:
-    """Return the first and last place, and of each stretch those of the lowest and highest value.
+def kept_indices(values: Numbers, max_points: int) -> NDArray[np.int64]:
+    """Return the indices of the points that a thinned curve keeps.
 
-    A stretch without a value keeps a point: a gap stays a gap.
+    These are the first and the last one, and in each of equal stretches those of the lowest and
+    the highest value. A stretch without a value keeps a point, so that a gap stays visible.
 
     Args:
         values: More than `max_points`.
@@ -140,7 +142,7 @@ def kept_places(values: Numbers, max_points: int) -> NDArray[np.int64]:
     num_stretches = (max_points - 2) // 2
     inner = np.arange(1, len(values) - 1)
     stretches = (inner - 1) * num_stretches // len(inner)
-    # Sorted by value within each stretch; NaN is last, and infinity stands for it.
+    # Infinity replaces NaN, which must be no extreme.
     for_low = np.where(np.isnan(values), np.inf, values)[inner]
     for_high = np.where(np.isnan(values), -np.inf, values)[inner]
     starts = np.flatnonzero(np.diff(stretches, prepend=-1))
@@ -158,7 +160,7 @@ def kept_places(values: Numbers, max_points: int) -> NDArray[np.int64]:
 def to_metric_series(
     records: Iterable[tuple[int, dict[str, Any]]], query: SeriesQuery
 ) -> list[Series]:
-    """Return a trial's metrics as series; what was no finite number has no point."""
+    """Return a trial's metrics as series; values that are not finite have no points."""
     points = {
         (group, name): found.to_arrays()
         for (_, group, name), found in gather(records).points.items()
@@ -182,7 +184,7 @@ def _to_table(points: Arrays, query: SeriesQuery) -> Table:
 def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
     group, name = key
     with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
-        drawn = merged(table, columns.of(table.at))
+        drawn = merged(table, columns.indices(table.at))
     mid = drawn.get("", "total") / drawn.get("", "num")
     low, high = drawn.get("", "low"), drawn.get("", "high")
     return Series(
@@ -190,7 +192,7 @@ def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
         name=name,
         title=name,
         x=drawn.at.tolist(),
-        low=in_short(low),
-        mid=in_short(np.clip(mid, low, high)),
-        high=in_short(high),
+        low=rounded(low),
+        mid=rounded(np.clip(mid, low, high)),
+        high=rounded(high),
     )

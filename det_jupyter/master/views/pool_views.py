@@ -1,4 +1,4 @@
-"""Views of pools, slots and queues. Pure: the machine in, wire views out."""
+"""Views of pools, slots and queues, made from the machine. Pure."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def cluster_view(
     limit: int,
     experiment_id: int | None = None,
 ) -> ClusterView:
-    """Return all pools with the fronts of their queues, at most `limit` waiting trials of each.
+    """Return all pools with their queues, at most `limit` waiting trials of each.
 
-    Of this experiment, the first waiting trials are there, wherever they are in the queue.
+    The first waiting trials of `experiment_id` are added, wherever they are in the queues.
     """
     entries = [
         entry
         for name in machine.state.pool_configs
-        for entry in _front(machine, name, why, limit, experiment_id)
+        for entry in _queue_entries(machine, name, why, limit, experiment_id)
     ]
     return ClusterView(
         pools=pool_statuses(machine, is_connected),
@@ -54,25 +54,21 @@ def cluster_view(
     )
 
 
-def _front(
+def _queue_entries(
     machine: Machine, name: str, why: Why, limit: int, experiment_id: int | None
 ) -> Iterator[QueueEntry]:
     order = machine.queue.snapshot(name).order
     behind = (place for place in range(limit, len(order)) if order[place].group == experiment_id)
     for position in (*range(min(limit, len(order))), *islice(behind, limit)):
         trial = machine.state.trial_of(order[position].id)
-        yield _queue_entry(machine, name, position, trial, why)
-
-
-def _queue_entry(machine: Machine, pool: str, position: int, trial: Trial, why: Why) -> QueueEntry:
-    assert trial.allocation is not None
-    return QueueEntry.built_from(
-        _run_entry(machine, trial, trial.allocation, pool),
-        weight=machine.state.experiments[trial.experiment_id].weight,
-        queued_at=trial.allocation.queued_at,
-        position=position,
-        reason=why(trial),
-    )
+        assert trial.allocation is not None
+        yield QueueEntry.built_from(
+            _run_entry(machine, trial, trial.allocation, name),
+            weight=machine.state.experiments[trial.experiment_id].weight,
+            queued_at=trial.allocation.queued_at,
+            position=position,
+            reason=why(trial),
+        )
 
 
 def _run_entry(machine: Machine, trial: Trial, allocation: Allocation, pool: str) -> RunEntry:
@@ -89,7 +85,7 @@ def _run_entry(machine: Machine, trial: Trial, allocation: Allocation, pool: str
 
 
 def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatus]:
-    """Return the ledger: pools, their agents, their slots and what holds them."""
+    """Return all pools with their agents, their slots and the holders of the slots."""
     return [
         _pool_status(machine, name, config, is_connected)
         for name, config in machine.state.pool_configs.items()
@@ -117,7 +113,7 @@ def _pool_status(
 
 
 def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> AgentStatus:
-    """Return an agent in the ledger."""
+    """Return an agent with its slots and their holders."""
     held = list(held_on(agent.id, machine.indexes))
     holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
     pool = machine.state.pool_configs[machine.state.pool_of_agent(agent.id)]
@@ -126,16 +122,16 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
         pool=pool.pool_name,
         connected=is_connected(agent.id),
         slots=[
-            _held(machine, agent, slot, *holders[slot.id])
+            _held_slot(machine, agent, slot, *holders[slot.id])
             if slot.id in holders
-            else _unheld(agent, slot, pool)
+            else _other_slot(agent, slot, pool)
             for slot in agent.slots
         ],
         num_aux=sum(slot.id < 0 for *_, slot in held),
     )
 
 
-def _held(
+def _held_slot(
     machine: Machine, agent: Agent, slot: SlotView, trial: Trial, allocation: Allocation, rank: int
 ) -> SlotStatus:
     experiment = machine.state.experiments[trial.experiment_id]
@@ -154,7 +150,7 @@ def _held(
     )
 
 
-def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
+def _other_slot(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
     processes = agent.occupied.get(slot.id, [])
     if slot.id in agent.disabled:
         return SlotStatus(slot=slot, state="disabled", processes=processes)
@@ -163,11 +159,11 @@ def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
 
 
 def job_entries(machine: Machine) -> list[JobEntry]:
-    """Return the experiments that are not over, in the order in which they are served."""
+    """Return the experiments that are not over, in the order of the queue."""
     living = machine.state.unfinished_experiments()
     living.sort(key=lambda e: (machine.state.pool_of(e), e.priority, e.position, e.id))
     entries: list[JobEntry] = []
-    ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before
+    ahead: dict[str, int] = {}  # by pool: waiting jobs that are listed before
     for experiment in living:
         entry = _job_entry(machine, experiment, ahead)
         ahead[entry.pool] = ahead.get(entry.pool, 0) + (entry.num_waiting > 0)
@@ -199,7 +195,7 @@ def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) 
 
 
 def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
-    """Return the trials that hold slots, and those that wait, in order."""
+    """Return the trials that hold slots, and the first `limit` waiting ones of each pool."""
     holding = {
         trial.id: trial
         for agent_id in machine.state.agents

@@ -12,28 +12,28 @@ from det_jupyter.contract.messages import Series, SeriesQuery
 from det_jupyter.contract.values.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
 from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
 
-MAX_POINTS = 400_000  # of a page: of more series, each has fewer
+MAX_POINTS = 400_000  # of a page; with more series, each has fewer
 PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
 RATE = "samples_per_second"
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
-_DIGITS = 6  # of a value in a picture
+_DIGITS = 6  # significant digits of a value in a picture
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a picture: equal stretches of its axis."""
+    """The columns of a picture: equal intervals of its axis."""
 
     begin: float
     width: float
     num: int
 
-    def of(self, x: Numbers) -> NDArray[np.int64]:
-        """Return the number of the column of each x; what is at the end is in the last one."""
+    def indices(self, x: Numbers) -> NDArray[np.int64]:
+        """Return the index of the column of each x; the end of the axis is in the last column."""
         return np.minimum((x - self.begin) // self.width, self.num - 1).astype(np.int64)
 
 
 def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Columns:
-    """Return columns between the ends that are asked for, or those of what there is."""
+    """Return columns between the ends in the query, or else between those of the values."""
     num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
     low = min((float(x.min()) for x in xs if len(x)), default=0.0)
     high = max((float(x.max()) for x in xs if len(x)), default=0.0)
@@ -44,13 +44,13 @@ def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Co
 
 
 def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
-    """Return the series of a page of samples or timings, from tables by source."""
+    """Return the series of samples or timings, given a table for each source."""
     kept = {
         source: table.where(within(axis_of(table, query.axis), query))
         for source, table in tables.items()
     }
     kept = {source: table for source, table in sorted(kept.items()) if len(table.at)}
-    num_series = sum(len(_wanted(table, query)) for table in kept.values())
+    num_series = sum(len(_requested(table, query)) for table in kept.values())
     xs = [axis_of(table, query.axis) for table in kept.values()]
     columns = columns_of(xs, query, num_series)
     return [
@@ -61,12 +61,12 @@ def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
 
 
 def axis_of(table: Table, axis: str) -> Numbers:
-    """Return where the rows begin on an axis."""
+    """Return the position of each row's beginning on an axis, in steps or UTC seconds."""
     return table.get("", "first") if axis == "batches" else table.at
 
 
 def within(x: Numbers, query: SeriesQuery) -> NDArray[np.bool_]:
-    """Return which places on an axis are in the stretch that is asked for."""
+    """Return which positions on an axis are in the interval of the query."""
     since = -np.inf if query.since is None else query.since
     until = np.inf if query.until is None else query.until
     return (x >= since) & (x <= until)
@@ -75,27 +75,27 @@ def within(x: Numbers, query: SeriesQuery) -> NDArray[np.bool_]:
 def _of_source(
     source: str, table: Table, query: SeriesQuery, columns: Columns
 ) -> Iterator[Series]:
-    drawn = merged(table, columns.of(axis_of(table, query.axis)))
+    drawn = merged(table, columns.indices(axis_of(table, query.axis)))
     x = np.floor(axis_of(drawn, query.axis) * 1000) / 1000
-    for name, measure in _wanted(table, query).items():
+    for name, measure in _requested(table, query).items():
         low, mid, high = _values(drawn, name)
-        there = np.isfinite(mid)
-        if there.any():
+        is_known = np.isfinite(mid)
+        if is_known.any():
             yield Series(
                 source=source,
                 name=name,
                 title=measure.title,
                 unit=measure.unit,
-                x=x[there].tolist(),
-                low=in_short(low[there]),
-                mid=in_short(mid[there]),
-                high=in_short(high[there]),
+                x=x[is_known].tolist(),
+                low=rounded(low[is_known]),
+                mid=rounded(mid[is_known]),
+                high=rounded(high[is_known]),
             )
 
 
-def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
-    """Return what the table has that is asked for; percentiles only if they are named."""
-    # A user's own come last.
+def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
+    """Return the requested names of a table; without a request, all but percentiles."""
+    # Names that users have defined come last.
     names = {
         name: measure_of(name)
         for name in sorted(table.names, key=lambda name: _ORDER.get(name, len(_ORDER)))
@@ -106,16 +106,17 @@ def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
         names[RATE] = Measure("records per second, all ranks", "1/s")
     if query.names is None:
         return names
-    wanted = {name: names[name] for name in query.names if name in names}
+    found = {name: names[name] for name in query.names if name in names}
     for name in query.names:
         part, _, statistic = name.rpartition(".")
-        if name not in wanted and statistic in PERCENTILES and (part, "max") in table.columns:
+        if name not in found and statistic in PERCENTILES and (part, "max") in table.columns:
             title = f"{names[part].title}, {PERCENTILES[statistic]}"
-            wanted[name] = Measure(title, names[part].unit)
-    return wanted
+            found[name] = Measure(title, names[part].unit)
+    return found
 
 
 def measure_of(name: str) -> Measure:
+    """Return title and unit of a name."""
     if name == WHOLE:
         return Measure("a batch, from end to end", "s")
     if name.startswith(SECTION):
@@ -132,9 +133,9 @@ def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:
         return drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
     seconds = drawn.get("", "seconds")
     if name == RATE:
-        # Without a batch, as after the last one, there is no pace, not one of 0.
-        is_pace = drawn.get("", "batches") > 0
-        mid = np.where(is_pace, _divided(drawn.get("", "samples"), seconds), np.nan)
+        # Without a batch, as after the last one, the rate is unknown and not 0.
+        has_batches = drawn.get("", "batches") > 0
+        mid = np.where(has_batches, _divided(drawn.get("", "samples"), seconds), np.nan)
     elif name == WHOLE:
         mid = _divided(seconds, drawn.get("", "batches"))
     elif statistic == "max":
@@ -148,23 +149,27 @@ def _divided(total: Numbers, num: Numbers) -> Numbers:
     return total / np.where(num > 0, num, np.nan)
 
 
-def in_short(values: Numbers) -> list[float]:
-    """Return values with as many digits as a picture can show.
+def rounded(values: Numbers) -> list[float]:
+    """Round values to six significant digits, which is as much as a picture can show.
 
-    >>> in_short(np.array([0.12345678, 1e9 / 3, 2.0]))
+    >>> rounded(np.array([0.12345678, 1e9 / 3, 2.0]))
     [0.123457, 333333000.0, 2.0]
     """
-    with np.errstate(all="ignore"):  # of zero and the largest numbers, which stay as they are
+    with np.errstate(all="ignore"):  # zero and the largest numbers stay as they are
         digits = _DIGITS - 1 - np.floor(np.log10(np.abs(values)))
         power = 10.0 ** np.abs(digits)
-        # Dividing and multiplying by whole powers gives the numbers that are written shortest.
+        # Powers of ten are whole numbers, so the results have the shortest decimal form.
         large, small = np.rint(values / power) * power, np.rint(values * power) / power
-        short = np.where(digits >= 0, small, large)
-    return list(np.where(np.isfinite(short), short, values).tolist())
+        result = np.where(digits >= 0, small, large)
+    return list(np.where(np.isfinite(result), result, values).tolist())
 
 
 def superseded(table: Table, cuts: Sequence[int]) -> Table:
-    """Return a run's rows without those that were trained again after one of the steps `cuts`."""
+    """Return a run's rows without those whose batches were trained again.
+
+    Args:
+        cuts: Steps after which the trial trained again.
+    """
     if not cuts:
         return table
     return table.where(table.get("", "first") <= min(cuts))

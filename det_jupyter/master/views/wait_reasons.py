@@ -1,9 +1,9 @@
-"""Why a trial does not run, whatever state it is in. Pure.
+"""Reasons why a trial does not run, in each of its states. Pure.
 
-waits for slots     the scheduler says why (scheduler/reasons/); the facts for that are here
-starts, leaves      that
-rests               the search has not promoted it; searching.py wrote down why
-is paused or over   that, and what would change it
+waits for slots     computed by scheduler/reasons/, from the facts that are collected here
+starts, leaves      the state itself
+rests               the search has not promoted it; searching.py has stored the reason
+is paused or over   the state itself, and what would change it
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
 from det_jupyter.scheduler.snapshot import Snapshot
 
-_IN_LINE = "waits for its turn"
+_QUEUED = "waits for its turn"
 
 
 class WaitReasons:
-    """Says why trials do not run, of one moment: to be asked while nothing changes.
+    """The reasons why trials do not run, at one time; valid until the machine changes.
 
     Args:
-        most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
-        zone: That times of day are told in; None: this computer's.
+        most: Number of waiting trials for which `sentence` computes a reason; each takes time.
+        zone: Time zone of times in sentences; None means that of this computer.
+        own_user: The user whose processes are called their own.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class WaitReasons:
         self._machine = machine
         self.progress = progress
         self.now = now
-        self._left = most
+        self._num_left = most
         self._zone = zone
         self._own_user = own_user
         self._surveys: dict[str, Survey] = {}  # by pool
@@ -58,10 +59,10 @@ class WaitReasons:
         if allocation is None or allocation.state is AllocationState.ENDED:
             return trial.waiting_for
         if allocation.state is not AllocationState.QUEUED:
-            return self._news_of_gang(trial, allocation)
-        if self._left == 0:
-            return _IN_LINE
-        self._left -= 1
+            return self._holder_sentence(trial, allocation)
+        if self._num_left == 0:
+            return _QUEUED
+        self._num_left -= 1
         return self.of(trial).sentence
 
     def of(self, trial: Trial) -> Reason:
@@ -69,28 +70,28 @@ class WaitReasons:
         allocation = trial.allocation
         if trial.state.is_terminal:
             why = f": {trial.message}" if trial.message else ""
-            return _said(trial, "over", f"is over ({trial.state.lower()}){why}")
+            return _reason(trial, "over", f"is over ({trial.state.lower()}){why}")
         if allocation is None or allocation.state is AllocationState.ENDED:
             if trial.state is not State.ACTIVE:
                 return _paused(trial)
             why = trial.waiting_for or "rests until its search says how far"
-            return _said(trial, "resting", why)
+            return _reason(trial, "resting", why)
         if problem := self._problem_of(allocation):
             is_leaving = allocation.state is AllocationState.STOPPING
-            return _said(trial, "leaving" if is_leaving else "running", problem)
+            return _reason(trial, "leaving" if is_leaving else "running", problem)
         match allocation.state:
             case AllocationState.QUEUED:
                 return self._waiting(trial, allocation)
             case AllocationState.STARTING:
                 where = " and ".join(dict.fromkeys(allocation.agent_ids))
-                return _said(trial, "starting", f"its ranks are starting on {where}")
+                return _reason(trial, "starting", f"its ranks are starting on {where}")
             case AllocationState.STOPPING:
-                return _said(trial, "leaving", self._leaving(trial, allocation), *_kill(trial))
+                return _reason(trial, "leaving", self._leaving(trial, allocation), *_kill(trial))
             case _:
-                return _said(trial, "running", "runs")
+                return _reason(trial, "running", "runs")
 
-    def _news_of_gang(self, trial: Trial, allocation: Allocation) -> str | None:
-        """Return what should be known of a trial that holds slots, if anything."""
+    def _holder_sentence(self, trial: Trial, allocation: Allocation) -> str | None:
+        """Return a sentence about a trial that holds slots, if its agent or its end needs one."""
         if problem := self._problem_of(allocation):
             return problem
         goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
@@ -104,7 +105,7 @@ class WaitReasons:
         return next((agent.problem for agent in held if agent and agent.problem), "")
 
     def _leaving(self, trial: Trial, allocation: Allocation) -> str:
-        """Return for what a trial was asked, and until when it may take: it may not do it."""
+        """Return that a trial was asked to leave, for which experiment, and its deadline."""
         if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
             return "is being killed"
         for_whom = ""
@@ -150,7 +151,7 @@ class WaitReasons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons)."""
+    """Facts about a pool that its snapshot does not have (see scheduler/reasons)."""
 
     machine: Machine
     progress: Progress
@@ -167,7 +168,7 @@ class _Facts:
         return Title(experiment.name, experiment.notebook)
 
     def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a gang is expected to give its slots back, by its trial's progress."""
+        """Estimate when a gang releases its slots, from its trial's progress."""
         trial = self.machine.state.trial_of(request_id)
         allocation = trial.allocation
         if allocation is None or allocation.first_step_at is None:
@@ -185,7 +186,7 @@ class _Facts:
         )
 
     def leaves_by(self, request_id: str) -> float | None:
-        """Return until when a gang that was asked to leave may take, UTC seconds."""
+        """Return the deadline of a gang that was asked to leave, in UTC seconds."""
         trial = self.machine.state.trial_of(request_id)
         if trial.allocation is None or trial.allocation.asked_at is None:
             return None
@@ -193,7 +194,7 @@ class _Facts:
         return float(trial.allocation.asked_at + config["preemption_timeout"])
 
     def may_ask_again(self, experiment_id: int) -> bool:
-        """Return whether an experiment's search may still make trials, or promote some."""
+        """Return whether an experiment's search may still create or promote trials."""
         experiment = self.machine.state.experiments[experiment_id]
         search = experiment.search_view
         if experiment.state is not State.ACTIVE or search is None:
@@ -201,7 +202,7 @@ class _Facts:
         return bool(search.brackets) or search.num_created < search.max_trials
 
     def queues_again(self, request_id: str) -> bool:
-        """Return whether the trial of a gang that leaves will queue again."""
+        """Return whether the trial of a leaving gang will queue again."""
         trial = self.machine.state.trial_of(request_id)
         return trial.state is State.ACTIVE and not trial.is_resting
 
@@ -231,14 +232,14 @@ class _Facts:
         ]
 
 
-def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
+def _reason(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
     return Reason.model_validate(
         {"trial_id": trial.id, "cause": cause, "sentence": sentence, "remedies": list(remedies)}
     )
 
 
 def _kill(trial: Trial) -> list[Remedy]:
-    """Return what ends a trial that was asked to save and leave, and is not to queue again."""
+    """Return the remedy that ends a leaving trial at once, unless it queues again or is killed."""
     if trial.state in (State.ACTIVE, State.STOPPING_KILLED):
         return []
     text = "kill its experiment: what it has not saved is lost"
@@ -251,4 +252,4 @@ def _paused(trial: Trial) -> Reason:
         target=[trial.experiment_id],
         text="activate its experiment; then it waits for its turn",
     )
-    return _said(trial, "paused", "is paused until its experiment is activated", remedy)
+    return _reason(trial, "paused", "is paused until its experiment is activated", remedy)

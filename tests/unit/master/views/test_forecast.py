@@ -122,12 +122,12 @@ def test_an_earlier_experiment_says_how_fast_or_how_long_an_epoch_is() -> None:
     config, plan = planned(max_length={"batches": 100})
     finder = PaceFinder(config, plan.unit, None)
     assert finder.why_none == "no trial of Cat has trained here yet; give --seconds-per-batch"
-    finder.look_at(7, [validation(1, 10.0, 20), validation(1, 12.0, 40)])
+    finder.search(7, [validation(1, 10.0, 20), validation(1, 12.0, 40)])
     assert finder.pace == Pace(
         unit="batches", seconds_per_unit=0.1, source="measured in experiment 7"
     )
     finder = PaceFinder(config, "epochs", 0.5)
-    finder.look_at(7, [validation(1, 1.0, 44, {"batches": 44.0, "epochs": 2.0})])
+    finder.search(7, [validation(1, 1.0, 44, {"batches": 44.0, "epochs": 2.0})])
     assert finder.pace is not None
     assert finder.pace.seconds_per_unit == 11.0
     assert finder.pace.source == "as given, with 22 batches an epoch as in experiment 7"
@@ -202,7 +202,7 @@ def test_an_earlier_experiment_adds_what_the_user_has_not_said(
     config, _ = planned(max_length={"batches": 100})
     config = config.model_copy(update={"hyperparameters": {}})
     finder = PaceFinder(config, unit, seconds_per_batch)
-    finder.look_at(
+    finder.search(
         7,
         [
             validation(1, at, 22 * epoch, {"batches": 22.0 * epoch, "epochs": epoch})
@@ -210,7 +210,7 @@ def test_an_earlier_experiment_adds_what_the_user_has_not_said(
         ],
     )
     assert (None if finder.pace is None else finder.pace.seconds_per_unit) == seconds
-    finder.look_at(8, [])  # what another one does not say stays known
+    finder.search(8, [])  # what another one does not say stays known
     assert (None if finder.pace is None else finder.pace.seconds_per_unit) == seconds
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.contract.messages import Curve, SeriesQuery
 from det_jupyter.contract.run.journal import PartTimes
-from det_jupyter.master.views.metric_curves import kept_places, to_curves, to_metric_series
+from det_jupyter.master.views.metric_curves import kept_indices, to_curves, to_metric_series
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -110,7 +110,7 @@ def test_a_curve_has_the_steps_of_an_epoch_where_reports_say_them(
 def test_a_thinned_curve_keeps_ends_and_extremes_of_stretches(
     values: list[float], most: int, places: list[int]
 ) -> None:
-    assert kept_places(np.array(values), most).tolist() == places
+    assert kept_indices(np.array(values), most).tolist() == places
 
 
 @pytest.mark.parametrize(("num", "kept"), [(9, 9), (10, 10), (11, 10)])

@@ -97,7 +97,7 @@ def test_columns_are_equal_stretches() -> None:
     xs = [np.array([2.0, 4.0]), np.array([10.0]), np.array([])]
     columns = columns_of(xs, query(columns=4), 3)
     assert (columns.begin, columns.width, columns.num) == (2.0, 2.0, 4)
-    assert columns.of(np.array([2.0, 3.9, 4.0, 9.9, 10.0])).tolist() == [0, 0, 1, 3, 3]
+    assert columns.indices(np.array([2.0, 3.9, 4.0, 9.9, 10.0])).tolist() == [0, 0, 1, 3, 3]
     asked = columns_of(xs, query(since=0.0, until=8.0, columns=4), 3)
     assert (asked.begin, asked.width) == (0.0, 2.0)
     assert columns_of([], query(columns=4), 0).width == 1.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.metric_curves import to_curves, to_metric_series
-from det_jupyter.master.views.series_pages import MAX_POINTS, in_short, to_series
+from det_jupyter.master.views.series_pages import MAX_POINTS, rounded, to_series
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -196,4 +196,4 @@ def test_damaged_bytes_are_a_value_error() -> None:
 @given(st.lists(st.floats(-1e30, 1e30, allow_nan=False), min_size=1))
 def test_values_in_short_are_those_with_six_digits(values: list[float]) -> None:
     expected = [float(f"{value:.6g}") for value in values]
-    assert in_short(np.array(values)) == pytest.approx(expected, rel=1e-6, abs=1e-300)
+    assert rounded(np.array(values)) == pytest.approx(expected, rel=1e-6, abs=1e-300)
