@@ -114,9 +114,7 @@ class Notebooks:
             runtime_dir = Path(jupyter_runtime_dir())
         self._runtime_dir = runtime_dir
         self._notebooks: dict[str, str] = {}
-        self._looked_up: set[str] = (
-            set()
-        )  # kernels that were looked up since the servers were read
+        self._looked_up: set[str] = set()  # kernels, since the servers were last read
         self._read_at = -math.inf
 
     def notebook_of(self, kernel_id: str, pid: int, now: float) -> str | None:

@@ -71,18 +71,14 @@ class Occupancy:
         self._identify = identify
         self._is_own = is_own
         self._seen: dict[int, list[DeviceProcess]] = {}
-        self._own_until: dict[
-            int, float
-        ] = {}  # by device: when its last gang may have become invisible
-        self._own: set[int] = (
-            set()
-        )  # pids of ranks, of the last reading: they may have exited since
-        self._used_at: dict[
-            tuple[int, int], float
-        ] = {}  # by device and pid: when it last computed
-        self._suspects: set[tuple[int, int]] = (
-            set()
-        )  # device and pid of unknown processes, last reading
+        # By device: until when an unknown process may be a rank.
+        self._own_until: dict[int, float] = {}
+        # Pids of ranks in the last reading, which may have exited since.
+        self._own: set[int] = set()
+        # By device and pid: when it last computed.
+        self._used_at: dict[tuple[int, int], float] = {}
+        # Device and pid of the unknown processes in the last reading.
+        self._suspects: set[tuple[int, int]] = set()
         self._failing: set[int] = set()  # devices whose failure was logged
 
     def read(self, now: float, held: Collection[SlotView]) -> Processes:

@@ -90,7 +90,7 @@ class AgentLinks:
         self._links: dict[str, AgentLink] = {}
         self._dropped_at: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
-        self._awake_s = 0.0  # seconds in which this process ran
+        self._running_s = 0.0  # seconds in which this process ran
         self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # set once any agent has registered
 
@@ -98,7 +98,7 @@ class AgentLinks:
         """Return a new link to an agent, which replaces and closes the one before."""
         if old := self._links.get(agent_id):
             old.close()
-        link = self._links[agent_id] = AgentLink(session, lambda: self._awake_s)
+        link = self._links[agent_id] = AgentLink(session, lambda: self._running_s)
         self.registered.set()
         return link
 
@@ -111,23 +111,23 @@ class AgentLinks:
         link = self._links.get(agent_id)
         if link is None or link.session != session:
             raise Conflict(f"agent {agent_id}: this session is not registered; register first")
-        link.reported_at = self._awake_s
+        link.reported_at = self._running_s
         return link
 
     def refuse(self, agent_id: str) -> None:
         """Record that an agent tried to register and was refused."""
-        self._refused_at[agent_id] = self._awake_s
+        self._refused_at[agent_id] = self._running_s
         self.registered.set()  # no other agent registers while this one runs
 
     def was_refused(self, agent_id: str) -> bool:
         """Return whether an agent was refused within SILENT_S; it retries about every second."""
         refused_at = self._refused_at.get(agent_id)
-        return refused_at is not None and self._awake_s - refused_at < SILENT_S
+        return refused_at is not None and self._running_s - refused_at < SILENT_S
 
     def tick(self) -> None:
         """Count the time since the last tick. Called several times a second."""
         now = time.monotonic()
-        self._awake_s += min(now - self._ticked_at, _LONGEST_TICK_S)
+        self._running_s += min(now - self._ticked_at, _LONGEST_TICK_S)
         self._ticked_at = now
 
     def drop_silent(self) -> list[str]:
@@ -138,7 +138,7 @@ class AgentLinks:
         silent = [
             agent_id
             for agent_id, link in self._links.items()
-            if link.is_streaming and self._awake_s - link.reported_at > SILENT_S
+            if link.is_streaming and self._running_s - link.reported_at > SILENT_S
         ]
         for agent_id in silent:
             link = self._links.pop(agent_id)
@@ -162,8 +162,8 @@ class AgentLinks:
         """Return the seconds since the agent was last connected; 0 while it is."""
         link = self._links.get(agent_id)
         if link is None:
-            return self._awake_s - self._dropped_at.get(agent_id, 0.0)
-        return 0.0 if link.is_streaming else self._awake_s - link.disconnected_at
+            return self._running_s - self._dropped_at.get(agent_id, 0.0)
+        return 0.0 if link.is_streaming else self._running_s - link.disconnected_at
 
     def close(self) -> None:
         for link in self._links.values():

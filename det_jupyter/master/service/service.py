@@ -125,9 +125,8 @@ class Service:
             self.machine,
             self.store,
             self._clock(),
-            self.views.reasons(
-                0
-            ).sentence,  # the feed has no reasons of waiting trials; GET /cluster has
+            # The feed has no reasons of waiting trials; GET /cluster has.
+            self.views.reasons(0).sentence,
             self._matcher,
             self.published,
             is_careful=is_careful,
@@ -181,9 +180,7 @@ class Service:
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
         capsule = request.capsule
-        if (
-            request.parent_id is not None
-        ):  # a fork uses its parent's; views do not contain all of it
+        if request.parent_id is not None:  # a fork uses its parent's, which views shorten
             capsule = self.machine.state.experiment(request.parent_id).capsule
         self.apply(
             ExperimentSubmitted.built_from(

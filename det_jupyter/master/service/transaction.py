@@ -74,9 +74,7 @@ class Transaction:
         self.store = store
         self.now = now
         self.commands: list[ToAgent | ConsultSampler | Deletion] = []
-        self.is_machine_ahead = (
-            False  # whether the machine must be restored if this is rolled back
-        )
+        self.is_machine_ahead = False  # whether a rollback must restore the machine
 
     def request(self, event: Request) -> None:
         """Handle a user's request.

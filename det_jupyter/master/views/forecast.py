@@ -48,10 +48,7 @@ def measured_pace(records: Records, unit: str) -> float | None:
         amount = _amount(record, unit)
         if amount is not None:
             points.setdefault((trial_id, record["kind"]), []).append((record["at"], amount))
-    for kind in (
-        "metrics",
-        "batch_metrics",
-    ):  # with validations first: their time is part of the pace
+    for kind in ("metrics", "batch_metrics"):  # first the pace that includes validations
         of_kind = [found for key, found in points.items() if key[1] == kind]
         if (pace := _pace(of_kind)) is not None:
             return pace
